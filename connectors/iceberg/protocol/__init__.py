@@ -1,0 +1,1 @@
+"""The exactly-once protocol of the Iceberg sink: plain data in, decisions out."""

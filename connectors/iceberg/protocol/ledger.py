@@ -1,0 +1,293 @@
+"""What a table knows about its own contents: the ledger, and how to find it.
+
+The newest ancestor snapshot on the commit ref that carries our key is the ledger of the table. A table
+property repeats it for the day somebody expires our snapshots. Everything here is pure: `TableView` in,
+`Lookup` out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition, nest, unnest
+from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
+
+LEDGER_VERSION = 1  # of the JSON form; readers take this and every older one
+
+
+def ledger_key(group: str) -> str:
+    """Name of the summary key, and of the table property, for the connector's group."""
+    return f"connect-py.ledger.{group}"
+
+
+def source_offsets_key(group: str) -> str:
+    """Name of the summary key with the plain next offsets, for people and tools."""
+    return f"kafka.connect.source-offsets.{group}"
+
+
+class LedgerFormatError(ValueError):
+    """The text under our key is not a ledger that this version can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One partition: every row of [base, next) that is routed to the table is in, by this commit."""
+
+    generation: int
+    base: int  # the previous ledger's `next` within the generation
+    next: int
+
+    @property
+    def position(self) -> Position:
+        return Position(self.generation, self.next)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLedger:
+    """All partitions of one topic, bound to the topic's id."""
+
+    topic_id: str
+    partitions: Mapping[int, LedgerEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The positions of all partitions after one commit to one table."""
+
+    epoch: Epoch
+    commit: str  # uuid of the commit; how an unknown outcome is resolved
+    cycle: int
+    table: str  # uuid of the table it was written to
+    cluster: str  # id of the Kafka cluster the offsets belong to
+    topics: Mapping[str, TopicLedger]
+
+    def entry(self, partition: TopicPartition, topic_id: str | None = None) -> LedgerEntry | None:
+        """The entry of a partition; None as well when it belongs to a topic with another id."""
+        topic = self.topics.get(partition.topic)
+        if topic is None or (topic_id is not None and topic.topic_id != topic_id):
+            return None
+        return topic.partitions.get(partition.partition)
+
+    def to_json(self) -> str:
+        return _dump(self._document())
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "v": LEDGER_VERSION,
+            "epoch": [self.epoch.number, self.epoch.nonce],
+            "commit": self.commit,
+            "cycle": self.cycle,
+            "table": self.table,
+            "cluster": self.cluster,
+            "topics": {
+                name: {
+                    "id": topic.topic_id,
+                    "p": {str(p): [e.generation, e.base, e.next] for p, e in sorted(topic.partitions.items())},
+                }
+                for name, topic in sorted(self.topics.items())
+            },
+        }
+
+    @classmethod
+    def from_json(cls, text: str) -> Ledger:
+        """Raises: LedgerFormatError."""
+        return cls._from_document(_load(text))
+
+    @classmethod
+    def _from_document(cls, document: Mapping[str, Any]) -> Ledger:
+        try:
+            version = document["v"]
+            if version > LEDGER_VERSION:
+                raise LedgerFormatError(
+                    f"ledger has format {version}, this version reads up to {LEDGER_VERSION}: a newer "
+                    "connector wrote it"
+                )
+            return cls(
+                epoch=Epoch(int(document["epoch"][0]), str(document["epoch"][1])),
+                commit=document["commit"],
+                cycle=int(document["cycle"]),
+                table=document["table"],
+                cluster=document["cluster"],
+                topics={
+                    name: TopicLedger(
+                        topic["id"],
+                        {int(p): LedgerEntry(int(g), int(b), int(n)) for p, (g, b, n) in topic["p"].items()},
+                    )
+                    for name, topic in document["topics"].items()
+                },
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            if isinstance(error, LedgerFormatError):
+                raise
+            raise LedgerFormatError(f"not a ledger: {error!r}") from error
+
+    def source_offsets(self) -> str:
+        """Next offsets for people and tools: `{"orders":{"0":123}}`."""
+        return _dump(
+            {
+                name: {str(p): e.next for p, e in sorted(topic.partitions.items())}
+                for name, topic in sorted(self.topics.items())
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerProperty:
+    """The table property: the ledger, the snapshot that holds it, and where the table began.
+
+    Written in the same transaction as the snapshot that it names.
+    """
+
+    ledger: Ledger
+    snapshot: int
+    opened: Mapping[TopicPartition, Position]  # where each partition began in this table
+
+    def to_json(self) -> str:
+        document = self.ledger._document()
+        document["snapshot"] = self.snapshot
+        document["opened"] = nest(self.opened, list)
+        return _dump(document)
+
+    @classmethod
+    def from_json(cls, text: str) -> LedgerProperty:
+        """Raises: LedgerFormatError."""
+        document = _load(text)
+        ledger = Ledger._from_document(document)
+        try:
+            return cls(
+                ledger,
+                int(document["snapshot"]),
+                unnest(document.get("opened", {}), lambda pair: Position(int(pair[0]), int(pair[1]))),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise LedgerFormatError(f"not a ledger property: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotView:
+    """One ancestor on the commit ref."""
+
+    id: int
+    ledger: str | None  # the text under our key in its summary
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """What the catalog says about a table right now, reduced to what the protocol asks.
+
+    `ancestors` runs newest first along the commit ref and may stop after the first one with our key.
+    `complete` is False when the walk ended at a snapshot whose parent is gone (expired). `present` holds
+    the ids of all snapshots in the metadata, ancestors or not.
+    """
+
+    uuid: str
+    ancestors: Sequence[SnapshotView]
+    complete: bool
+    present: frozenset[int]
+    property: str | None
+
+
+class Standing(Enum):
+    """How far the table's own word can be trusted."""
+
+    FOUND = "found"
+    EXPIRED = "expired"  # our snapshots were expired by somebody; the property speaks
+    ROLLED_BACK = "rolled back"  # by its owner: refill from the ledger that is left
+    NONE = "none"  # never written by this connector, or dropped and re-created
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """What a commit compares and swaps: the whole of it, inside every retry.
+
+    Commits of others without our key do not change it. The snapshot that the property names is in it,
+    because a roll-back to the snapshot that a late request was prepared on would pass otherwise.
+    """
+
+    uuid: str
+    ledger_snapshot: int | None
+    property_snapshot: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The ledger of a table, and what may be concluded from where it was found."""
+
+    standing: Standing
+    version: TableVersion
+    ledger: Ledger | None
+    opened: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    highest_epoch: Epoch | None = None  # over ledger and property, whatever table they are bound to
+    commits: frozenset[str] = frozenset()  # ids of our commits among the ancestors of the view
+
+
+def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
+    """Find the ledger of a table.
+
+    Raises:
+        LedgerFormatError: A newer version wrote it, or somebody edited it.
+    """
+    bound = Rule.LEDGER_BOUND_TO_TABLE in rules
+    prop = LedgerProperty.from_json(view.property) if view.property is not None else None
+    highest = prop.ledger.epoch if prop else None
+    if prop and bound and prop.ledger.table != view.uuid:
+        prop = None  # copied from another table, or left by one of the same name
+    found: tuple[int, Ledger] | None = None
+    commits = set()
+    for snapshot in view.ancestors:
+        if snapshot.ledger is None:
+            continue
+        ledger = Ledger.from_json(snapshot.ledger)
+        if bound and ledger.table != view.uuid:
+            continue
+        commits.add(ledger.commit)
+        highest = max(highest, ledger.epoch) if highest else ledger.epoch
+        if found is None:
+            found = (snapshot.id, ledger)
+    version = TableVersion(view.uuid, found[0] if found else None, prop.snapshot if prop else None)
+    opened = prop.opened if prop else {}
+    if Rule.PROPERTY_BACKS_THE_LEDGER not in rules:
+        prop = None
+    standing, ledger_now = _judge(view, found, prop)
+    return Lookup(standing, version, ledger_now, opened, highest, frozenset(commits))
+
+
+def _judge(
+    view: TableView, found: tuple[int, Ledger] | None, prop: LedgerProperty | None
+) -> tuple[Standing, Ledger | None]:
+    if found is not None:
+        rolled_back = prop is not None and prop.snapshot != found[0]
+        return (Standing.ROLLED_BACK if rolled_back else Standing.FOUND), found[1]
+    if prop is None:
+        return Standing.NONE, None
+    if view.complete or prop.snapshot in view.present:
+        return Standing.ROLLED_BACK, None  # to before our first commit, or replaced in place
+    return Standing.EXPIRED, prop.ledger
+
+
+def table_version(view: TableView, rules: Rules = ALL_RULES) -> TableVersion:
+    """What a commit on this view compares with; see `TableVersion`."""
+    return look_up(view, rules).version
+
+
+def _entry(triple: Sequence[Any]) -> LedgerEntry:
+    generation, base, following = triple
+    return LedgerEntry(int(generation), int(base), int(following))
+
+
+def _dump(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _load(text: str) -> Mapping[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise LedgerFormatError(f"not a ledger: {error}") from error
+    if not isinstance(document, dict):
+        raise LedgerFormatError(f"not a ledger: a JSON {type(document).__name__}")
+    return document

@@ -1,0 +1,60 @@
+"""The metadata string that our group offset commits carry."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from connectors.iceberg.protocol.positions import Epoch
+
+MARK_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Says that this connector committed the offset, and under what circumstances.
+
+    An offset without it (lost, reset by a tool) counts for nothing; see rule 4.
+    """
+
+    epoch: Epoch
+    generation: int
+    topic_id: str  # of the topic that the task staged under
+
+    def to_text(self) -> str:
+        """At most a few dozen bytes: brokers allow 4096."""
+        return json.dumps(
+            {
+                "connect-py": MARK_VERSION,
+                "epoch": [self.epoch.number, self.epoch.nonce],
+                "generation": self.generation,
+                "topic": self.topic_id,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_text(cls, text: str | None) -> Mark | None:
+        """None when the text is not ours, whatever it is; never raises."""
+        if not text:
+            return None
+        try:
+            document = json.loads(text)
+            if int(document["connect-py"]) > MARK_VERSION:
+                return None
+            number, nonce = document["epoch"]
+            return cls(Epoch(int(number), str(nonce)), int(document["generation"]), str(document["topic"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """What the consumer group holds for a partition."""
+
+    offset: int
+    mark: Mark | None  # None: not committed by this connector
+
+    @classmethod
+    def of(cls, offset: int, metadata: str | None) -> GroupOffset:
+        return cls(offset, Mark.from_text(metadata))
