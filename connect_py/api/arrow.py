@@ -1,0 +1,445 @@
+"""Between Connect values and Arrow columns. Imports pyarrow, so it is itself imported on first use only.
+
+Arrow types by schema: integers and floats by width, bool, utf8, binary; ARRAY list, MAP map, STRUCT struct; Decimal
+decimal128 (decimal256 beyond 38 digits) of the schema's scale, Date date32, Time time32[ms], Timestamp
+timestamp[ms, UTC]. Column fields are always nullable: what is required is the schema's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.batch import Batch, Column, Origin, Path
+from connect_py.api.errors import NotColumnar
+from connect_py.api.record import NO_HEADERS, SinkRecord
+from connect_py.api.schema import (
+    DATE,
+    DECIMAL,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Struct,
+    Type,
+    Value,
+    decimal_scale,
+)
+
+DECIMAL_DIGITS = 38
+PRECISION = "connect.decimal.precision"  # parameter of a Decimal schema, set by registry converters
+ELEMENT = "element"  # how a path names the items of a list
+
+_PRIMITIVES: Mapping[Type, pa.DataType] = {
+    Type.INT8: pa.int8(),
+    Type.INT16: pa.int16(),
+    Type.INT32: pa.int32(),
+    Type.INT64: pa.int64(),
+    Type.FLOAT32: pa.float32(),
+    Type.FLOAT64: pa.float64(),
+    Type.BOOLEAN: pa.bool_(),
+    Type.STRING: pa.string(),
+    Type.BYTES: pa.binary(),
+}
+_LOGICAL: Mapping[tuple[str, Type], pa.DataType] = {
+    (DATE, Type.INT32): pa.date32(),
+    (TIME, Type.INT32): pa.time32("ms"),
+    (TIMESTAMP, Type.INT64): pa.timestamp("ms", "UTC"),
+}
+
+
+@lru_cache(maxsize=4096)
+def arrow_type(schema: Schema) -> pa.DataType:
+    """The Arrow type of a column of this schema."""
+    if schema.name is not None:
+        logical = _LOGICAL.get((schema.name, schema.type))
+        if logical is not None:
+            return logical
+        if schema.name == DECIMAL and schema.type is Type.BYTES:
+            digits = int(schema.parameters.get(PRECISION, DECIMAL_DIGITS))
+            scale = decimal_scale(schema)
+            if not 1 <= digits <= 76 or not -digits <= scale <= digits:
+                digits = 76
+            return pa.decimal128(digits, scale) if digits <= DECIMAL_DIGITS else pa.decimal256(digits, scale)
+    if schema.type is Type.STRUCT:
+        return pa.struct([pa.field(f.name, arrow_type(f.schema)) for f in schema.fields])
+    if schema.type is Type.ARRAY:
+        return pa.list_(pa.field(ELEMENT, arrow_type(_present(schema.value_schema))))
+    if schema.type is Type.MAP:
+        return pa.map_(arrow_type(_present(schema.key_schema)), arrow_type(_present(schema.value_schema)))
+    return _PRIMITIVES[schema.type]
+
+
+def storage_type(type: pa.DataType) -> pa.DataType:  # noqa: A002 - Arrow's word
+    """The same type with dates, times and timestamps as the integers they are."""
+    if pa.types.is_date32(type) or pa.types.is_time32(type):
+        return pa.int32()
+    if pa.types.is_timestamp(type) or pa.types.is_time64(type) or pa.types.is_date64(type):
+        return pa.int64()
+    if pa.types.is_struct(type):
+        return pa.struct([pa.field(f.name, storage_type(f.type)) for f in type])
+    if pa.types.is_map(type):
+        return pa.map_(storage_type(type.key_type), storage_type(type.item_type))
+    if pa.types.is_list(type):
+        return pa.list_(pa.field(type.value_field.name, storage_type(type.value_type)))
+    return type
+
+
+def as_logical(schema: Schema, data: pa.Array) -> pa.Array:
+    """See a column of storage integers as its logical Arrow type; nothing is copied or checked."""
+    wanted = arrow_type(schema)
+    return data if data.type == wanted else _reinterpret(data, wanted)
+
+
+def _reinterpret(data: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """View children recursively: integers and temporal types of one width share their buffers."""
+    if data.type == wanted:
+        return data
+    if pa.types.is_struct(wanted):
+        children = [_reinterpret(_child(data, i), wanted.field(i).type) for i in range(wanted.num_fields)]
+        mask = data.is_null() if data.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+    if pa.types.is_map(wanted):
+        data = _rebased(data)
+        keys = _reinterpret(data.keys, wanted.key_type)
+        items = _reinterpret(data.items, wanted.item_type)
+        mask = data.is_null() if data.null_count else None
+        return pa.MapArray.from_arrays(data.offsets, keys, items, type=wanted, mask=mask)
+    if pa.types.is_list(wanted):
+        data = _rebased(data)
+        values = _reinterpret(data.values, wanted.value_type)
+        mask = data.is_null() if data.null_count else None
+        return pa.ListArray.from_arrays(data.offsets, values, type=wanted, mask=mask)
+    return data.view(wanted)
+
+
+def _rebased(data: pa.Array) -> pa.Array:
+    """A list or map array whose offsets start at its own first item (`mask` and slices exclude each other)."""
+    return pa.concat_arrays([data, data.slice(0, 0)]) if data.offset else data
+
+
+def _child(data: pa.StructArray, index: int) -> pa.Array:
+    """A struct's child, sliced like its parent, with the parent's nulls still hidden in the parent."""
+    return data.field(index)
+
+
+def to_array(schema: Schema, values: Sequence[Value]) -> pa.Array:
+    """Make a column from rows.
+
+    Raises:
+        NotColumnar: A value does not fit the Arrow type: too many digits, text that is no UTF-8.
+    """
+    try:
+        return as_logical(schema, _build(schema, values))
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError, ArithmeticError) as error:
+        raise NotColumnar(f"{schema}: {error}") from error
+
+
+def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
+    kind = schema.type
+    if kind is Type.STRUCT:
+        width = len(schema.fields)
+        nulls = [None] * width
+        rows = [nulls if v is None else v.values for v in values]
+        columns = zip(*rows, strict=True) if rows and width else [()] * width
+        children = [_build(f.schema, c) for f, c in zip(schema.fields, columns, strict=True)]
+        mask = pa.array([v is None for v in values], pa.bool_())
+        fields = [pa.field(f.name, c.type) for f, c in zip(schema.fields, children, strict=True)]
+        if not fields:
+            return pa.array([None if v is None else {} for v in values], pa.struct([]))
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    if kind is Type.ARRAY:
+        member = _present(schema.value_schema)
+        items = _build(member, [x for v in values if v is not None for x in v])
+        return pa.ListArray.from_arrays(_offsets(values), items, type=pa.list_(pa.field(ELEMENT, items.type)))
+    if kind is Type.MAP:
+        keys = _build(_present(schema.key_schema), [k for v in values if v is not None for k in v])
+        items = _build(_present(schema.value_schema), [x for v in values if v is not None for x in v.values()])
+        return pa.MapArray.from_arrays(_offsets(values), keys, items, type=pa.map_(keys.type, items.type))
+    if kind is Type.BYTES and schema.name == DECIMAL:
+        return pa.array(values, arrow_type(schema))
+    return pa.array(values, _PRIMITIVES[kind])
+
+
+def _offsets(values: Sequence[Value]) -> pa.Int32Array:
+    ends: list[int | None] = []
+    at = 0
+    for value in values:
+        ends.append(None if value is None else at)
+        at += 0 if value is None else len(value)
+    ends.append(at)
+    return pa.array(ends, pa.int32())
+
+
+def to_values(schema: Schema, data: pa.Array) -> list[Value]:
+    """Make rows from a column; structs become `Struct`, temporal types integers."""
+    kind = schema.type
+    if kind is Type.STRUCT:
+        if not schema.fields:
+            return [None if valid is False else Struct(schema) for valid in data.is_valid().to_pylist()]
+        columns = [to_values(f.schema, _child(data, f.index)) for f in schema.fields]
+        rows: list[Value] = [_struct(schema, list(row)) for row in zip(*columns, strict=True)]
+        return _with_nulls(rows, data)
+    if kind is Type.ARRAY:
+        items = to_values(_present(schema.value_schema), data.flatten())
+        return _regrouped(items, data)
+    if kind is Type.MAP:
+        entries = data.flatten() if not pa.types.is_map(data.type) else _map_entries(data)
+        keys = to_values(_present(schema.key_schema), entries[0])
+        items = to_values(_present(schema.value_schema), entries[1])
+        return [None if p is None else dict(p) for p in _regrouped(list(zip(keys, items, strict=True)), data)]
+    storage = storage_type(data.type)
+    values: list[Value] = (data if storage == data.type else data.view(storage)).to_pylist()
+    return values
+
+
+def _struct(schema: Schema, values: list[Value]) -> Struct:
+    made = Struct.__new__(Struct)
+    made.schema = schema
+    made.values = values
+    return made
+
+
+def _with_nulls(rows: list[Value], data: pa.Array) -> list[Value]:
+    if data.null_count:
+        for index, valid in enumerate(data.is_valid().to_pylist()):
+            if not valid:
+                rows[index] = None
+    return rows
+
+
+def _map_entries(data: pa.MapArray) -> tuple[pa.Array, pa.Array]:
+    """Keys and items of the non-null rows, in order."""
+    flat = pa.ListArray.from_arrays(data.offsets, pa.StructArray.from_arrays([data.keys, data.items], ["k", "v"]))
+    if data.null_count:
+        flat = flat.filter(data.is_valid())
+    entries = flat.flatten()
+    return _child(entries, 0), _child(entries, 1)
+
+
+def _regrouped(items: list[Value], data: pa.Array) -> list[Value]:
+    """Cut the items of a list or map column into the rows they belong to."""
+    if pa.types.is_map(data.type):
+        ends = data.offsets.to_pylist()
+        lengths: list[int] = [b - a for a, b in pairwise(ends)]
+        valid = data.is_valid().to_pylist()
+        sizes = [n if ok else None for n, ok in zip(lengths, valid, strict=True)]
+    else:
+        sizes = pc.list_value_length(data).to_pylist()
+    rows: list[Value] = []
+    at = 0
+    for size in sizes:
+        if size is None:
+            rows.append(None)
+        else:
+            rows.append(items[at : at + size])
+            at += size
+    return rows
+
+
+def _present(schema: Schema | None) -> Schema:
+    if schema is None:
+        raise NotColumnar("a container schema without its member schema")
+    return schema
+
+
+def schemaless_column(values: Sequence[Value], tombstone: pa.BooleanArray | None = None) -> Column:
+    """Infer a column from schemaless rows (dict, list, str, bytes, bool, int, float, None).
+
+    Dicts become structs of all members that occur, integers int64, floats double.
+
+    Raises:
+        NotColumnar: A member changes its type from row to row, or rows of a list differ in their members.
+    """
+    absent: dict[Path, pa.BooleanArray] = {}
+    try:
+        data = _infer(values, (), absent, inside_list=False)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        raise NotColumnar(f"schemaless: {error}") from error
+    return Column(None, data, tombstone, absent)
+
+
+class _Absent:
+    """Marks a member that a row lacks while columns are built."""
+
+
+_ABSENT = _Absent()
+
+
+def _infer(values: Sequence[Any], path: Path, absent: dict[Path, pa.BooleanArray], *, inside_list: bool) -> pa.Array:
+    kinds = {type(v) for v in values}
+    if _Absent in kinds:
+        if inside_list:
+            raise NotColumnar(f"items of a list differ in their members at {'.'.join(path)}")
+        absent[path] = pa.array([v is _ABSENT for v in values], pa.bool_())
+        values = [None if v is _ABSENT else v for v in values]
+        kinds.discard(_Absent)
+    kinds.discard(type(None))
+    if not kinds:
+        return pa.nulls(len(values))
+    if len(kinds) > 1:
+        raise NotColumnar(f"{'.'.join(path) or 'value'} changes its type: {sorted(k.__name__ for k in kinds)}")
+    kind = kinds.pop()
+    if kind is dict:
+        return _infer_struct(values, path, absent, inside_list=inside_list)
+    if kind is list:
+        items = _infer([x for v in values if v is not None for x in v], (*path, ELEMENT), absent, inside_list=True)
+        return pa.ListArray.from_arrays(_offsets(values), items, type=pa.list_(pa.field(ELEMENT, items.type)))
+    inferred = _INFERRED.get(kind)
+    if inferred is None:
+        if kind is Decimal:
+            return pa.array(values)
+        raise NotColumnar(f"{'.'.join(path) or 'value'} holds a {kind.__name__}")
+    return pa.array(values, inferred)
+
+
+_INFERRED: Mapping[type, pa.DataType] = {
+    bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary(),
+}  # fmt: skip
+
+
+def _infer_struct(
+    values: Sequence[dict[str, Any] | None], path: Path, absent: dict[Path, pa.BooleanArray], *, inside_list: bool
+) -> pa.Array:
+    names: dict[str, None] = {}
+    for value in values:
+        if value is not None:
+            for name in value:
+                if not isinstance(name, str):
+                    raise NotColumnar(f"{'.'.join(path) or 'value'} has a member whose name is no text")
+                names[name] = None
+    if not names:
+        return pa.array(values, pa.struct([]))
+    children = []
+    for name in names:
+        column = [None if v is None else v.get(name, _ABSENT) for v in values]
+        children.append(_infer(column, (*path, name), absent, inside_list=inside_list))
+    mask = pa.array([v is None for v in values], pa.bool_())
+    return pa.StructArray.from_arrays(children, names=list(names), mask=mask)
+
+
+def schemaless_values(data: pa.Array, absent: Mapping[Path, pa.BooleanArray]) -> list[Value]:
+    """Make schemaless rows from a column: dicts without the members that are absent."""
+    return _schemaless(data, (), {path: rows.to_pylist() for path, rows in absent.items()})
+
+
+def _schemaless(data: pa.Array, path: Path, absent: Mapping[Path, list[bool]]) -> list[Value]:
+    kind = data.type
+    if pa.types.is_struct(kind):
+        rows: list[Value] = [{} for _ in range(len(data))]
+        for index in range(kind.num_fields):
+            name = kind.field(index).name
+            member = (*path, name)
+            missing = absent.get(member)
+            values = _schemaless(_child(data, index), member, absent)
+            if missing is None:
+                for row, value in zip(rows, values, strict=True):
+                    row[name] = value
+            else:
+                for row, value, gone in zip(rows, values, missing, strict=True):
+                    if not gone:
+                        row[name] = value
+        return _with_nulls(rows, data)
+    if pa.types.is_list(kind):
+        return _regrouped(_schemaless(data.flatten(), (*path, ELEMENT), {}), data)
+    storage = storage_type(kind)
+    values = (data if storage == kind else data.view(storage)).to_pylist()
+    return list(values)
+
+
+def column_of(schema: Schema | None, values: Sequence[Value]) -> Column:
+    """Make the column of these rows, none of them a tombstone without a schema.
+
+    Raises:
+        NotColumnar: See `to_array` and `schemaless_column`.
+    """
+    return schemaless_column(values) if schema is None else Column(schema, to_array(schema, values))
+
+
+def batches_of(records: Iterable[SinkRecord]) -> list[Batch]:
+    """See `Batch.of`."""
+    batches: list[Batch] = []
+    run: list[SinkRecord] = []
+    run_identity: list[Any] = []
+    for record in records:
+        identity = [
+            record.topic, record.origin.topic, record.timestamp_type,
+            _identity(record.key_schema, record.key), _identity(record.value_schema, record.value),
+        ]  # fmt: skip
+        if run:
+            merged = [_merge(a, b) for a, b in zip(run_identity, identity, strict=True)]
+            if any(m is _DIFFERENT for m in merged):
+                batches += _batches_of_run(run)
+                run, merged = [], identity
+            run_identity = merged
+        else:
+            run_identity = identity
+        run.append(record)
+    return batches + (_batches_of_run(run) if run else [])
+
+
+_DIFFERENT = object()
+_TOMBSTONE = object()
+_SCHEMALESS = object()
+
+
+def _identity(schema: Schema | None, value: Value) -> object:
+    if schema is None:
+        return _TOMBSTONE if value is None else _SCHEMALESS
+    return schema
+
+
+def _merge(left: object, right: object) -> object:
+    """One identity for both, where there is one: a tombstone joins every run."""
+    if left is _TOMBSTONE:
+        return right
+    if right is _TOMBSTONE or left is right or left == right:
+        return left
+    return _DIFFERENT
+
+
+def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
+    try:
+        return [_batch_of_run(run)]
+    except NotColumnar:
+        if len(run) == 1:
+            raise
+        middle = len(run) // 2  # a member changes its type somewhere: halves find the place in few steps
+        return _batches_of_run(run[:middle]) + _batches_of_run(run[middle:])
+
+
+def _batch_of_run(run: list[SinkRecord]) -> Batch:
+    first = run[0]
+    has_headers = any(r.headers for r in run)
+    origins = [r.origin for r in run]
+    return Batch(
+        topic=first.topic,
+        key=_side([(r.key_schema, r.key) for r in run]),
+        value=_side([(r.value_schema, r.value) for r in run]),
+        timestamp=pa.array([r.timestamp for r in run], pa.int64()),
+        headers=[r.headers or NO_HEADERS for r in run] if has_headers else None,
+        origin=Origin(
+            first.origin.topic,
+            pa.array([o.partition for o in origins], pa.int32()),
+            pa.array([o.offset for o in origins], pa.int64()),
+            first.timestamp_type,
+            [o.key for o in origins],
+            [o.value for o in origins],
+            [o.headers for o in origins] if any(o.headers for o in origins) else None,
+        ),
+    )
+
+
+def _side(rows: list[tuple[Schema | None, Value]]) -> Column:
+    tombstones = [schema is None and value is None for schema, value in rows]
+    tombstone = pa.array(tombstones, pa.bool_()) if any(tombstones) else None
+    schema = next((schema for schema, _ in rows if schema is not None), None)
+    values = [value for _, value in rows]
+    if schema is None:
+        return schemaless_column(values, tombstone)
+    return Column(schema, to_array(schema, values), tombstone)

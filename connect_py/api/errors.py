@@ -1,0 +1,78 @@
+"""The error tree of Connect. The class decides what the worker does; data rides on attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class ConnectError(Exception):
+    """Connect could not do what was asked. Unless a subclass says otherwise, the task fails."""
+
+    java_name = "org.apache.kafka.connect.errors.ConnectException"  # what DLQ headers and traces show
+
+
+class RetriableError(ConnectError):
+    """The same call may succeed later: the worker waits and calls again."""
+
+    java_name = "org.apache.kafka.connect.errors.RetriableException"
+
+
+class DataError(ConnectError):
+    """One record does not fit: its bytes, its schema or a value. Tolerable under `errors.tolerance`."""
+
+    java_name = "org.apache.kafka.connect.errors.DataException"
+
+
+class SchemaBuilderError(DataError):
+    """A schema cannot be built as asked, for example because two fields share a name."""
+
+    java_name = "org.apache.kafka.connect.errors.SchemaBuilderException"
+
+
+class ConfigError(ConnectError):
+    """A configuration value is not acceptable.
+
+    The message never holds the value unless the caller puts it there: it may be a secret.
+    """
+
+    java_name = "org.apache.kafka.common.config.ConfigException"
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(f"{key}: {why}" if key else why)
+        self.key = key
+        self.why = why
+
+
+class NotFoundError(ConnectError):
+    """The named connector, task or plugin does not exist."""
+
+    java_name = "org.apache.kafka.connect.errors.NotFoundException"
+
+
+class AlreadyExistsError(ConnectError):
+    """The name is taken."""
+
+    java_name = "org.apache.kafka.connect.errors.AlreadyExistsException"
+
+
+class CommitStateUnknownError(ConnectError):
+    """The commit may or may not have landed. Read the table before trying again."""
+
+
+class NotColumnar(ConnectError):  # noqa: N818 - it asks for the other form; nothing went wrong
+    """This batch has no exact column form here; it goes on as rows through the reference form."""
+
+
+class BadRows(ConnectError):  # noqa: N818 - names the rows, not the failure
+    """Some rows of a batch cannot be processed; the others can.
+
+    The worker reports these rows under the error tolerance, exactly as if the row form had raised the error
+    for each of them, and calls again with the rows that are left.
+    """
+
+    def __init__(self, errors: Mapping[int, Exception]) -> None:
+        """Take the error of each bad row, by its index in the batch; at least one."""
+        if not errors:
+            raise ValueError("BadRows needs at least one row")
+        super().__init__(f"{len(errors)} rows cannot be processed, the first is row {min(errors)}")
+        self.errors = dict(errors)

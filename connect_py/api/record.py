@@ -1,0 +1,163 @@
+"""Records, row by row: what connectors, converters and transformations of the reference form see."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+
+from connect_py.api.schema import Schema, Value
+
+RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]  # as Kafka carries them, in order
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A group offset: the next offset to read, and the text that rides with it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class TimestampType(Enum):
+    """Who set a record's timestamp; the values are how Java prints them."""
+
+    NO_TIMESTAMP_TYPE = "NoTimestampType"
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class Header(NamedTuple):
+    """One header after the header converter."""
+
+    key: str
+    value: Value
+    schema: Schema | None = None
+
+
+class Headers(Sequence[Header]):
+    """An ordered multimap that does not change: a name may repeat, and `add` returns a longer one."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Iterable[Header] = ()) -> None:
+        self._items = tuple(items)
+
+    def add(self, key: str, value: Value, schema: Schema | None = None) -> Headers:
+        """Return headers with one more at the end."""
+        return Headers((*self._items, Header(key, value, schema)))
+
+    def remove(self, key: str) -> Headers:
+        """Return headers without any of that name."""
+        return Headers(h for h in self._items if h.key != key)
+
+    def all_with(self, key: str) -> list[Header]:
+        """Return the headers of that name, in order."""
+        return [h for h in self._items if h.key == key]
+
+    def last_with(self, key: str) -> Header | None:
+        """Return the last header of that name, or None."""
+        return next((h for h in reversed(self._items) if h.key == key), None)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[Header]:
+        return iter(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        return self._items == other._items if isinstance(other, Headers) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(h.key for h in self._items))
+
+    def __repr__(self) -> str:
+        return f"Headers({list(self._items)!r})"
+
+
+NO_HEADERS = Headers()
+
+
+class RecordOrigin(NamedTuple):
+    """Where Kafka holds one record, with its bytes. Nothing ever rewrites it.
+
+    Offsets are committed and dead letters written from here, whatever transformations did to the topic.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: RawHeaders = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+NOWHERE = RecordOrigin("", 0, 0)  # of a record that was made, not consumed
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectRecord:
+    """What sink and source records share.
+
+    A null value is a tombstone whatever `value_schema` is; `value_schema` None with a value is schemaless.
+    """
+
+    topic: str
+    partition: int | None
+    key_schema: Schema | None
+    key: Value
+    value_schema: Schema | None
+    value: Value
+    timestamp: int | None = None  # ms since the epoch
+    headers: Headers = NO_HEADERS
+
+    def replace(self, **changes: Any) -> Self:
+        """Return this record with some members changed."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord(ConnectRecord):
+    """A record on its way from Kafka to a sink. `topic` may have been rerouted; `origin` never is."""
+
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    origin: RecordOrigin = NOWHERE
+
+    @property
+    def kafka_offset(self) -> int:
+        """The offset as consumed."""
+        return self.origin.offset
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord(ConnectRecord):
+    """A record on its way from a source to Kafka.
+
+    `source_partition` and `source_offset` hold primitives only (None, str, bool, int, float). `partition` None lets
+    the producer choose.
+    """
+
+    source_partition: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    source_offset: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+
+
+R = TypeVar("R", bound=ConnectRecord)

@@ -1,0 +1,262 @@
+"""Tasks: they move the records. Each runs in a process of its own, on one thread."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Literal, Protocol, TypeAlias
+
+from connect_py.api.batch import Batch
+from connect_py.api.record import OffsetAndMetadata, SinkRecord, SourceRecord, TopicPartition
+from connect_py.api.schema import Value
+
+ClientKind: TypeAlias = Literal["producer", "consumer", "admin"]
+SafeOffset: TypeAlias = int | OffsetAndMetadata
+
+
+class Task(ABC):
+    """What sink and source tasks share. All calls come on the task's own thread, never two at once."""
+
+    version: str | None = None  # None: the distribution's version
+
+    @abstractmethod
+    def start(self, props: Mapping[str, str]) -> None:
+        """Begin with this configuration, placeholders resolved.
+
+        Raises:
+            ConnectError: The task is FAILED until somebody restarts it.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End and let go of everything; the last call, also after a failed `start`.
+
+        It has `task.shutdown.graceful.timeout.ms`, together with all that is stopped at the same time; after that
+        the process is killed.
+        """
+
+
+class ErrantRecordReporter(Protocol):
+    """Takes records that the task cannot write; logged and dead-lettered under `errors.*`.
+
+    The worker waits for every report before it commits the offsets of those records.
+    """
+
+    def report(self, record: SinkRecord, error: Exception) -> None:
+        """Report one record.
+
+        Raises:
+            ConnectError: Nothing is tolerated (`errors.tolerance=none`). The task fails after `put` even if this
+                error is swallowed.
+        """
+
+    def report_row(self, batch: Batch, row: int, error: Exception) -> None:
+        """Report one row of a batch, by its index there; errors as for `report`."""
+
+
+class SinkTaskContext(Protocol):
+    """What a sink task may ask of the worker, on the task thread unless a member says otherwise."""
+
+    @property
+    def connector(self) -> str:
+        """The connector's name."""
+
+    @property
+    def task(self) -> int:
+        """The task's number, from 0."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the Kafka cluster that is consumed."""
+
+    @property
+    def start_number(self) -> int:
+        """The config topic offset of the record that last started or changed the connector; it only grows."""
+
+    @property
+    def group_id(self) -> str:
+        """The consumer group that really holds the connector's offsets."""
+
+    @property
+    def errant_record_reporter(self) -> ErrantRecordReporter | None:
+        """The reporter; None unless errors are dead-lettered or logged."""
+
+    def configs(self) -> Mapping[str, str]:
+        """The task's configuration, placeholders resolved."""
+
+    def client_config(self, kind: ClientKind) -> dict[str, object]:
+        """Settings, in librdkafka's names, for a Kafka client of the task's own. Any thread.
+
+        They reach the cluster as the task's clients do (addresses, security); ids and groups are the task's to add.
+        """
+
+    def topic_id(self, topic: str) -> str:
+        """Ask the cluster for the id of a topic, now: it changes when a topic is deleted and made again.
+
+        Raises:
+            RetriableError: The cluster does not answer.
+            NotFoundError: There is no such topic.
+        """
+
+    def partition_count(self, topic: str) -> int:
+        """Ask the cluster how many partitions a topic has, now. Errors as for `topic_id`."""
+
+    def topics(self) -> Sequence[str]:
+        """The topics that the connector consumes, as far as they exist (a regex is resolved)."""
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Ask for the group's offsets with their metadata; a partition without one is left out. Any thread.
+
+        Raises:
+            RetriableError: The cluster does not answer.
+        """
+
+    def log_range(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Ask for the first offset and the end of the log of partitions. Errors as for `committed`."""
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that the task owns now."""
+
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Seek before the next poll; what was polled beyond is not delivered."""
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Poll nothing from these partitions until `resume`; survives rebalances for those still owned."""
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo `pause`."""
+
+    def timeout(self, timeout_ms: int) -> None:
+        """Bound the next poll only."""
+
+    def request_commit(self) -> None:
+        """Have offsets committed in the next iteration of the loop."""
+
+
+class SinkTask(Task):
+    """Writes records elsewhere.
+
+    Life: `initialize`, `start`, then any number of `open`, `put` or `put_batch`, `pre_commit`, `close`; at the end
+    `pre_commit` and `close` for what is still owned, then `stop`. `open` comes with partitions gained and `close` with
+    partitions given up; `close` follows a `pre_commit` of these partitions unless they were lost.
+    """
+
+    context: SinkTaskContext
+
+    def initialize(self, context: SinkTaskContext) -> None:
+        """Take the context; called once, before `start`."""
+        self.context = context
+
+    def open(self, partitions: Sequence[TopicPartition]) -> None:
+        """Get ready for partitions; the first records of each follow. Errors fail the task."""
+        return
+
+    def close(self, partitions: Sequence[TopicPartition]) -> None:
+        """Give up partitions: another task may have them next. Errors fail the task."""
+        return
+
+    def put(self, records: Sequence[SinkRecord]) -> None:
+        """Take rows: write them now, or keep them until `pre_commit`.
+
+        Called on the task's own thread, never twice at once. Records of one partition arrive in offset order;
+        partitions interleave. An empty list comes with every idle poll and is a good moment for housekeeping.
+
+        Raises:
+            RetriableError: Partitions pause and the same records come again.
+            ConnectError: The task fails until somebody restarts it.
+        """
+        if records:
+            raise NotImplementedError(f"{type(self).__name__} has neither put nor put_batch")
+
+    def put_batch(self, batch: Batch) -> None:
+        """Take columns: the form the worker calls; `put` with the rows unless overridden.
+
+        Thread, order and errors as for `put`; never empty (an idle poll calls `put([])`). One topic, one schema on
+        each side; the next call may bring others. The batch shares columns with earlier stages: derive, never write.
+        After a `RetriableError` the same batch comes again, alone: batches before it are not repeated.
+        """
+        self.put(batch.records())
+
+    def pre_commit(self, current: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, SafeOffset]:
+        """Return the next-to-read offsets that are safe, at most those in `current`.
+
+        A value may be an `OffsetAndMetadata`; its metadata is committed along, also when the offset is unchanged.
+        Empty means "commit nothing for me"; a partition left out keeps its last commit. Unless overridden,
+        everything put so far is flushed and safe.
+
+        Raises:
+            ConnectError: The commit counts as failed; the task reads again from its last commit.
+        """
+        self.flush(current)
+        return current
+
+    def flush(self, current: Mapping[TopicPartition, int]) -> None:
+        """Return once everything put so far is durable."""
+        return
+
+
+class ExactlyOnceSupport(Enum):
+    """Whether a source can do exactly-once delivery with a configuration."""
+
+    SUPPORTED = "SUPPORTED"
+    UNSUPPORTED = "UNSUPPORTED"
+
+
+class OffsetStorageReader(Protocol):
+    """Reads what the connector last stored, on the task thread."""
+
+    def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
+        """The offset of one source partition, or None."""
+
+    def offsets(self, partitions: Iterable[Mapping[str, Value]]) -> Sequence[Mapping[str, Value] | None]:
+        """The same for several, in order."""
+
+
+class SourceTaskContext(Protocol):
+    """What a source task may ask of the worker, on the task thread."""
+
+    @property
+    def connector(self) -> str:
+        """The connector's name."""
+
+    @property
+    def task(self) -> int:
+        """The task's number, from 0."""
+
+    @property
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        """The offsets stored so far."""
+
+    def configs(self) -> Mapping[str, str]:
+        """The task's configuration, placeholders resolved."""
+
+
+class SourceTask(Task):
+    """Reads records from elsewhere.
+
+    Life: `initialize`, `start`, then `poll` again and again with `commit_record` and `commit` in between, then `stop`.
+    """
+
+    context: SourceTaskContext
+
+    def initialize(self, context: SourceTaskContext) -> None:
+        """Take the context; called once, before `start`."""
+        self.context = context
+
+    @abstractmethod
+    def poll(self) -> Sequence[SourceRecord]:
+        """Return new records, or none; wait a short while for them at most (0.2 s keeps stops quick).
+
+        Raises:
+            RetriableError: Called again after a pause.
+            ConnectError: The task fails until somebody restarts it.
+        """
+
+    def commit(self) -> None:
+        """Offsets up to some earlier poll are stored now."""
+        return
+
+    def commit_record(self, record: SourceRecord, metadata: OffsetAndMetadata | None) -> None:
+        """A record was acknowledged at this topic offset; `metadata` is None when it was filtered or skipped."""
+        return

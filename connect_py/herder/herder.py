@@ -1,0 +1,250 @@
+"""What the REST layer may ask of a herder, and the answers' shapes.
+
+Every request returns a `concurrent.futures.Future`, so that no HTTP handler ever blocks; a herder answers from its own
+thread. Errors arrive through the future: `NotFoundError`, `AlreadyExistsError` and `ConnectError` of the API, and the
+classes below. Snapshots (`connectors`, statuses, topics, plugins) complete at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.plugin import PluginKind
+from connect_py.model import ConnectorTaskId, Status, TargetState
+
+Config: TypeAlias = Mapping[str, str | None]  # as a user sends it: placeholders unresolved, nulls possible
+
+
+class BadRequestError(ConnectError):
+    """The request makes no sense as it is (HTTP 400); the text goes to the user."""
+
+
+class RequestConflictError(ConnectError):
+    """The worker cannot answer just now because the group is being rebalanced (HTTP 409)."""
+
+
+class RequestTargetError(RequestConflictError):
+    """Another worker must answer: the leader, or the owner of a connector or task.
+
+    `url` is its advertised URL, or None when nobody knows (then it is a conflict).
+    """
+
+    def __init__(self, message: str, url: str | None) -> None:
+        super().__init__(message)
+        self.url = url
+
+
+class InitialState(Enum):
+    """The state a connector is created in."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    STOPPED = "STOPPED"
+
+    @property
+    def target(self) -> TargetState:
+        return TargetState.STARTED if self is InitialState.RUNNING else TargetState(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a thread is doing, or did last; times are ms since the epoch, for the texts of timed out requests."""
+
+    description: str
+    started_ms: int
+    completed_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorInfo:
+    name: str
+    config: Mapping[str, str]
+    tasks: Sequence[ConnectorTaskId]
+    type: str  # sink, source or unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The outcome of writing a configuration."""
+
+    created: bool  # False: an existing connector was changed
+    info: ConnectorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorStatus:
+    name: str
+    connector: Status
+    tasks: Mapping[int, Status]
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    id: ConnectorTaskId
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    name: str  # full class name
+    kind: PluginKind
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKeyInfo:
+    """The definition of a key, as `GET /connector-plugins/{p}/config` shows it."""
+
+    name: str
+    type: str
+    required: bool
+    default_value: str | None
+    importance: str
+    documentation: str
+    group: str | None
+    order_in_group: int
+    width: str
+    display_name: str
+    dependents: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValueInfo:
+    name: str
+    value: str | None
+    recommended_values: Sequence[str]
+    errors: Sequence[str]
+    visible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigInfo:
+    definition: ConfigKeyInfo | None
+    value: ConfigValueInfo | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigInfos:
+    """The outcome of validating a configuration."""
+
+    name: str
+    error_count: int
+    groups: Sequence[str]
+    configs: Sequence[ConfigInfo]
+
+    def errors(self) -> list[str]:
+        """All messages, in order."""
+        return [text for config in self.configs if config.value is not None for text in config.value.errors]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    version: str
+    commit: str
+    kafka_cluster_id: str
+
+
+class Herder(ABC):
+    """The owner of cluster state, as seen from outside. Safe to call from any thread."""
+
+    @abstractmethod
+    def server_info(self) -> ServerInfo: ...
+
+    @abstractmethod
+    def stage(self) -> Stage | None:
+        """What the herder thread is doing or did last; None before it did anything."""
+
+    @abstractmethod
+    def started(self) -> bool:
+        """Whether start-up is complete."""
+
+    @abstractmethod
+    def ping(self) -> Future[None]:
+        """Done when the herder thread, started, got round to it: the worker is healthy."""
+
+    @abstractmethod
+    def connectors(self) -> list[str]:
+        """Names, from a snapshot; empty before the config topic is read."""
+
+    @abstractmethod
+    def connector_info(self, name: str) -> Future[ConnectorInfo]: ...
+
+    @abstractmethod
+    def put_connector(
+        self, name: str, config: Config, *, replace: bool, initial_state: InitialState | None = None
+    ) -> Future[Created]:
+        """Validate, then create or (only if `replace`) change a connector.
+
+        Errors: BadRequestError (invalid, with the multi-line text), AlreadyExistsError, RequestTargetError.
+        """
+
+    @abstractmethod
+    def patch_connector(self, name: str, changes: Config) -> Future[ConnectorInfo]:
+        """Change some keys; None removes one."""
+
+    @abstractmethod
+    def delete_connector(self, name: str) -> Future[None]: ...
+
+    @abstractmethod
+    def connector_status(self, name: str) -> ConnectorStatus:
+        """From the status store; NotFoundError when nothing is known."""
+
+    @abstractmethod
+    def task_status(self, id: ConnectorTaskId) -> Status:  # noqa: A002 - Connect's word
+        """From the status store; NotFoundError when nothing is known."""
+
+    @abstractmethod
+    def restart_connector(self, name: str) -> Future[None]:
+        """Restart the connector instance only; done when it runs again."""
+
+    @abstractmethod
+    def restart_connector_and_tasks(
+        self, name: str, *, include_tasks: bool, only_failed: bool
+    ) -> Future[ConnectorStatus]:
+        """Plan a restart; the answer shows RESTARTING where something will be restarted."""
+
+    @abstractmethod
+    def restart_task(self, id: ConnectorTaskId) -> Future[None]: ...  # noqa: A002 - Connect's word
+
+    @abstractmethod
+    def pause_connector(self, name: str) -> None:
+        """Write the target state; NotFoundError when there is no such connector."""
+
+    @abstractmethod
+    def resume_connector(self, name: str) -> None: ...
+
+    @abstractmethod
+    def stop_connector(self, name: str) -> Future[None]: ...
+
+    @abstractmethod
+    def task_infos(self, name: str) -> Future[list[TaskInfo]]: ...
+
+    @abstractmethod
+    def active_topics(self, name: str) -> list[str]:
+        """Topics the connector has used. Empty when nothing is known. PermissionError: tracking is off."""
+
+    @abstractmethod
+    def reset_active_topics(self, name: str) -> None:
+        """Forget them. PermissionError, with Connect's text: tracking or its reset is off."""
+
+    @abstractmethod
+    def plugins(self, *, connectors_only: bool) -> list[PluginInfo]:
+        """Installed plugins in the order that the REST API shows."""
+
+    @abstractmethod
+    def plugin_config(self, plugin: str, version: str | None) -> Future[list[ConfigKeyInfo]]:
+        """The keys of a plugin. NotFoundError, BadRequestError."""
+
+    @abstractmethod
+    def validate(self, config: Config) -> Future[ConfigInfos]:
+        """Validate a connector configuration: framework, connector, converters, transformations, overrides.
+
+        Errors: BadRequestError when there is no class to validate against.
+        """
