@@ -1,0 +1,75 @@
+"""A table as the coordinator describes it to tasks, and files as tasks report them back.
+
+Both are plain data that travels as JSON on the channel topic: a task needs no catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class WriteMode(Enum):
+    """How rows reach a table."""
+
+    APPEND = "append"  # facts: every record is a row
+    MERGE = "merge"  # change data: the last row per key
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """What a task must know to stage rows for a table: nothing else is asked of any catalog."""
+
+    name: str  # as routed, `db.orders`
+    uuid: str
+    format_version: int
+    location: str  # URI of the table
+    data_location: str  # URI under which data files are written
+    schema_id: int
+    schema: str  # Iceberg schema JSON, field ids included
+    spec: str  # Iceberg partition spec JSON
+    mode: WriteMode
+    key_columns: tuple[str, ...] = ()  # MERGE only, as named in the table
+    properties: Mapping[str, str] = field(default_factory=dict)  # the table's own
+    io_properties: Mapping[str, str] = field(default_factory=dict)  # for PyIceberg's file IO
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "mode": self.mode.value, "key_columns": list(self.key_columns)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> TableDescription:
+        return TableDescription(
+            **{**data, "mode": WriteMode(data["mode"]), "key_columns": tuple(data["key_columns"])},
+        )
+
+
+class StagedKind(Enum):
+    """What the rows of a staged file mean."""
+
+    ROWS = "rows"  # exact table schema with field ids: appended as it is; in MERGE mode one row per key, an upsert
+    DELETES = "deletes"  # the key columns only: rows to remove
+    PATCHES = "patches"  # upserts with columns whose value is unavailable: completed from the row in the table
+    CHANGES = "changes"  # ordering columns configured: rows and deletes mixed, reduced by the coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """One Parquet file that a task wrote for one table, Kafka partition and cycle."""
+
+    kind: StagedKind
+    path: str  # URI
+    rows: int
+    size: int  # bytes
+    schema_id: int
+    spec_id: int
+    partition: Sequence[str | None] = ()  # partition values in spec order, as Iceberg's single-value JSON text
+    unavailable: Sequence[str] = ()  # PATCHES: the columns to complete; all rows of a file lack the same ones
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "kind": self.kind.value}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> StagedFile:
+        return StagedFile(**{**data, "kind": StagedKind(data["kind"])})
