@@ -1,0 +1,319 @@
+"""A real Apache Kafka of one KRaft node on loopback ports, for tests and laptops."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from connect_py.embedded.child_process import ChildProcess
+from connect_py.embedded.class_data_archive import ClassDataArchive
+from connect_py.embedded.jar_lock import JarLock
+from connect_py.embedded.java_runtime import JavaRuntime, find_java
+
+HOST = "127.0.0.1"
+_PORT_ATTEMPTS = 3  # a free port may be taken between our look and the broker's bind
+_POLL_SECONDS = 0.05
+_FORMAT_SECONDS = 60.0
+_STOP_SECONDS = 15.0
+_JVM_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_LOGGING = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="ERROR" shutdownHook="disable">
+  <Appenders>
+    <Console name="out"><PatternLayout pattern="%d{ISO8601} %p %m (%c)%n"/></Console>
+  </Appenders>
+  <Loggers>
+    <Logger name="state.change.logger" level="WARN"/>
+    <Logger name="org.apache.kafka.common.config.AbstractConfig" level="WARN"/>
+    <Root level="INFO"><AppenderRef ref="out"/></Root>
+  </Loggers>
+</Configuration>
+"""
+
+
+class BrokerError(Exception):
+    """The broker did not start, or ended by itself. The message carries the last lines of its log."""
+
+
+class KafkaBroker:
+    """One node that is broker and controller; its owner starts it and closes it.
+
+        with KafkaBroker() as broker:
+            AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    The JVM is killed by the kernel when this process dies (`detached` excepted). `stop`, `kill` and `start` may
+    follow each other in any order: ports and data stay the same until `close`. One owner thread calls them.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        port: int = 0,
+        auto_create_topics: bool = False,
+        properties: Mapping[str, str] | None = None,
+        detached: bool = False,
+        start_seconds: float = 90.0,
+    ) -> None:
+        """Prepare; nothing runs yet.
+
+        Args:
+            directory: Where data and log live; without it a temporary folder that `close` removes.
+            port: For clients, on loopback; 0 takes a free one at the first start.
+            auto_create_topics: Whether a topic appears because somebody asked for it.
+            properties: Broker settings that win over ours.
+            detached: The broker outlives this process; whoever stops it needs `pid`.
+            start_seconds: How long a start may take before it counts as failed.
+        """
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="connect-py-kafka-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._chosen_port = port
+        self._port = port
+        self._controller_port = 0
+        self._auto_create_topics = auto_create_topics
+        self._extra = dict(properties or {})
+        self._detached = detached
+        self._start_seconds = start_seconds
+        self._child: ChildProcess | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`127.0.0.1:port`, known after the first start and unchanged by later ones."""
+        if self._port == 0:
+            raise BrokerError("the broker has no port before its first start")
+        return f"{HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id, after a start."""
+        if self._child is None:
+            raise BrokerError("the broker was not started")
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the JVM exists; a paused one does."""
+        return self._child is not None and self._child.status is None
+
+    @property
+    def log_path(self) -> Path:
+        """What the broker says."""
+        return self.directory / "broker.log"
+
+    def start(self) -> Self:
+        """Start the broker and return when it answers an admin request; formats the folder the first time.
+
+        Raises:
+            BrokerError: It ended by itself or did not answer in time.
+            JavaNotFoundError, IvyError, JarLockError: See `find_java` and `JarLock.resolve`.
+        """
+        if self.running:
+            return self
+        java = find_java()
+        jars = JarLock.shipped("broker").resolve()
+        first = self._controller_port == 0
+        for attempts_left in reversed(range(_PORT_ATTEMPTS if first else 1)):
+            if first:
+                self._port, self._controller_port = _free_ports(self._chosen_port)
+            self._write_settings()
+            self._format(java, jars)
+            log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+            self._child = ChildProcess(
+                self._command(java, jars, "kafka.Kafka", self.directory / "server.properties"),
+                self.log_path,
+                detached=self._detached,
+            )
+            try:
+                self._wait_until_ready()
+            except BaseException:
+                self._child.kill()
+                said = self._log_from(log_start)
+                if attempts_left and "Address already in use" in said and self._chosen_port == 0:
+                    continue
+                if first:
+                    self._controller_port = 0
+                raise
+            return self
+        raise AssertionError("the last attempt returns or raises")
+
+    def stop(self) -> None:
+        """Shut down in good order; a broker that does not manage in 15 s is killed."""
+        if self._child is not None:
+            self._child.signal(signal.SIGCONT)  # a paused process would not see SIGTERM
+            self._child.stop(_STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End the JVM without warning, as a power cut would (what the page cache holds survives)."""
+        if self._child is not None:
+            self._child.kill()
+
+    def pause(self) -> None:
+        """Freeze the JVM: connections stay open and nobody answers."""
+        self._signal_running(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen JVM go on."""
+        self._signal_running(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Stop and start on the same ports and data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop the broker; a temporary one is killed, since its folder goes with it."""
+        if self._temporary:
+            self.kill()
+            shutil.rmtree(self.directory, ignore_errors=True)
+        else:
+            self.stop()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _signal_running(self, number: signal.Signals) -> None:
+        if self._child is None or not self.running:
+            raise BrokerError("the broker is not running")
+        self._child.signal(number)
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{HOST}:{self._controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{HOST}:{self._port},CONTROLLER://{HOST}:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{self._port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(self.directory / "data"),
+            "auto.create.topics.enable": str(self._auto_create_topics).lower(),
+            # Change events carry the time of the change: by the default rule a topic of old ones empties itself.
+            "log.retention.ms": "-1",
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+            # An abandoned transaction hides what follows it from readers: look for timed-out ones each second.
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),  # of a heap of 512 MB
+            "num.network.threads": "2",
+            "num.io.threads": "4",
+            **self._extra,
+        }
+
+    def _write_settings(self) -> None:
+        settings = "".join(f"{key}={value}\n" for key, value in self._settings().items())
+        (self.directory / "server.properties").write_text(settings)
+        (self.directory / "log4j2.xml").write_text(_LOGGING)
+
+    def _format(self, java: JavaRuntime, jars: Sequence[Path]) -> None:
+        """Give an empty data folder its cluster id; a formatted one is left alone."""
+        if (self.directory / "data" / "meta.properties").exists():
+            return
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = self._command(
+            java, jars, "kafka.tools.StorageTool",
+            "format", f"--cluster-id={cluster_id}", "--config", self.directory / "server.properties",
+        )  # fmt: skip
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise BrokerError(f"timed out after {_FORMAT_SECONDS:.0f} s formatting {self.directory}") from error
+        if done.returncode != 0:
+            raise BrokerError(f"{self.directory} could not be formatted:\n{done.stdout}{done.stderr}")
+
+    def _command(self, java: JavaRuntime, jars: Sequence[Path], main: str, *arguments: str | Path) -> list[str | Path]:
+        class_path = os.pathsep.join(map(str, jars))
+        return [
+            java.path,
+            *_JVM_OPTIONS,
+            *ClassDataArchive("broker", java, class_path).options(),
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.xml'}",
+            "-Dlog4j2.disableJmx=true",
+            "-cp",
+            class_path,
+            main,
+            *arguments,
+        ]
+
+    def _wait_until_ready(self) -> None:
+        """Return when the broker lists itself to a client.
+
+        The port is tried first: the client writes a line to stderr for each refused connection.
+        """
+        assert self._child is not None
+        started = time.monotonic()
+        deadline = started + self._start_seconds
+        while not _listens(self._port):
+            self._check_alive(deadline, "opening its port")
+            self._child.wait(_POLL_SECONDS)
+        admin = AdminClient(
+            {"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 100}
+        )
+        while True:
+            try:
+                if admin.list_topics(timeout=2.0).brokers:
+                    return
+            except KafkaException as error:
+                doing = f"answering a metadata request ({error})"
+            else:
+                doing = "registering itself"
+            self._check_alive(deadline, doing)
+            self._child.wait(_POLL_SECONDS)
+
+    def _check_alive(self, deadline: float, doing: str) -> None:
+        assert self._child is not None
+        if (status := self._child.status) is not None:
+            raise BrokerError(f"the broker ended with status {status} while {doing}:\n{self._child.last_lines()}")
+        if time.monotonic() >= deadline:
+            raise BrokerError(f"timed out after {self._start_seconds:.0f} s while {doing}:\n{self._child.last_lines()}")
+
+    def _log_from(self, position: int) -> str:
+        with self.log_path.open("rb") as handle:
+            handle.seek(position)
+            return handle.read().decode(errors="replace")
+
+
+def _free_ports(chosen: int) -> tuple[int, int]:
+    """Two different loopback ports: for clients (the chosen one, if any) and for the controller."""
+    with socket.socket() as client, socket.socket() as controller:
+        client.bind((HOST, 0))
+        controller.bind((HOST, 0))
+        return chosen or client.getsockname()[1], controller.getsockname()[1]
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((HOST, port)) == 0

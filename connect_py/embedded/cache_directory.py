@@ -1,0 +1,47 @@
+"""Where this user's downloads and archives are kept between runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CACHE_VARIABLE = "CONNECT_PY_CACHE"
+_LOCK_POLL_SECONDS = 0.1
+
+
+def cache_directory() -> Path:
+    """Return the per-user cache folder, made if missing: $CONNECT_PY_CACHE, or the platform's usual place."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        directory = Path(chosen).absolute()
+    elif sys.platform == "darwin":
+        directory = Path.home() / "Library" / "Caches" / "connect-py"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME")
+        directory = (Path(base) if base else Path.home() / ".cache") / "connect-py"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+@contextmanager
+def exclusive(path: Path, deadline_seconds: float) -> Iterator[None]:
+    """Hold a lock between processes for the length of the block; the kernel frees it if we die.
+
+    Raises:
+        TimeoutError: Another process still held it at the deadline.
+    """
+    end = time.monotonic() + deadline_seconds
+    with path.open("a") as handle:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise TimeoutError(f"another process still held {path} after {deadline_seconds:.0f} s") from None
+                time.sleep(_LOCK_POLL_SECONDS)
+        yield

@@ -1,0 +1,202 @@
+"""Fetching jars with the Ivy that ships inside pyspark: the one Maven client that pip already installed.
+
+Nothing here names a repository: Ivy's own default is used unless CONNECT_PY_MAVEN_MIRROR holds the
+address of another in Maven's layout. Proxies come from HTTPS_PROXY, HTTP_PROXY and NO_PROXY; trusted authorities
+are Python's. All of these reach the JVM in an argument file that only the user can read, because
+a proxy's password would otherwise stand in the process list.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from xml.sax.saxutils import quoteattr
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+from connect_py.embedded.java_runtime import JavaRuntime, find_java
+from connect_py.embedded.truststore import truststore_options, write_truststore
+
+MIRROR_VARIABLE = "CONNECT_PY_MAVEN_MIRROR"
+_DEADLINE_SECONDS = 900.0
+_POLL_SECONDS = 0.2
+_QUIET_SECONDS = 1.0  # progress appears when fetching takes longer than this
+_FILE_NAME = "[organisation]--[artifact]-[revision].[ext]"
+
+Coordinates = tuple[str, str, str]  # group, artifact, version
+
+
+class IvyError(Exception):
+    """Ivy could not fetch what was asked. The message ends with its own last words."""
+
+
+def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
+    """Fetch exactly these jars into `folder` as `group--artifact-version.jar`; the caller checks digests.
+
+    Shows progress on stderr once it takes longer than a second.
+
+    Raises:
+        IvyError: A file is not to be had, or fetching took longer than a quarter of an hour.
+        JavaNotFoundError: There is no Java to run Ivy with.
+    """
+    dependencies = "\n".join(
+        f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)}"
+        f' transitive="false" conf="default->default">'
+        f'<artifact name={quoteattr(artifact)} type="jar" ext="jar"/></dependency>'
+        for group, artifact, version in jars
+    )
+    _run(title, dependencies, folder, use_poms=False)
+
+
+def fetch_transitively(title: str, roots: Sequence[Coordinates], folder: Path) -> None:
+    """Fetch these jars and all they need at run time: how a lock is made, never how it is used.
+
+    Raises:
+        IvyError, JavaNotFoundError: As for `fetch`.
+    """
+    dependencies = "\n".join(
+        f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)}"
+        f' conf="default->default(runtime)"/>'
+        for group, artifact, version in roots
+    )
+    _run(title, dependencies, folder, use_poms=True)
+
+
+def jvm_network_options(environment: Mapping[str, str]) -> list[str]:
+    """Return the JVM options that say what the proxy variables say (upper or lower case)."""
+
+    def variable(name: str) -> str:
+        return environment.get(name) or environment.get(name.lower()) or ""
+
+    options: list[str] = []
+    for scheme in ("https", "http"):
+        if not (address := variable(f"{scheme.upper()}_PROXY")):
+            continue
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        options += [f"-D{scheme}.proxyHost={parts.hostname}", f"-D{scheme}.proxyPort={parts.port or 80}"]
+        if parts.username:
+            options += [
+                f"-D{scheme}.proxyUser={unquote(parts.username)}",
+                f"-D{scheme}.proxyPassword={unquote(parts.password or '')}",
+                f"-Dhttp.proxyUser={unquote(parts.username)}",  # the pair Ivy reads, whatever the scheme
+                f"-Dhttp.proxyPassword={unquote(parts.password or '')}",
+                "-Djdk.http.auth.tunneling.disabledSchemes=",  # Java refuses passwords to HTTPS proxies otherwise
+            ]
+    if options and (direct := variable("NO_PROXY")):
+        hosts = [host.strip() for host in direct.split(",") if host.strip()]
+        patterns = [f"*{host}" if host.startswith(".") else host for host in hosts]
+        options.append(f"-Dhttp.nonProxyHosts={'|'.join(patterns)}")
+    return options
+
+
+def _run(title: str, dependencies: str, folder: Path, *, use_poms: bool) -> None:
+    java = find_java()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="connect-py-ivy-") as scratch_name:
+        scratch = Path(scratch_name)
+        (scratch / "ivy.xml").write_text(
+            f'<ivy-module version="2.0"><info organisation="connect-py" module={quoteattr(title)}/>'
+            '<configurations><conf name="default"/></configurations>'
+            f"<dependencies>\n{dependencies}\n</dependencies></ivy-module>\n"
+        )
+        (scratch / "settings.xml").write_text(_settings(scratch / "cache", use_poms=use_poms))
+        command = _command(java, scratch, folder)
+        log_path = scratch / "log"
+        with log_path.open("wb") as output:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            try:
+                status = _wait(process, title, scratch / "cache")
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+        if status != 0:
+            last = log_path.read_text(errors="replace").strip().splitlines()[-25:]
+            raise IvyError(f"the jars of {title} could not be fetched:\n" + "\n".join(last))
+
+
+def _settings(cache: Path, *, use_poms: bool) -> str:
+    mirror = os.environ.get(MIRROR_VARIABLE, "").strip()
+    root = f" root={quoteattr(mirror.rstrip('/') + '/')}" if mirror else ""
+    poms = "" if use_poms else ' usepoms="false"'
+    return (
+        '<ivysettings><settings defaultResolver="jars"/>'
+        f"<caches defaultCacheDir={quoteattr(str(cache))}/>"
+        f'<resolvers><ibiblio name="jars" m2compatible="true"{poms}{root}/></resolvers></ivysettings>\n'
+    )
+
+
+def _command(java: JavaRuntime, scratch: Path, folder: Path) -> list[str | Path]:
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm_network_options(os.environ)]
+    truststore = scratch / "truststore.p12"
+    if write_truststore(truststore):
+        options += truststore_options(truststore)
+    arguments = scratch / "java-arguments"
+    arguments.touch(mode=0o600)
+    arguments.write_text("".join(f'"{_escaped(option)}"\n' for option in options))
+    return [
+        java.path, f"@{arguments}", "-jar", _ivy_jar(),
+        "-settings", scratch / "settings.xml", "-ivy", scratch / "ivy.xml", "-cache", scratch / "cache",
+        "-types", "jar", "bundle", "-retrieve", f"{folder}/{_FILE_NAME}",
+    ]  # fmt: skip
+
+
+def _escaped(option: str) -> str:
+    return option.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
+    if spec is None or spec.origin is None:
+        raise IvyError("pyspark is not installed, and the Ivy jar that fetches the others comes with it")
+    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise IvyError(f"there is no ivy-*.jar among the jars of {spec.origin}")
+    return found[-1]
+
+
+def _wait(process: subprocess.Popen[bytes], title: str, cache: Path) -> int:
+    """Wait for Ivy's exit status; tell a person meanwhile how far it is."""
+    started = time.monotonic()
+    try:
+        return process.wait(_QUIET_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass  # slow enough to show
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        print(f"fetching the jars of {title} (once, then kept)", file=sys.stderr, flush=True)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        task = progress.add_task(f"fetching the jars of {title}", total=None)
+        while time.monotonic() - started < _DEADLINE_SECONDS:
+            try:
+                return process.wait(_POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                progress.update(task, completed=_bytes_in(cache))
+    raise IvyError(f"timed out after {_DEADLINE_SECONDS:.0f} s while fetching the jars of {title}")
+
+
+def _bytes_in(cache: Path) -> int:
+    total = 0
+    for file in cache.rglob("*.jar*"):
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:
+            continue  # Ivy renames its part files
+    return total

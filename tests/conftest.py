@@ -1,0 +1,62 @@
+"""What the whole test session shares: one broker, one answer to where Spark is, and no process left behind."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from connect_py.embedded.broker import KafkaBroker
+from connect_py.embedded.spark_environment import spark_environment as resolve_spark_environment
+
+CHILD_GRACE_SECONDS = 5.0
+# The standard library's own helpers end with this process and not before.
+STANDARD_HELPERS = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_child_outlives_the_session() -> Iterator[None]:
+    """Set up before every other session fixture, so checked after all of them are torn down."""
+    yield
+    _, left = psutil.wait_procs(_children(), timeout=CHILD_GRACE_SECONDS)
+    told = [f"{process.pid}: {_command_line(process)[:200]}" for process in left if process.is_running()]
+    for process in left:
+        process.kill()
+    assert not told, "the tests left processes behind:\n" + "\n".join(told)
+
+
+def _children() -> list[psutil.Process]:
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if not any(name in _command_line(child) for name in STANDARD_HELPERS)]
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """The session's broker. Tests that stop, pause or kill a broker start one of their own."""
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """A prefix for topics, groups and transactional ids that no other test uses."""
+    return f"t{uuid.uuid4().hex[:10]}-"
+
+
+@pytest.fixture(scope="session")
+def spark_environment() -> Iterator[dict[str, str]]:
+    """CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS, also exported to the processes that tests start."""
+    resolved = resolve_spark_environment()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in resolved.items():
+            patch.setenv(name, value)
+        yield resolved
