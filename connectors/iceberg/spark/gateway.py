@@ -1,0 +1,290 @@
+"""The JVM that Spark's driver lives in: launched here, owned here, gone when we are gone.
+
+pyspark would start it through shell scripts, out of reach of whoever must end it, and with an incubating
+module that prints warnings and slows the start. Here the command comes from Spark's own launcher class, so that an
+upgrade of Spark brings its options along, and the JVM is a plain child process. pyspark
+is then pointed to it by two variables (`SparkGateway.environment`). This module needs the standard
+library and the folder pyspark is installed in; it does not import pyspark.
+
+Linux kills the JVM when we die (PR_SET_PDEATHSIG). The kernel means the *thread* that forked when it says
+parent, hence the keeper thread, which lives as long as the JVM does. Elsewhere the JVM
+notices the end of its standard input, as pyspark's own does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from connect_py.api.errors import ConnectError
+
+JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
+JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep
+OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options in shell quoting; may be missing
+
+_LAUNCHER = """\
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)  # the parent died before we could ask
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+_MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
+_UNWANTED = "--add-modules=jdk.incubator.vector"
+_COMMAND_SECONDS = 30.0
+_POLL_SECONDS = 0.02
+_GRACE_SECONDS = 5.0
+_KILL_SECONDS = 10.0
+
+
+class SparkGatewayError(ConnectError):
+    """The JVM for Spark did not start. The message carries the last lines of its log."""
+
+
+class SparkGateway:
+    """One JVM with a py4j gateway. Made and closed by one owner; `running` and `kill` from any thread."""
+
+    def __init__(
+        self,
+        java: Path,
+        jars: Sequence[Path],
+        java_options: Sequence[str] = (),
+        log_path: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        start_seconds: float = 60.0,
+    ) -> None:
+        """Start the JVM and return when its gateway listens, after about a second.
+
+        Args:
+            java: The java executable.
+            jars: Put behind pyspark's own on the class path; a missing file is an error.
+            java_options: Win over those of Spark's launcher: `-Xmx2g`, `-XX:TieredStopAtLevel=1`.
+            log_path: The JVM's output is appended here; without it, to a file that goes with `stop`.
+            env: Variables on top of ours.
+            start_seconds: How long the start may take.
+
+        Raises:
+            SparkGatewayError: The JVM ended, or did not listen in time.
+        """
+        if missing := [str(jar) for jar in jars if not Path(jar).is_file()]:
+            raise SparkGatewayError(f"jars for Spark are missing: {', '.join(missing)}")
+        self._scratch = Path(tempfile.mkdtemp(prefix="connect-py-spark-"))
+        self.log_path = log_path or self._scratch / "spark.log"
+        self.port = 0
+        self.secret = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failure: OSError | None = None
+        self._spawned = threading.Event()
+        self._exited = threading.Event()
+        self._stop_lock = threading.Lock()
+        try:
+            connection = self._scratch / "connection"
+            environment = {**os.environ, **(env or {}), **_spark_variables(self._scratch, connection)}
+            command = self._command(Path(java), [Path(jar) for jar in jars], java_options, environment)
+            self._keeper = threading.Thread(
+                target=self._keep, args=(command, environment), name="spark-gateway", daemon=True
+            )
+            self._keeper.start()
+            self._spawned.wait()
+            if self._failure is not None:
+                raise SparkGatewayError(f"{java} could not be started: {self._failure}") from self._failure
+            self.port, self.secret = self._wait_for(connection, start_seconds)
+        except BaseException:
+            self.kill()
+            raise
+
+    @classmethod
+    def from_environment(
+        cls,
+        java_options: Sequence[str] = (),
+        log_path: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Start a JVM as CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS and CONNECT_PY_SPARK_JAVA_OPTIONS say.
+
+        The worker sets them for its task processes. `java_options` win over those of the variable.
+
+        Raises:
+            SparkGatewayError: A variable is missing, or as for the constructor.
+        """
+        environment = os.environ if environment is None else environment
+        if missing := [name for name in (JAVA_VARIABLE, JARS_VARIABLE) if not environment.get(name)]:
+            raise SparkGatewayError(f"{' and '.join(missing)} must be set to start Spark")
+        jars = [Path(jar) for jar in environment[JARS_VARIABLE].split(os.pathsep) if jar]
+        options = [*shlex.split(environment.get(OPTIONS_VARIABLE, "")), *java_options]
+        return cls(Path(environment[JAVA_VARIABLE]), jars, options, log_path)
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id."""
+        assert self._process is not None  # the constructor waited for it
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the JVM exists; a hanging one does."""
+        return self._process is not None and not self._exited.is_set()
+
+    def environment(self) -> dict[str, str]:
+        """What pyspark reads from `os.environ` to use this JVM instead of starting one."""
+        return {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
+
+    def stop(self, grace_seconds: float = _GRACE_SECONDS) -> None:
+        """Ask the JVM to end (its shutdown hooks stop Spark), wait, and end it for certain after the grace."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):  # it is gone already
+                self._process.stdin.close()
+            self._exited.wait(grace_seconds)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the JVM now and remove its temporary files. Does nothing the second time.
+
+        Raises:
+            SparkGatewayError: It did not end, which only an uninterruptible disk wait explains.
+        """
+        with self._stop_lock:
+            if self.running:
+                os.kill(self.pid, signal.SIGKILL)
+                if not self._exited.wait(_KILL_SECONDS):
+                    raise SparkGatewayError(f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL")
+            if self._process is not None:
+                self._keeper.join(_KILL_SECONDS)
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def last_lines(self, count: int = 25) -> str:
+        """The end of the JVM's log, for error messages."""
+        try:
+            return "\n".join(self.log_path.read_text(errors="replace").strip().splitlines()[-count:])
+        except OSError as error:
+            return f"(no log: {error})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _keep(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
+        try:
+            with self.log_path.open("ab") as output:
+                self._process = subprocess.Popen(
+                    [*launcher, *command],
+                    stdin=subprocess.PIPE,  # open as long as we live: the JVM ends at its end
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(environment),
+                    start_new_session=True,  # Ctrl-C in a terminal is ours to handle, not the JVM's
+                )
+        except OSError as error:
+            self._failure = error
+            return
+        finally:
+            self._spawned.set()
+        self._process.wait()
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        self._exited.set()
+
+    def _command(
+        self, java: Path, jars: Sequence[Path], java_options: Sequence[str], environment: Mapping[str, str]
+    ) -> list[str]:
+        """Spark's own command for `pyspark-shell`, with our Java, class path and options."""
+        asked = [
+            str(java), "-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+            "-cp", str(_launcher_jar()), "org.apache.spark.launcher.Main", _MAIN_CLASS, "pyspark-shell",
+        ]  # fmt: skip
+        try:
+            answer = subprocess.run(
+                asked, env=dict(environment), capture_output=True, timeout=_COMMAND_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SparkGatewayError(f"Spark's launcher could not be asked for its command: {error}") from error
+        if answer.returncode != 0:
+            raise SparkGatewayError(f"Spark's launcher failed: {answer.stderr.decode(errors='replace').strip()}")
+        # An empty line and a NUL come first, then each argument with a NUL behind it.
+        words = [word for word in answer.stdout.decode().strip("\n").split("\0") if word.strip()]
+        main, class_path = words.index(_MAIN_CLASS), words.index("-cp") + 1
+        options = [word for word in words[1:main] if word != _UNWANTED]
+        options[options.index("-cp") + 1] = _class_path(words[class_path], jars)
+        return [
+            str(java),
+            *options,
+            f"-Djava.io.tmpdir={self._scratch}",
+            *java_options,
+            *words[main:],
+        ]
+
+    def _wait_for(self, connection: Path, start_seconds: float) -> tuple[int, str]:
+        """Port and secret, once the JVM has put them into the file (it renames it into place)."""
+        deadline = time.monotonic() + start_seconds
+        while not connection.is_file():
+            if self._exited.wait(_POLL_SECONDS):
+                raise SparkGatewayError(f"the JVM for Spark ended before it listened:\n{self.last_lines()}")
+            if time.monotonic() >= deadline:
+                raise SparkGatewayError(
+                    f"timed out after {start_seconds:.0f} s while the JVM for Spark started:\n{self.last_lines()}"
+                )
+        content = connection.read_bytes()
+        port, length = struct.unpack_from(">ii", content)
+        return port, content[8 : 8 + length].decode()
+
+
+def _spark_folder() -> Path:
+    spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
+    if spec is None or spec.origin is None:
+        raise SparkGatewayError("pyspark is not installed")
+    return Path(spec.origin).parent
+
+
+def _launcher_jar() -> Path:
+    found = sorted((_spark_folder() / "jars").glob("spark-launcher_*.jar"))
+    if not found:
+        raise SparkGatewayError(f"{_spark_folder()} holds no jars of Spark")
+    return found[-1]
+
+
+def _spark_variables(scratch: Path, connection: Path) -> dict[str, str]:
+    """What Spark's scripts would have exported."""
+    scala = _launcher_jar().name.removeprefix("spark-launcher_").split("-")[0]
+    return {
+        "SPARK_HOME": str(_spark_folder()),
+        "SPARK_SCALA_VERSION": scala,
+        "SPARK_CONNECT_MODE": "0",
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
+    }
+
+
+def _class_path(spark: str, jars: Sequence[Path]) -> str:
+    """What exists of Spark's class path, wildcards as sorted files, then ours; each once.
+
+    Java takes a wildcard in directory order, and an archive of loaded classes needs one order for ever.
+    """
+    entries: dict[str, None] = {}
+    for entry in spark.split(os.pathsep):
+        if entry.endswith("*"):
+            entries |= dict.fromkeys(sorted(map(str, Path(entry).parent.glob("*.jar"))))
+        elif entry and Path(entry).exists():
+            entries[entry.rstrip(os.sep)] = None
+    entries |= dict.fromkeys(map(str, jars))
+    return os.pathsep.join(entries)
