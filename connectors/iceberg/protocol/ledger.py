@@ -221,6 +221,7 @@ class Lookup:
     version: TableVersion
     ledger: Ledger | None
     opened: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)  # of the topics that `opened` speaks of
     highest_epoch: Epoch | None = None  # over ledger and property, whatever table they are bound to
     commits: frozenset[str] = frozenset()  # ids of our commits among the ancestors of the view
 
@@ -250,10 +251,11 @@ def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
             found = (snapshot.id, ledger)
     version = TableVersion(view.uuid, found[0] if found else None, prop.snapshot if prop else None)
     opened = prop.opened if prop else {}
+    topic_ids = {name: topic.topic_id for name, topic in prop.ledger.topics.items()} if prop else {}
     if Rule.PROPERTY_BACKS_THE_LEDGER not in rules:
         prop = None
     standing, ledger_now = _judge(view, found, prop)
-    return Lookup(standing, version, ledger_now, opened, highest, frozenset(commits))
+    return Lookup(standing, version, ledger_now, opened, topic_ids, highest, frozenset(commits))
 
 
 def _judge(

@@ -1,0 +1,806 @@
+"""The coordinator's side of the protocol: who may read from where, what is committed, what is released."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from connectors.iceberg.protocol.actions import (
+    CleanFiles,
+    CommitRequest,
+    CommitTable,
+    CoordinatorAction,
+    DescribeTopics,
+    Fail,
+    LoadTable,
+    PrepareTable,
+    ProveLeadership,
+    ReadGroupOffsets,
+    ReportTrouble,
+    Send,
+    Stop,
+)
+from connectors.iceberg.protocol.ledger import (
+    Ledger,
+    LedgerEntry,
+    Lookup,
+    Standing,
+    TableVersion,
+    TableView,
+    TopicLedger,
+    look_up,
+)
+from connectors.iceberg.protocol.mark import GroupOffset
+from connectors.iceberg.protocol.messages import (
+    Attach,
+    Attached,
+    Attachment,
+    CommitComplete,
+    EpochStarted,
+    Message,
+    Need,
+    OpenTable,
+    Range,
+    Release,
+    Report,
+    Rewind,
+    StartCommit,
+    TableNeed,
+    TableOpened,
+    TableRefused,
+)
+from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
+from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """What does not change during a coordinator's life."""
+
+    cluster: str  # id of the Kafka cluster of the source topics
+    start_number: int  # the worker's count of starts of this connector
+    commit_interval_ms: int
+    commit_timeout_ms: int
+    tables: tuple[str, ...] = ()  # known from the configuration
+    dynamic: bool = False  # routes may name tables that are not in `tables`
+    new_topic_allowed: bool = False  # a re-created topic is read from its start instead of stopping
+    max_tries: int = 5  # of one table's commit within a cycle
+    retry_delay_ms: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the cluster describes it: its id and the log start offset of every partition."""
+
+    id: str
+    log_starts: tuple[int, ...]
+    log_ends: tuple[int, ...] | None = None  # None: not asked for
+
+
+class Outcome(Enum):
+    """How a commit ended, as far as the committer can tell."""
+
+    COMMITTED = "committed"
+    CONFLICT = "conflict"  # certainly not landed: the version had moved, or a foreign commit got in the way
+    UNKNOWN = "unknown"  # may have landed, or may land later
+    MISSING = "missing"  # the table does not exist
+    FAILED = "failed"  # certainly not landed: forbidden, invalid, out of space
+
+
+class _Step(Enum):
+    """What the work on one table in a cycle waits for."""
+
+    LOAD = "load"
+    LEADERSHIP = "leadership"
+    GROUP = "group"
+    COMMIT = "commit"
+    RESOLVE = "resolve"  # the table is loaded to see whether an unknown commit landed
+    PAUSE = "pause"  # before the next try
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class _Partition:
+    topic_id: str
+    generation: int
+    log_start: int
+    applied: int  # end of the last range that went through a cycle
+    accepted: int  # end of the last range that was accepted
+    rewind: int = 0
+    queue: deque[Range] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Table:
+    version: TableVersion
+    ledger: Ledger | None
+    opened: dict[TopicPartition, Position]  # where the table began, for the property
+    needs: dict[TopicPartition, int]  # E: the offset from which rows are still needed
+    bases: dict[TopicPartition, int]  # where the next ledger's entries begin
+    guarded: bool  # rolled back: no commit before the group is seen at or below `needs`
+    answer: str | None = None
+    missing: bool = False
+    committed: bool = False  # by this epoch
+    failures: int = 0  # cycles in a row
+
+    @property
+    def uuid(self) -> str:
+        return self.version.uuid
+
+
+@dataclass(slots=True)
+class _Work:
+    """One table's share of a cycle that is being applied."""
+
+    step: _Step = _Step.LOAD
+    request: CommitRequest | None = None
+    after: dict[TopicPartition, int] = field(default_factory=dict)  # `needs` once the request has landed
+    tries: int = 0
+    retry_ms: int = 0
+    unknown: bool = False  # some try of `request` ended without an answer
+
+
+@dataclass(slots=True)
+class _Cycle:
+    number: int
+    started_ms: int
+    taken: dict[TopicPartition, Range] | None = None  # None: still collecting
+    work: dict[str, _Work] = field(default_factory=dict)
+
+
+class CoordinatorState:
+    """Plain data in, actions out. Owned by the coordinator thread; nothing here waits or does input/output.
+
+    Every answer to an action comes in by the method that the action names. Actions on different tables may
+    be carried out in any order or at once, those of one table in the order given. After `Stop` or `Fail`
+    (see `ended`) every input is ignored.
+    """
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        nonce: str,
+        new_uuid: Callable[[], str],
+        rules: Rules = ALL_RULES,
+    ) -> None:
+        """`nonce` and `new_uuid` are unique over all lives of all coordinators."""
+        self.ended = False
+        self.epoch = Epoch(0, nonce)
+        self._settings = settings
+        self._new_uuid = new_uuid
+        self._rules = rules
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._tables: dict[str, _Table] = {}
+        self._asked: dict[str, tuple[Need, str]] = {}  # tables being prepared
+        self._again: dict[str, tuple[Need, str]] = {}  # prepared while being committed: once more afterwards
+        self._cycle: _Cycle | None = None
+        self._cycles = 0
+        self._next_start_ms = 0
+
+    # --- the start of a life
+
+    def begin(
+        self,
+        topics: Mapping[str, TopicInfo],
+        group: Mapping[TopicPartition, GroupOffset],
+        tables: Mapping[str, TableView | None],
+        channel_epoch: Epoch | None,
+        now_ms: int,
+    ) -> list[CoordinatorAction]:
+        """Choose the epoch, find out where every partition starts, open the tables that exist.
+
+        The caller has fenced the coordinator before (`init_transactions`), **then** read the channel to its
+        end (`channel_epoch`: the highest in it), the group's offsets, and every table of the settings
+        (None: does not exist). `group` may hold first positions for a connector that never ran, resolved
+        to numbers.
+        """
+        lookups = {name: look_up(view, self._rules) for name, view in tables.items() if view is not None}
+        traces = [offset.mark.epoch for offset in group.values() if offset.mark]
+        traces += [found.highest_epoch for found in lookups.values() if found.highest_epoch]
+        if Rule.EPOCH_ABOVE_EVERY_TRACE not in self._rules:
+            traces = []
+        if channel_epoch:
+            traces.append(channel_epoch)
+        highest = max((epoch.number for epoch in traces), default=0)
+        self.epoch = Epoch(max(highest + 1, self._settings.start_number), self.epoch.nonce)
+        self._next_start_ms = now_ms + self._settings.commit_interval_ms
+
+        actions: list[CoordinatorAction] = []
+        for topic, info in topics.items():
+            for number in range(len(info.log_starts)):
+                partition = TopicPartition(topic, number)
+                found = self._start(partition, info, group, lookups, unknown=len(lookups) < len(tables))
+                if isinstance(found, Fail):
+                    return self._end(found)
+                self._partitions[partition] = found
+        for name, lookup in lookups.items():
+            actions += self._open(name, lookup)
+            if self.ended:
+                return actions
+        self._rewind_where_needed()  # nobody is attached yet: no message
+        return [Send(EpochStarted(self.epoch)), *actions]
+
+    def _start(
+        self,
+        partition: TopicPartition,
+        info: TopicInfo,
+        group: Mapping[TopicPartition, GroupOffset],
+        lookups: Mapping[str, Lookup],
+        unknown: bool,
+    ) -> _Partition | Fail:
+        """Where a partition starts: the group's mark, else the ledgers, else the log (rule 4)."""
+        log_start = info.log_starts[partition.partition]
+        ledgers = [found.ledger for found in lookups.values() if found.ledger]
+        offset = group.get(partition)
+        mark = offset.mark if offset else None
+        other_topic = (mark is not None and mark.topic_id != info.id) or any(
+            ledger.topics[partition.topic].topic_id != info.id for ledger in ledgers if partition.topic in ledger.topics
+        )
+        check_topic = Rule.TOPIC_ID_EVERYWHERE in self._rules
+        if check_topic and other_topic and not self._settings.new_topic_allowed:
+            return Fail(
+                f"topic {partition.topic} was deleted and created again (id {info.id} is not the one that was "
+                "read before): allow the new topic to read it from its start"
+            )
+        if Rule.GROUP_OFFSETS_NEED_OUR_MARK not in self._rules and offset is not None:
+            return _Partition(info.id, mark.generation if mark else 0, log_start, offset.offset, offset.offset)
+        if offset and mark and (mark.topic_id == info.id or not check_topic):
+            if offset.offset < log_start:
+                return Fail(
+                    f"{partition} goes on at offset {offset.offset}, but the log starts at {log_start}: rows are lost"
+                )
+            return _Partition(info.id, mark.generation, log_start, offset.offset, offset.offset)
+        marked = any(o.mark for o in group.values())
+        if offset and mark is None and not ledgers and not marked:
+            return _Partition(info.id, 0, log_start, offset.offset, offset.offset)  # a migration
+        entries = [ledger.entry(partition, info.id if check_topic else None) for ledger in ledgers]
+        known = [entry for entry in entries if entry is not None]
+        generation = max((entry.generation for entry in known), default=mark.generation if mark else 0)
+        start = log_start
+        if known and not unknown and not self._settings.dynamic and len(known) == len(lookups):
+            start = min(entry.next for entry in known if entry.generation == generation)
+        return _Partition(info.id, generation, log_start, start, start)
+
+    # --- inputs
+
+    def on_tick(self, now_ms: int) -> list[CoordinatorAction]:
+        """Time passes: start a cycle, give up waiting for reports, try again."""
+        if self.ended:
+            return []
+        if self._cycle is None:
+            return self._start_cycle(now_ms) if now_ms >= self._next_start_ms else []
+        if self._cycle.taken is None:
+            if now_ms - self._cycle.started_ms >= self._settings.commit_timeout_ms:
+                return self._apply(now_ms)
+            return self._apply_if_ready(now_ms)
+        actions: list[CoordinatorAction] = []
+        for name, work in self._cycle.work.items():
+            if work.step is _Step.PAUSE and now_ms >= work.retry_ms:
+                work.step = _Step.RESOLVE if work.unknown else _Step.LOAD
+                actions.append(LoadTable(name))
+        return actions
+
+    def on_message(self, message: Message, now_ms: int) -> list[CoordinatorAction]:
+        """Take one message of the channel. Our own come back too, and are ignored."""
+        if self.ended:
+            return []
+        epoch = message.seen if isinstance(message, Attach) else message.epoch
+        if epoch is not None and epoch > self.epoch:
+            return self._end(Stop(f"epoch {epoch} is above ours, {self.epoch}"))
+        match message:
+            case Attach():
+                return self._on_attach(message)
+            case OpenTable():
+                return self._on_open_table(message) if epoch == self.epoch else []
+            case Report():
+                return self._on_report(message, now_ms) if epoch == self.epoch else []
+        return []
+
+    def on_topics(self, topics: Mapping[str, TopicInfo]) -> list[CoordinatorAction]:
+        """The cluster described the topics again: partitions may have been added, a topic replaced."""
+        if self.ended:
+            return []
+        added = []
+        for topic, info in topics.items():
+            for number, log_start in enumerate(info.log_starts):
+                partition = TopicPartition(topic, number)
+                state = self._partitions.get(partition)
+                if state is None:
+                    self._partitions[partition] = _Partition(info.id, 0, log_start, log_start, log_start)
+                    added.append(partition)
+                elif state.topic_id != info.id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
+                    return self._end(Stop(f"topic {topic} was deleted and created again"))
+                else:
+                    state.log_start = log_start
+        for partition in added:
+            for table in self._tables.values():
+                start = self._partitions[partition].applied
+                table.needs[partition] = table.bases[partition] = start
+                table.opened[partition] = Position(0, start)
+        return []
+
+    def on_table_loaded(self, name: str, view: TableView | None, now_ms: int) -> list[CoordinatorAction]:
+        """The answer to `LoadTable`. None: the table does not exist."""
+        work = self._work(name, _Step.LOAD, _Step.RESOLVE)
+        if work is None:
+            return []
+        if view is None:
+            return self._lost(name, work, now_ms)
+        lookup = look_up(view, self._rules)
+        if work.request and work.request.commit in lookup.commits:
+            if lookup.ledger and lookup.ledger.commit == work.request.commit:
+                return self._landed(name, work, lookup.version, now_ms)
+            work.step = _Step.DONE  # ours landed, and somebody else's on top of it
+            return self._open(name, lookup) or self._finish_if_done(now_ms)
+        if work.step is _Step.RESOLVE and work.request and lookup.version == work.request.expected:
+            work.step = _Step.COMMIT
+            return [CommitTable(work.request)]  # on the same base: both cannot land
+        work.request, work.unknown = None, False
+        return self._plan(name, work, lookup, now_ms)
+
+    def on_commit_outcome(
+        self, name: str, commit: str, outcome: Outcome, reason: str, snapshot: int | None, now_ms: int
+    ) -> list[CoordinatorAction]:
+        """The answer to `CommitTable`. `snapshot`: id of the new snapshot when committed."""
+        work = self._work(name, _Step.COMMIT)
+        if work is None or work.request is None or work.request.commit != commit:
+            return []
+        match outcome:
+            case Outcome.COMMITTED:
+                version = TableVersion(work.request.expected.uuid, snapshot, snapshot)
+                return self._landed(name, work, version, now_ms)
+            case Outcome.MISSING:
+                return self._lost(name, work, now_ms)
+        work.tries += 1
+        work.unknown = work.unknown or outcome is Outcome.UNKNOWN
+        if work.tries >= self._settings.max_tries and not work.unknown:
+            return self._refuse(name, work, reason, now_ms)
+        work.retry_ms = now_ms + self._settings.retry_delay_ms
+        if outcome is Outcome.FAILED or work.tries > 1:
+            work.step = _Step.PAUSE
+            return []
+        work.step = _Step.RESOLVE if work.unknown else _Step.LOAD
+        return [LoadTable(name)]
+
+    def on_load_failed(self, name: str, reason: str, now_ms: int) -> list[CoordinatorAction]:
+        """The catalog could not be asked. Tried again a bounded number of times in this cycle."""
+        work = self._work(name, _Step.LOAD, _Step.RESOLVE)
+        if work is None:
+            return []
+        work.tries += 1
+        if work.tries >= self._settings.max_tries and not work.unknown:
+            return self._refuse(name, work, reason, now_ms)
+        work.step, work.retry_ms = _Step.PAUSE, now_ms + self._settings.retry_delay_ms
+        return []
+
+    def on_table_prepared(self, name: str, view: TableView, answer: str, now_ms: int) -> list[CoordinatorAction]:
+        """The answer to `PrepareTable`: the table exists and has the columns; `answer` goes to the tasks."""
+        asked = self._asked.pop(name, None)
+        if self.ended or asked is None:
+            return []
+        if self._cycle and name in self._cycle.work:
+            self._again[name] = asked  # the view may be older than the commit under way
+            return []
+        lookup = look_up(view, self._rules)
+        table = self._tables.get(name)
+        actions: list[CoordinatorAction] = []
+        if table is None or table.missing or table.version != lookup.version:
+            actions += self._open(name, lookup)
+            if self.ended:
+                return actions
+        table = self._tables[name]
+        table.answer = answer
+        actions.append(self._opened(name, table))
+        if self._cycle is None or self._cycle.taken is None:
+            actions += self._rewind_where_needed()
+        return actions
+
+    def on_table_refused(self, name: str, error: str) -> list[CoordinatorAction]:
+        """The other answer to `PrepareTable`."""
+        if self.ended or self._asked.pop(name, None) is None:
+            return []
+        return [Send(TableRefused(self.epoch, name, error))]
+
+    def on_leadership(self, token: str, proven: bool, now_ms: int) -> list[CoordinatorAction]:
+        """The answer to `ProveLeadership`."""
+        if self.ended or self._cycle is None:
+            return []
+        if not proven:
+            return self._end(Stop("another coordinator has fenced this one"))
+        work = next((w for w in self._cycle.work.values() if w.request and w.request.commit == token), None)
+        if work is None or work.step is not _Step.LEADERSHIP or work.request is None:
+            return []
+        work.step = _Step.COMMIT
+        return [CommitTable(work.request)]
+
+    def on_group_offsets(self, group: Mapping[TopicPartition, GroupOffset], now_ms: int) -> list[CoordinatorAction]:
+        """The answer to `ReadGroupOffsets`."""
+        if self.ended:
+            return []
+        for offset in group.values():
+            if offset.mark and offset.mark.epoch > self.epoch:
+                return self._end(Stop(f"epoch {offset.mark.epoch} in a group offset is above ours"))
+        if self._cycle is None:
+            return []
+        actions: list[CoordinatorAction] = []
+        for name, work in list(self._cycle.work.items()):
+            if work.step is not _Step.GROUP or work.request is None:
+                continue
+            table = self._tables[name]
+            if all(self._is_lowered(group.get(p), p, needed) for p, needed in table.needs.items()):
+                actions += self._prove_or_commit(table, work)
+            else:
+                actions += self._refuse(name, work, "waits for the group offsets to be lowered", now_ms)
+        return actions
+
+    # --- attach, accept
+
+    def _on_attach(self, message: Attach) -> list[CoordinatorAction]:
+        known: dict[TopicPartition, Attachment] = {}
+        actions: list[CoordinatorAction] = []
+        for partition, topic_id in message.partitions.items():
+            state = self._partitions.get(partition)
+            if state is None or (state.topic_id != topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules):
+                actions = [DescribeTopics()]  # the task asks again
+                continue
+            known[partition] = self._attachment(partition)
+        if known:
+            actions.append(Send(Attached(self.epoch, message.nonce, known)))
+        return actions
+
+    def _on_open_table(self, message: OpenTable) -> list[CoordinatorAction]:
+        table = self._tables.get(message.table)
+        if table and not table.missing and table.answer is not None and message.need is Need.CREATE:
+            return [self._opened(message.table, table)]
+        if message.table in self._asked:
+            return []  # the answer reaches everybody
+        self._asked[message.table] = (message.need, message.schema)
+        return [PrepareTable(message.table, message.need, message.schema)]
+
+    def _on_report(self, message: Report, now_ms: int) -> list[CoordinatorAction]:
+        actions: list[CoordinatorAction] = []
+        refused: dict[str, dict[TopicPartition, Attachment]] = {}
+        for partition, reported in message.ranges.items():
+            state = self._partitions.get(partition)
+            if state is None:
+                actions = [DescribeTopics()]
+                continue
+            if reported.topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
+                actions = [DescribeTopics()]
+                continue
+            contiguous = reported.start == state.accepted and reported.generation == state.generation
+            if not contiguous and Rule.ACCEPT_CONTIGUOUS_ONLY in self._rules:
+                refused.setdefault(reported.nonce, {})[partition] = self._attachment(partition)
+                continue
+            state.accepted = reported.next
+            if reported.next > reported.start or not state.queue:
+                state.queue.append(reported)
+        actions += [Send(Rewind(self.epoch, nonce, told)) for nonce, told in refused.items()]
+        return [*actions, *self._apply_if_ready(now_ms)]
+
+    def _attachment(self, partition: TopicPartition) -> Attachment:
+        state = self._partitions[partition]
+        needs = {
+            name: TableNeed(table.uuid, table.needs[partition])
+            for name, table in self._tables.items()
+            if not table.missing
+        }
+        floor = self._floor(partition)
+        return Attachment(state.topic_id, state.generation, state.accepted, floor, state.rewind, needs)
+
+    def _floor(self, partition: TopicPartition) -> int:
+        """The position below which all opened tables are complete; a missing table still holds it."""
+        needed = [table.needs[partition] for table in self._tables.values()]
+        return min([self._partitions[partition].applied, *needed])
+
+    # --- tables
+
+    def _open(self, name: str, lookup: Lookup) -> list[CoordinatorAction]:
+        """Decide from where on a table needs rows (rules 7 and 8)."""
+        if lookup.highest_epoch and lookup.highest_epoch > self.epoch:
+            return self._end(Stop(f"epoch {lookup.highest_epoch} in table {name} is above ours"))
+        ledger = lookup.ledger
+        if ledger and ledger.cluster != self._settings.cluster:
+            return self._end(
+                Fail(
+                    f"table {name} is written by a connector of the same name on Kafka cluster {ledger.cluster}, "
+                    f"this one reads cluster {self._settings.cluster}: rename one of them"
+                )
+            )
+        rolled_back = lookup.standing is Standing.ROLLED_BACK and Rule.REFILL_EXACTLY_FROM_LEDGER in self._rules
+        needs: dict[TopicPartition, int] = {}
+        for partition, state in self._partitions.items():
+            found = self._needed(partition, state, lookup, rolled_back)
+            if found is None:
+                return self._end(
+                    Fail(
+                        f"table {name} holds rows of a topic {partition.topic} that was deleted since: allow the "
+                        "new topic to read it from its start"
+                    )
+                )
+            if found < state.log_start and found != state.applied:
+                return self._end(
+                    Fail(
+                        f"table {name} needs {partition} from offset {found}, but the log starts at "
+                        f"{state.log_start}: rows are lost"
+                    )
+                )
+            needs[partition] = found
+        old = self._tables.get(name)
+        opened, bases = self._beginnings(lookup, needs)
+        self._tables[name] = _Table(
+            lookup.version,
+            ledger,
+            opened,
+            needs,
+            bases,
+            guarded=rolled_back,
+            answer=old.answer if old and old.uuid == lookup.version.uuid else None,
+            committed=bool(old and old.committed and old.uuid == lookup.version.uuid),
+            failures=old.failures if old else 0,
+        )
+        return []
+
+    def _beginnings(
+        self, lookup: Lookup, needs: Mapping[TopicPartition, int]
+    ) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, int]]:
+        """Per partition: where the table began, and the base of its next ledger entry."""
+        opened: dict[TopicPartition, Position] = {}
+        bases: dict[TopicPartition, int] = {}
+        for partition, state in self._partitions.items():
+            began = self._began(lookup, partition, state)
+            opened[partition] = began or Position(state.generation, needs[partition])
+            entry = lookup.ledger.entry(partition, state.topic_id) if lookup.ledger else None
+            chained = entry is not None and entry.generation == state.generation
+            bases[partition] = entry.next if entry and chained else needs[partition]
+        return opened, bases
+
+    def _began(self, lookup: Lookup, partition: TopicPartition, state: _Partition) -> Position | None:
+        """Where the table began, unless that was in another topic of the same name."""
+        if lookup.topic_ids.get(partition.topic) != state.topic_id:
+            return None
+        return lookup.opened.get(partition)
+
+    def _needed(self, partition: TopicPartition, state: _Partition, lookup: Lookup, rolled_back: bool) -> int | None:
+        """E of one partition. None: the ledger speaks of a topic with another id, and that is not allowed."""
+        floor = self._floor(partition)
+        ledger = lookup.ledger
+        check_topic = Rule.TOPIC_ID_EVERYWHERE in self._rules
+        topic = ledger.topics.get(partition.topic) if ledger else None
+        if check_topic and topic and topic.topic_id != state.topic_id:
+            return floor if self._settings.new_topic_allowed else None
+        entry = topic.partitions.get(partition.partition) if topic else None
+        if entry and entry.generation > state.generation:
+            self._adopt_generation(partition, state, entry)
+            return entry.next
+        if rolled_back:
+            if entry:
+                return entry.next if entry.generation == state.generation else min(entry.next, floor)
+            began = self._began(lookup, partition, state)
+            return began.next if began else state.log_start
+        if entry is None or entry.generation < state.generation:
+            return floor
+        return max(entry.next, floor)
+
+    def _adopt_generation(self, partition: TopicPartition, state: _Partition, entry: LedgerEntry) -> None:
+        """A table knows of a deliberate rewind that the group forgot: follow it."""
+        state.generation = entry.generation
+
+    def _opened(self, name: str, table: _Table) -> Send:
+        return Send(TableOpened(self.epoch, name, table.uuid, dict(table.needs), table.answer or ""))
+
+    # --- a cycle
+
+    def _start_cycle(self, now_ms: int) -> list[CoordinatorAction]:
+        self._cycles += 1
+        self._cycle = _Cycle(self._cycles, now_ms)
+        self._next_start_ms = now_ms + self._settings.commit_interval_ms
+        return [Send(StartCommit(self.epoch, self._cycles, self._releases()))]
+
+    def _releases(self) -> dict[TopicPartition, Release]:
+        return {p: Release(self._floor(p), s.rewind) for p, s in self._partitions.items()}
+
+    def _apply_if_ready(self, now_ms: int) -> list[CoordinatorAction]:
+        """Ready = every partition of the topics has reported: a set, not a count."""
+        if self._cycle is None or self._cycle.taken is not None:
+            return []
+        return self._apply(now_ms) if all(s.queue for s in self._partitions.values()) else []
+
+    def _apply(self, now_ms: int) -> list[CoordinatorAction]:
+        """Take at most one range per partition and begin with each table that has rows in them."""
+        cycle = self._cycle
+        assert cycle is not None
+        cycle.taken = {p: self._take(s.queue) for p, s in self._partitions.items() if s.queue}
+        with_rows = {
+            name for taken in cycle.taken.values() for name, part in taken.tables.items() if part.first is not None
+        }
+        cycle.work = {name: _Work() for name, table in self._tables.items() if name in with_rows and not table.missing}
+        if not cycle.work:
+            return self._finish(now_ms)
+        return [LoadTable(name) for name in cycle.work]
+
+    def _take(self, queue: deque[Range]) -> Range:
+        """One range: what follows waits, because a refusal of this one would leave a gap before it."""
+        return queue.popleft()
+
+    def _plan(self, name: str, work: _Work, lookup: Lookup, now_ms: int) -> list[CoordinatorAction]:
+        """Check the table and the positions, prepare the new ledger (step 4)."""
+        actions: list[CoordinatorAction] = []
+        if self._tables[name].version != lookup.version:
+            actions += self._open(name, lookup)
+            if self.ended:
+                return actions
+        table = self._tables[name]
+        after, with_rows = self._share(name, table)
+        if not with_rows:
+            table.needs = after
+            work.step = _Step.DONE
+            return [*actions, *self._finish_if_done(now_ms)]
+        work.after = after
+        work.request = self._request(name, table, after, with_rows)
+        if table.guarded:
+            work.step = _Step.GROUP
+            return [*actions, ReadGroupOffsets()]
+        return [*actions, *self._prove_or_commit(table, work)]
+
+    def _prove_or_commit(self, table: _Table, work: _Work) -> list[CoordinatorAction]:
+        assert work.request is not None
+        if table.ledger is None and Rule.PROOF_BEFORE_FIRST_LEDGER in self._rules:
+            work.step = _Step.LEADERSHIP
+            return [ProveLeadership(work.request.commit)]
+        work.step = _Step.COMMIT
+        return [CommitTable(work.request)]
+
+    def _share(self, name: str, table: _Table) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Range]]:
+        """A table's share of the ranges taken: `needs` once it is in, and the ranges with rows for it.
+
+        A range is left out, and its partition's position stays, when rows would be missing (the lower
+        bound lies above the position) or doubled (its first row lies below).
+        """
+        assert self._cycle is not None
+        after = dict(table.needs)
+        with_rows: dict[TopicPartition, Range] = {}
+        check = Rule.CHECK_FILTER_AND_FIRST in self._rules
+        for partition, taken in (self._cycle.taken or {}).items():
+            needed = table.needs[partition]
+            part = taken.tables.get(name)
+            quiet = part is None or part.first is None
+            gap = max(taken.start, part.filter if part else 0) > needed
+            doubled = part is not None and part.first is not None and part.first < needed
+            replaced = part is not None and part.uuid != table.uuid
+            rewound = taken.generation != self._partitions[partition].generation
+            if replaced or rewound:
+                continue
+            if quiet:
+                if gap and Rule.QUIET_TABLE_MOVES_WITHOUT_GAP in self._rules:
+                    continue
+            elif check and (gap or doubled):
+                continue
+            after[partition] = max(needed, taken.next)
+            if not quiet:
+                with_rows[partition] = taken
+        return after, with_rows
+
+    def _request(
+        self,
+        name: str,
+        table: _Table,
+        after: Mapping[TopicPartition, int],
+        with_rows: Mapping[TopicPartition, Range],
+    ) -> CommitRequest:
+        assert self._cycle is not None
+        topics: dict[str, TopicLedger] = {}
+        entries: dict[str, dict[int, LedgerEntry]] = {}
+        for partition, state in sorted(self._partitions.items()):
+            if partition not in with_rows and Rule.ALL_POSITIONS_IN_EVERY_COMMIT not in self._rules:
+                continue
+            entry = LedgerEntry(state.generation, table.bases[partition], after[partition])
+            entries.setdefault(partition.topic, {})[partition.partition] = entry
+            topics[partition.topic] = TopicLedger(state.topic_id, entries[partition.topic])
+        commit = self._new_uuid()
+        cycle = self._cycle.number
+        ledger = Ledger(self.epoch, commit, cycle, table.uuid, self._settings.cluster, topics)
+        files = {p: taken.tables[name].files for p, taken in with_rows.items()}
+        return CommitRequest(
+            name, commit, cycle, table.version, ledger, dict(table.opened), files, self._valid_through()
+        )
+
+    def _valid_through(self) -> int | None:
+        """Lowest over all partitions of the latest record time; None when a partition told none."""
+        assert self._cycle is not None
+        taken = self._cycle.taken or {}
+        times = [taken[p].timestamp_ms if p in taken else None for p in self._partitions]
+        known = [time for time in times if time is not None]
+        return min(known) if known and len(known) == len(times) else None
+
+    def _landed(self, name: str, work: _Work, version: TableVersion, now_ms: int) -> list[CoordinatorAction]:
+        """Step 5 is done: the snapshot is visible and its ledger is the table's."""
+        assert work.request is not None
+        table = self._tables[name]
+        actions: list[CoordinatorAction] = []
+        table.version, table.ledger = version, work.request.ledger
+        table.needs, table.bases = dict(work.after), dict(work.after)
+        table.guarded, table.failures = False, 0
+        if not table.committed:
+            table.committed = True
+            actions.append(CleanFiles(name, table.uuid, self.epoch))  # earlier, a sleeper's swap needs them
+        work.step = _Step.DONE
+        return [*actions, *self._finish_if_done(now_ms)]
+
+    def _lost(self, name: str, work: _Work, now_ms: int) -> list[CoordinatorAction]:
+        """The table is gone. It holds the floor until somebody asks for it and it is made again."""
+        self._tables[name].missing = True
+        return self._refuse(name, work, "does not exist", now_ms)
+
+    def _refuse(self, name: str, work: _Work, reason: str, now_ms: int) -> list[CoordinatorAction]:
+        """Not in this cycle: the partitions with rows for the table are read again, others go on."""
+        table = self._tables[name]
+        table.failures += 1
+        work.step = _Step.DONE
+        return [ReportTrouble(name, reason, table.failures), *self._finish_if_done(now_ms)]
+
+    def _finish_if_done(self, now_ms: int) -> list[CoordinatorAction]:
+        assert self._cycle is not None
+        done = all(work.step is _Step.DONE for work in self._cycle.work.values())
+        return self._finish(now_ms) if done else []
+
+    def _finish(self, now_ms: int) -> list[CoordinatorAction]:
+        """Move quiet tables along, send back what was refused, release the rest (step 6)."""
+        cycle = self._cycle
+        assert cycle is not None
+        taken = cycle.taken or {}
+        for name, table in self._tables.items():
+            if name in cycle.work or table.missing:
+                continue
+            after, with_rows = self._share(name, table)
+            table.needs = {p: table.needs[p] if p in with_rows else after[p] for p in after}
+        held: dict[TopicPartition, int] = {}
+        for partition, done in taken.items():
+            self._partitions[partition].applied = done.next
+            if any(part.first is not None and t not in self._tables for t, part in done.tables.items()):
+                held[partition] = done.start  # rows of a table that this epoch never opened
+        actions = self._rewind_where_needed(held)
+        self._cycle = None
+        actions.append(Send(CommitComplete(self.epoch, cycle.number, self._releases())))
+        for name, (need, schema) in self._again.items():
+            self._asked[name] = (need, schema)
+            actions.append(PrepareTable(name, need, schema))
+        self._again.clear()
+        return actions
+
+    def _rewind_where_needed(self, held: Mapping[TopicPartition, int] | None = None) -> list[CoordinatorAction]:
+        """A table needs rows from below what went through: drop the queue, read again from there."""
+        told: dict[TopicPartition, Attachment] = {}
+        for partition, state in self._partitions.items():
+            lowest = min(self._floor(partition), (held or {}).get(partition, state.applied))
+            if lowest < state.applied:
+                state.applied = state.accepted = lowest
+                state.queue.clear()
+                state.rewind += 1
+                told[partition] = self._attachment(partition)
+        return [Send(Rewind(self.epoch, None, told))] if told else []
+
+    # --- small
+
+    def _is_lowered(self, offset: GroupOffset | None, partition: TopicPartition, needed: int) -> bool:
+        """Whether the group could lead nobody past `needed`, seen under this epoch's mark."""
+        if offset is None or offset.mark is None:
+            return False
+        return (
+            offset.mark.epoch == self.epoch
+            and offset.mark.topic_id == self._partitions[partition].topic_id
+            and offset.offset <= needed
+        )
+
+    def _work(self, name: str, *steps: _Step) -> _Work | None:
+        """The work that waits for this answer; late and unasked answers find none."""
+        if self.ended or self._cycle is None:
+            return None
+        work = self._cycle.work.get(name)
+        return work if work and work.step in steps else None
+
+    def _end(self, action: Stop | Fail) -> list[CoordinatorAction]:
+        self.ended = True
+        return [action]

@@ -1,0 +1,420 @@
+"""The task's side of the protocol: which rows may be staged, what is reported, what may be committed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from connectors.iceberg.protocol.actions import (
+    CloseFiles,
+    Discard,
+    Fail,
+    Pause,
+    RequestCommit,
+    Resume,
+    Seek,
+    Send,
+    TaskAction,
+)
+from connectors.iceberg.protocol.mark import GroupOffset, Mark
+from connectors.iceberg.protocol.messages import (
+    Attach,
+    Attached,
+    Attachment,
+    CommitComplete,
+    CoordinatorMessage,
+    EpochStarted,
+    Message,
+    Need,
+    OpenTable,
+    Range,
+    Release,
+    Report,
+    Rewind,
+    StagedFile,
+    StartCommit,
+    TableNeed,
+    TableOpened,
+    TablePart,
+    TableRefused,
+)
+from connectors.iceberg.protocol.positions import Epoch, TopicPartition
+from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
+
+
+@dataclass(slots=True)
+class _OpenPart:
+    """What the open range holds for one table so far."""
+
+    uuid: str
+    filter: int
+    first: int | None = None
+
+
+@dataclass(slots=True)
+class _Hold:
+    table: str
+    need: Need
+    schema: str
+    asked_ms: int
+
+
+@dataclass(slots=True)
+class _Partition:
+    topic_id: str
+    nonce: str
+    asked_ms: int
+    attached: bool = False
+    paused: bool = True
+    generation: int = 0
+    rewind: int = 0
+    floor: int = 0
+    start: int = 0  # of the open range
+    next: int = 0  # all below is handled
+    timestamp_ms: int | None = None
+    needs: dict[str, TableNeed] = field(default_factory=dict)
+    parts: dict[str, _OpenPart] = field(default_factory=dict)
+    hold: _Hold | None = None
+    reported: deque[int] = field(default_factory=deque)  # ends of reported ranges above the floor
+
+
+class TaskState:
+    """Plain data in, actions out. Owned by the task thread; nothing here waits or does input/output.
+
+    A caller's turn looks like this::
+
+        actions = state.assign({partition: topic_id}, {partition: mark}, now_ms)
+        ...per batch: `filter_position(table, partition)`; None: `hold` at the first such row.
+        ...stage the rows at or above it, say `handled(partition, table, first)`, then `advance(partition, next)`
+        ...per message of the channel: `on_message`; per poll: `on_tick`
+        ...on `CloseFiles`: `report`
+        ...in pre_commit: `offsets_to_commit`
+    """
+
+    def __init__(
+        self,
+        task: str,
+        start_number: int,
+        new_nonce: Callable[[], str],
+        *,
+        max_staged_cycles: int = 2,
+        ask_interval_ms: int = 5_000,
+        rules: Rules = ALL_RULES,
+    ) -> None:
+        """`start_number`: the worker's count of starts; coordinators of earlier starts are not followed."""
+        self.task = task
+        self.epoch: Epoch | None = None
+        self._start_number = start_number
+        self._new_nonce = new_nonce
+        self._max_staged = max_staged_cycles
+        self._ask_interval_ms = ask_interval_ms
+        self._rules = rules
+        self._seen: Epoch | None = None  # highest epoch in marks and messages
+        self._cycle = 0  # highest cycle reported in this epoch
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._tables: dict[str, tuple[str, str]] = {}  # name -> (uuid, opaque answer)
+
+    # --- partitions come and go
+
+    def assign(
+        self, topic_ids: Mapping[TopicPartition, str], marks: Mapping[TopicPartition, Mark | None], now_ms: int
+    ) -> list[TaskAction]:
+        """Take partitions. They stay paused until the coordinator has said where they stand.
+
+        `topic_ids` are described now; `marks` come from the group's committed offsets.
+        """
+        for mark in marks.values():
+            if mark is not None:
+                self._saw(mark.epoch)
+        for partition, topic_id in topic_ids.items():
+            self._partitions[partition] = _Partition(topic_id, "", now_ms)
+        if not topic_ids:
+            return []
+        return [Pause(frozenset(topic_ids)), *self._ask(topic_ids, now_ms)]
+
+    def revoke(self, partitions: Iterable[TopicPartition]) -> list[TaskAction]:
+        """Give partitions back. What is staged for them is dropped; the next owner reads it again."""
+        return [Discard(p) for p in partitions if self._partitions.pop(p, None) is not None]
+
+    def commit_refused(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[TaskAction]:
+        """The group refused our offsets: the partitions are probably somebody else's. Ask again."""
+        return self._detach([p for p in partitions if p in self._partitions], now_ms)
+
+    # --- rows
+
+    def filter_position(self, table: str, partition: TopicPartition) -> int | None:
+        """Rows of `table` below this offset must be dropped. None: hold at the first row of the table."""
+        state = self._partitions[partition]
+        need = state.needs.get(table)
+        known = self._tables.get(table)
+        if need is None or known is None or known[0] != need.uuid:
+            return None
+        return need.next
+
+    def answer(self, table: str) -> str | None:
+        """The coordinator's opaque answer (schema, location, ...) of an open table."""
+        known = self._tables.get(table)
+        return known[1] if known else None
+
+    def is_reading(self, partition: TopicPartition) -> bool:
+        """Whether rows of this partition may be handled now; rows in hand otherwise are dropped."""
+        state = self._partitions.get(partition)
+        return state is not None and state.attached and state.hold is None
+
+    def handled(self, partition: TopicPartition, table: str, first: int | None) -> None:
+        """Rows of an open table were met; `first` is the first one that the filter let through, if any."""
+        state = self._partitions[partition]
+        need = state.needs[table]
+        part = state.parts.setdefault(table, _OpenPart(need.uuid, need.next))
+        part.filter = max(part.filter, need.next)
+        if part.first is None:
+            part.first = first
+
+    def advance(self, partition: TopicPartition, following: int, timestamp_ms: int | None = None) -> None:
+        """Everything below `following` is handled. `timestamp_ms`: the latest of these records."""
+        state = self._partitions[partition]
+        state.next = max(state.next, following)
+        if timestamp_ms is not None:
+            state.timestamp_ms = max(state.timestamp_ms or 0, timestamp_ms)
+
+    def hold(self, partition: TopicPartition, table: str, need: Need, schema: str, now_ms: int) -> list[TaskAction]:
+        """Stop before a row that cannot be staged yet; everything below it was advanced over.
+
+        The partition pauses there, the rest of the rows in hand is dropped and read again.
+        """
+        state = self._partitions[partition]
+        state.hold = _Hold(table, need, schema, now_ms)
+        return [
+            *self._flow({partition}),
+            Seek(partition, state.next),
+            *self._ask_table(state.hold),
+        ]
+
+    # --- time and messages
+
+    def on_tick(self, now_ms: int) -> list[TaskAction]:
+        """Repeat questions that stayed unanswered: any message may be lost."""
+        waiting = [
+            p for p, s in self._partitions.items() if not s.attached and now_ms - s.asked_ms >= self._ask_interval_ms
+        ]
+        actions: list[TaskAction] = [*self._ask(waiting, now_ms)]
+        for state in self._partitions.values():
+            if state.hold and now_ms - state.hold.asked_ms >= self._ask_interval_ms:
+                state.hold.asked_ms = now_ms
+                actions += self._ask_table(state.hold)
+        return actions
+
+    def on_message(self, message: Message, now_ms: int) -> list[TaskAction]:
+        """Take one message of the channel, in the order read. Messages of tasks are ignored."""
+        if not isinstance(message, CoordinatorMessage):
+            return []
+        if Rule.EPOCH_ABOVE_EVERY_TRACE in self._rules and message.epoch.number < self._start_number:
+            return []  # a coordinator from before the connector was stopped
+        actions: list[TaskAction] = []
+        if self._saw(message.epoch) or self.epoch is None:
+            self.epoch = self._seen
+            self._cycle = 0
+            actions += self._detach(list(self._partitions), now_ms)
+        if message.epoch != self.epoch:
+            return actions
+        match message:
+            case Attached():
+                for partition, attachment in message.partitions.items():
+                    state = self._partitions.get(partition)
+                    if state and not state.attached and state.nonce == message.nonce:
+                        actions += self._adopt(partition, state, attachment)
+            case Rewind():
+                actions += self._on_rewind(message)
+            case TableOpened():
+                actions += self._on_table_opened(message)
+            case TableRefused():
+                holds = [s.hold for s in self._partitions.values() if s.hold]
+                if any(hold.table == message.table for hold in holds):
+                    actions.append(Fail(f"table {message.table}: {message.error}"))
+            case StartCommit():
+                actions += self._on_releases(message.releases, now_ms)
+                if message.cycle > self._cycle:
+                    self._cycle = message.cycle
+                    actions.append(CloseFiles(message.cycle))
+            case CommitComplete():
+                actions += self._on_releases(message.releases, now_ms)
+            case EpochStarted():
+                pass
+        return actions
+
+    # --- reports and offsets
+
+    def report(
+        self,
+        cycle: int,
+        files: Mapping[tuple[TopicPartition, str], Sequence[StagedFile]],
+        topic_ids: Mapping[str, str],
+        now_ms: int,
+    ) -> list[TaskAction]:
+        """Report every attached partition, also those without rows.
+
+        `files` by (partition, table) are closed and durable; `topic_ids` were described **after** the last
+        row was read: an id that differs from the one at the attach means that the rows may be another topic's.
+        """
+        if self.epoch is None:
+            return []
+        moved: list[TopicPartition] = []
+        ranges: dict[TopicPartition, Range] = {}
+        for partition, state in self._partitions.items():
+            if not state.attached:
+                continue
+            topic_id = topic_ids.get(partition.topic, "")
+            if topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
+                state.topic_id = topic_id
+                moved.append(partition)
+                continue
+            ranges[partition] = self._close(partition, state, files)
+        actions: list[TaskAction] = []
+        if ranges:
+            actions.append(Send(Report(self.task, self.epoch, cycle, ranges)))
+        return [*actions, *self._flow(ranges), *self._detach(moved, now_ms)]
+
+    def offsets_to_commit(self) -> dict[TopicPartition, GroupOffset]:
+        """What pre_commit returns: the floor of every attached partition, with our mark.
+
+        Commit them also when the offset is unchanged: the mark may be new, and may be waited for. The
+        offset may lie below what the group holds (a refill).
+        """
+        if self.epoch is None:
+            return {}
+        return {
+            p: GroupOffset(s.floor, Mark(self.epoch, s.generation, s.topic_id))
+            for p, s in self._partitions.items()
+            if s.attached
+        }
+
+    # --- inside
+
+    def _saw(self, epoch: Epoch) -> bool:
+        """Remember the highest epoch; True when this one is higher than all before."""
+        if self._seen is not None and epoch <= self._seen:
+            return False
+        self._seen = epoch
+        return True
+
+    def _ask(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[TaskAction]:
+        asked = list(partitions)
+        if not asked:
+            return []
+        nonce = self._new_nonce()
+        for partition in asked:
+            state = self._partitions[partition]
+            state.nonce, state.asked_ms = nonce, now_ms
+        topic_ids = {p: self._partitions[p].topic_id for p in asked}
+        return [Send(Attach(self.task, nonce, topic_ids, self._seen))]
+
+    def _ask_table(self, hold: _Hold) -> list[TaskAction]:
+        if self.epoch is None:
+            return []
+        return [Send(OpenTable(self.task, self.epoch, hold.table, hold.need, hold.schema))]
+
+    def _detach(self, partitions: Sequence[TopicPartition], now_ms: int) -> list[TaskAction]:
+        actions: list[TaskAction] = []
+        for partition in partitions:
+            state = self._partitions[partition]
+            self._partitions[partition] = _Partition(state.topic_id, "", now_ms, paused=state.paused)
+            actions.append(Discard(partition))
+        return [*actions, *self._flow(partitions), *self._ask(partitions, now_ms)]
+
+    def _adopt(self, partition: TopicPartition, state: _Partition, told: Attachment) -> list[TaskAction]:
+        if told.topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
+            return []  # the question is repeated; one of the two sides will notice
+        state.attached = True
+        state.generation, state.rewind, state.floor = told.generation, told.rewind, told.floor
+        state.start = state.next = told.position
+        state.timestamp_ms = None
+        state.needs = dict(told.needs)
+        state.parts.clear()
+        state.reported.clear()
+        state.hold = None
+        return [Discard(partition), Seek(partition, told.position), *self._flow({partition}), RequestCommit()]
+
+    def _on_rewind(self, message: Rewind) -> list[TaskAction]:
+        actions: list[TaskAction] = []
+        for partition, told in message.partitions.items():
+            state = self._partitions.get(partition)
+            if state is None or not state.attached or told.rewind < state.rewind:
+                continue
+            if told.rewind == state.rewind and message.nonce != state.nonce:
+                continue  # seen already, or the answer to somebody else
+            actions += self._adopt(partition, state, told)
+        return actions
+
+    def _on_table_opened(self, message: TableOpened) -> list[TaskAction]:
+        self._tables[message.table] = (message.uuid, message.answer)
+        freed = []
+        for partition, following in message.needs.items():
+            state = self._partitions.get(partition)
+            if state is None or not state.attached:
+                continue
+            state.needs[message.table] = TableNeed(message.uuid, following)
+            if state.hold and state.hold.table == message.table:
+                state.hold = None
+                freed.append(partition)
+        return self._flow(freed)
+
+    def _on_releases(self, releases: Mapping[TopicPartition, Release], now_ms: int) -> list[TaskAction]:
+        lost = []
+        for partition, release in releases.items():
+            state = self._partitions.get(partition)
+            if state is None or not state.attached or release.rewind < state.rewind:
+                continue
+            if release.rewind > state.rewind:
+                lost.append(partition)  # the message that rewound it never came
+                continue
+            state.floor = max(state.floor, release.floor)
+            while state.reported and state.reported[0] <= state.floor:
+                state.reported.popleft()
+        return [*self._flow(releases), *self._detach(lost, now_ms)]
+
+    def _close(
+        self,
+        partition: TopicPartition,
+        state: _Partition,
+        files: Mapping[tuple[TopicPartition, str], Sequence[StagedFile]],
+    ) -> Range:
+        tables = {
+            table: TablePart(part.uuid, part.filter, part.first, tuple(files.get((partition, table), ())))
+            for table, part in state.parts.items()
+            if part.first is not None or Rule.REPORT_FILTERED_TABLES in self._rules
+        }
+        closed = Range(
+            state.topic_id,
+            state.generation,
+            state.rewind,
+            state.nonce,
+            state.start,
+            state.next,
+            tables,
+            state.timestamp_ms,
+        )
+        if state.next > state.start:
+            state.reported.append(state.next)
+        state.start, state.timestamp_ms = state.next, None
+        state.parts.clear()
+        return closed
+
+    def _flow(self, partitions: Iterable[TopicPartition]) -> list[TaskAction]:
+        """Pause or resume where the wish has changed."""
+        pause: set[TopicPartition] = set()
+        resume: set[TopicPartition] = set()
+        for partition in partitions:
+            state = self._partitions.get(partition)
+            if state is None:
+                continue
+            wish = not state.attached or state.hold is not None or len(state.reported) > self._max_staged
+            if wish != state.paused:
+                state.paused = wish
+                (pause if wish else resume).add(partition)
+        actions: list[TaskAction] = []
+        if pause:
+            actions.append(Pause(frozenset(pause)))
+        if resume:
+            actions.append(Resume(frozenset(resume)))
+        return actions
