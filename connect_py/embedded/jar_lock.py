@@ -26,6 +26,7 @@ from connect_py.embedded.cache_directory import cache_directory, exclusive
 from connect_py.embedded.ivy import fetch
 
 _LINE = re.compile(r"(?P<group>[^\s:]+):(?P<artifact>[^\s:]+):(?P<version>[^\s:]+) sha256:(?P<digest>[0-9a-f]{64})")
+SHIPPED_LOCKS = ("broker", "spark", "connect")
 _OTHER_PROCESS_SECONDS = 900.0
 
 

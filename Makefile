@@ -1,0 +1,65 @@
+# Everything starts here; all that must be on the machine is Python 3.11 or newer and make.
+#
+#   make              set up .venv
+#   make quickstart   Kafka, the worker, change events and the Iceberg sink on this machine
+#   make test         what continuous integration runs
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+BENCHMARKS = $(sort $(wildcard tests/benchmarks/bench_*.py))
+
+# bash counts SECONDS by itself and may hand it down: only `make quickstart SECONDS=60` means it.
+ifeq ($(origin SECONDS),command line)
+QUICKSTART_OPTIONS := --seconds $(SECONDS)
+endif
+unexport SECONDS
+
+.DELETE_ON_ERROR:
+.PHONY: install jars test test-long lint format quickstart bench clean distclean
+
+install: $(STAMP)
+
+# A stamp newer than what it was made from means that there is nothing to do. `venv` repairs a half-made folder.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make: $$($(PYTHON) --version) is too old, 3.11 or newer is needed; try: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "make: this Python has no venv or no ensurepip; on Debian and Ubuntu: apt-get install" \
+	  "$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[avro-fast,dev]'
+	@touch $@
+
+jars: install
+	$(BIN)/connect-py jars
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -m 'not long'
+
+test-long: install
+	$(BIN)/pytest -m long
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+quickstart: install
+	$(BIN)/connect-py quickstart $(QUICKSTART_OPTIONS)
+
+bench: install
+	@set -e; for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark; done
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

@@ -1,0 +1,97 @@
+"""The commands: the one place where the parts of a process are put together.
+
+Imports stand inside the commands: `connect-py --help` answers at once, and no command loads what another needs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="connect-py",
+    help="A Kafka Connect-compatible worker in Python, and what it needs on a laptop.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+kafka = typer.Typer(help="A real Apache Kafka broker on this machine, reachable from this machine only.")
+app.add_typer(kafka, name="kafka", no_args_is_help=True)
+
+KafkaDirectory = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Where topics and the log are kept.", show_default="per user", file_okay=False),
+]
+
+
+def connect_py() -> None:
+    """Run the `connect-py` command."""
+    app()
+
+
+@kafka.command("start")
+def kafka_start(
+    directory: KafkaDirectory = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="For clients. 0: the folder's last port, or a free one.")
+    ] = 0,
+) -> None:
+    """Start the broker, leave it running and print its bootstrap servers."""
+    from connect_py.embedded.detached_broker import DetachedBroker, default_directory
+
+    folder = directory or default_directory()
+    try:
+        bootstrap_servers, started = DetachedBroker(folder).start(port)
+    except _embedded_errors() as error:
+        raise _failure(error) from error
+    typer.echo(f"Kafka {'started' if started else 'was running already'}; topics are kept in {folder}", err=True)
+    typer.echo(bootstrap_servers)
+
+
+@kafka.command("stop")
+def kafka_stop(directory: KafkaDirectory = None) -> None:
+    """Stop the broker. Its topics stay for the next start."""
+    from connect_py.embedded.detached_broker import DetachedBroker, default_directory
+
+    folder = directory or default_directory()
+    try:
+        stopped = DetachedBroker(folder).stop()
+    except TimeoutError as error:
+        raise _failure(error) from error
+    typer.echo(f"Kafka {'stopped' if stopped else 'was not running'} in {folder}", err=True)
+
+
+@app.command("jars")
+def jars(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[broker|spark|connect]...", show_default="broker and spark")
+    ] = None,
+) -> None:
+    """Fetch and check the Java libraries, so that everything works offline from then on."""
+    from connect_py.embedded.jar_lock import SHIPPED_LOCKS, JarLock
+
+    for name in names or ["broker", "spark"]:
+        if name not in SHIPPED_LOCKS:
+            raise _failure(ValueError(f"there is no lock {name!r}, only {', '.join(SHIPPED_LOCKS)}"))
+        try:
+            files = JarLock.shipped(name).resolve()
+        except _embedded_errors() as error:
+            raise _failure(error) from error
+        typer.echo(f"{name}: {len(files)} jars in {files[0].parent}")
+
+
+def _embedded_errors() -> tuple[type[Exception], ...]:
+    """What can go wrong on the way to a broker or its jars and has a message worth reading without a trace."""
+    from connect_py.embedded.broker import BrokerError
+    from connect_py.embedded.ivy import IvyError
+    from connect_py.embedded.jar_lock import JarLockError
+    from connect_py.embedded.java_runtime import JavaNotFoundError
+
+    return (BrokerError, IvyError, JarLockError, JavaNotFoundError, TimeoutError)
+
+
+def _failure(error: Exception) -> typer.Exit:
+    typer.echo(f"connect-py: {error}", err=True)
+    return typer.Exit(1)
