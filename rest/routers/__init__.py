@@ -1,0 +1,1 @@
+"""One module per resource; each builds its router around a herder."""

@@ -1,0 +1,63 @@
+"""Waiting for the herder, with Connect's deadlines and with words for what it was doing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from connect_py.herder.herder import Herder, Stage
+from rest.errors import RestError
+
+REQUEST_SECONDS = 90.0
+HEALTH_SECONDS = 10.0
+
+T = TypeVar("T")
+
+
+def stage_sentence(stage: Stage | None, *, period: bool = True) -> str:
+    """What the worker is doing, or did last; empty when nothing is known."""
+    if stage is None:
+        return ""
+    began = _instant(stage.started_ms)
+    end = "." if period else ""
+    if stage.completed_ms is None:
+        return f"The worker is currently {stage.description}, which began at {began}{end}"
+    return (
+        f"The last operation the worker completed was {stage.description}, "
+        f"which began at {began} and completed at {_instant(stage.completed_ms)}{end}"
+    )
+
+
+def _instant(ms: int) -> str:
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+async def answer(herder: Herder, future: Future[T], *, period: bool = True, seconds: float | None = None) -> T:
+    """Wait for a herder's answer, as long as any request may take unless `seconds` says otherwise.
+
+    Raises:
+        RestError: 500 after the deadline; the operation itself goes on and may still take effect.
+    """
+    try:
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), seconds or REQUEST_SECONDS)
+    except TimeoutError as error:
+        if future.done():
+            raise  # the operation itself ended with a time-out
+        raise _timed_out(herder, period) from error
+
+
+async def call(herder: Herder, function: Callable[[], T]) -> T:
+    """Run a call that may block (it writes to Kafka) on a thread, under the same deadline."""
+    try:
+        return await asyncio.wait_for(asyncio.shield(asyncio.to_thread(function)), REQUEST_SECONDS)
+    except TimeoutError as error:
+        raise _timed_out(herder, period=True) from error
+
+
+def _timed_out(herder: Herder, period: bool) -> RestError:
+    sentence = stage_sentence(herder.stage(), period=period)
+    return RestError(500, f"Request timed out. {sentence}" if sentence else "Request timed out")

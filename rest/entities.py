@@ -1,0 +1,129 @@
+"""The JSON forms of answers: member names, their order, and which are left out are part of the contract."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import Response
+
+from connect_py.herder.herder import (
+    ConfigInfo,
+    ConfigInfos,
+    ConfigKeyInfo,
+    ConnectorInfo,
+    ConnectorStatus,
+    PluginInfo,
+    ServerInfo,
+    TaskInfo,
+)
+from connect_py.model import ConnectorTaskId, Status
+
+
+def json_response(entity: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Answer with a JSON entity, members in the order given, non-ASCII raw."""
+    body = json.dumps(entity, separators=(",", ":"), ensure_ascii=False).encode()
+    return Response(body, status_code=status, media_type="application/json", headers=headers)
+
+
+def empty_response(status: int) -> Response:
+    """Answer without entity: 202 says that its length is 0, 204 says nothing."""
+    response = Response(status_code=status)
+    for name in ("content-type", *(("content-length",) if status == 204 else ())):
+        if name in response.headers:
+            del response.headers[name]
+    return response
+
+
+def server_info(info: ServerInfo) -> dict[str, Any]:
+    return {"version": info.version, "commit": info.commit, "kafka_cluster_id": info.kafka_cluster_id}
+
+
+def task_id(id: ConnectorTaskId) -> dict[str, Any]:  # noqa: A002 - Connect's word
+    return {"connector": id.connector, "task": id.task}
+
+
+def connector_info(info: ConnectorInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "config": dict(info.config),
+        "tasks": [task_id(t) for t in info.tasks],
+        "type": info.type,
+    }
+
+
+def _state(status: Status) -> dict[str, Any]:
+    entity: dict[str, Any] = {
+        "state": status.state.value,
+        "worker_id": status.worker_id,
+        "version": status.version,
+    }
+    if status.trace:
+        entity["trace"] = status.trace
+    return entity
+
+
+def task_state(task: int, status: Status) -> dict[str, Any]:
+    return {"id": task, **_state(status)}
+
+
+def connector_status(status: ConnectorStatus) -> dict[str, Any]:
+    return {
+        "name": status.name,
+        "connector": _state(status.connector),
+        "tasks": [task_state(task, status.tasks[task]) for task in sorted(status.tasks)],
+        "type": status.type,
+    }
+
+
+def task_info(info: TaskInfo) -> dict[str, Any]:
+    return {"id": task_id(info.id), "config": dict(info.config)}
+
+
+def plugin_info(info: PluginInfo) -> dict[str, Any]:
+    entity: dict[str, Any] = {"class": info.name, "type": info.kind.value}
+    if info.version is not None:
+        entity["version"] = info.version
+    return entity
+
+
+def config_key_info(info: ConfigKeyInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "type": info.type,
+        "required": info.required,
+        "default_value": info.default_value,
+        "importance": info.importance,
+        "documentation": info.documentation,
+        "group": info.group,
+        "width": info.width,
+        "display_name": info.display_name,
+        "dependents": list(info.dependents),
+        "order_in_group": info.order_in_group,
+        "order": info.order_in_group,  # the name before 4.2, which older user interfaces read
+    }
+
+
+def _config_info(info: ConfigInfo) -> dict[str, Any]:
+    value = info.value
+    return {
+        "definition": None if info.definition is None else config_key_info(info.definition),
+        "value": None
+        if value is None
+        else {
+            "name": value.name,
+            "value": value.value,
+            "recommended_values": list(value.recommended_values),
+            "errors": list(value.errors),
+            "visible": value.visible,
+        },
+    }
+
+
+def config_infos(infos: ConfigInfos) -> dict[str, Any]:
+    return {
+        "name": infos.name,
+        "error_count": infos.error_count,
+        "groups": list(infos.groups),
+        "configs": [_config_info(c) for c in infos.configs],
+    }

@@ -1,0 +1,77 @@
+"""How failures look over HTTP: two fields, never a stack trace."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from connect_py.api.errors import AlreadyExistsError, NotFoundError
+from connect_py.herder.herder import BadRequestError, RequestConflictError
+
+log = logging.getLogger(__name__)
+
+NOT_FOUND = "HTTP 404 Not Found"
+METHOD_NOT_ALLOWED = "HTTP 405 Method Not Allowed"
+NOT_ACCEPTABLE = "HTTP 406 Not Acceptable"
+UNSUPPORTED_MEDIA_TYPE = "HTTP 415 Unsupported Media Type"
+
+
+class RestError(Exception):
+    """An answer other than success, with its status and the text that the user sees."""
+
+    def __init__(self, status: int, message: str | None) -> None:
+        super().__init__(message or "")
+        self.status = status
+        self.message = message
+
+
+_STATUS_BY_CLASS: tuple[tuple[type[Exception], int], ...] = (
+    (NotFoundError, 404),
+    (AlreadyExistsError, 409),
+    (BadRequestError, 400),
+    (RequestConflictError, 409),
+    (PermissionError, 403),
+)
+
+
+def status_and_message(error: Exception) -> tuple[int, str | None]:
+    """The HTTP status and text for any error; what nobody foresaw is 500 with its text."""
+    if isinstance(error, RestError):
+        return error.status, error.message
+    if isinstance(error, CancelledError):
+        return 500, "Worker is shutting down"
+    status = next((status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind)), 500)
+    return status, str(error) or None
+
+
+def error_body(status: int, message: str | None) -> bytes:
+    """The error entity: exactly two members, in this order."""
+    return json.dumps({"error_code": status, "message": message}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def error_response(status: int, message: str | None) -> Response:
+    return Response(error_body(status, message), status_code=status, media_type="application/json")
+
+
+class AnsweringRoute(APIRoute):
+    """A route whose every failure becomes an answer of Connect's shape; unforeseen ones are logged whole."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def answering(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Exception as error:
+                status, message = status_and_message(error)
+                if status >= 500 and not isinstance(error, RestError):
+                    log.error("%s %s failed: %s", request.method, request.url.path, message, exc_info=error)
+                return error_response(status, message)
+
+        return answering

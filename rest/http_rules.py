@@ -1,0 +1,174 @@
+"""The HTTP layer in front of the routers: paths, verbs, media types, HEAD and OPTIONS.
+
+Clients of Kafka Connect meet an embedded Jetty and Jersey; these are the rules of those two that clients can see. They
+stand before routing, so that no answer of the framework (422, redirects, `{"detail":…}`) ever escapes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote, unquote_to_bytes
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rest.errors import (
+    METHOD_NOT_ALLOWED,
+    NOT_ACCEPTABLE,
+    NOT_FOUND,
+    UNSUPPORTED_MEDIA_TYPE,
+    error_body,
+)
+
+JSON = "application/json"
+MAX_BODY = 16 * 1024 * 1024  # bytes; a configuration is far smaller
+
+_MEDIA_TYPE = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)/([!#$%&'*+.^_`|~\w-]+)\s*(;.*)?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One path of the API: its verbs, which of them read a body, and whether the media rules apply."""
+
+    pattern: re.Pattern[str]
+    verbs: frozenset[str]
+    body_verbs: frozenset[str] = frozenset()
+    negotiates: bool = True
+
+    @staticmethod
+    def of(path: str, *verbs: str, body: Sequence[str] = (), negotiates: bool = True) -> Endpoint:
+        """`path` has `{name}` for any segment and `{name:int}` for a 32-bit integer."""
+        text = re.sub(r"\\\{\w+:int\\\}", r"(?P<number>[+-]?[0-9]+)", re.escape(path))
+        text = re.sub(r"\\\{\w+\\\}", r"[^/]+", text)
+        return Endpoint(re.compile(text), frozenset(verbs), frozenset(body), negotiates)
+
+    def matches(self, path: str) -> bool:
+        found = self.pattern.fullmatch(path)
+        if found is None:
+            return False
+        number = found.groupdict().get("number")
+        return number is None or -(2**31) <= int(number) < 2**31
+
+    def allowed(self) -> list[str]:
+        extra = ["HEAD"] if "GET" in self.verbs else []
+        return [*extra, *sorted(self.verbs), "OPTIONS"]
+
+
+def segments(raw_path: bytes) -> list[str] | None:
+    """Decode a request path segment by segment; None when it is malformed.
+
+    One trailing slash is dropped, and so is what follows `;` inside a segment. A decoded segment may hold a slash.
+    """
+    parts = raw_path.split(b"/")[1:]
+    if len(parts) > 1 and parts[-1] == b"":
+        parts.pop()
+    decoded = []
+    for part in parts:
+        bare = part.split(b";", 1)[0]
+        if re.search(rb"%(?![0-9A-Fa-f]{2})", bare):
+            return None
+        try:
+            text = unquote_to_bytes(bare).decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+        if "\0" in text or (text == "" and len(parts) > 1):
+            return None
+        decoded.append(text)
+    return decoded
+
+
+def _routable(parts: Sequence[str]) -> str:
+    """The path that the router matches: each segment encoded again, so that a slash in a name stays in it."""
+    numbers = [str(int(p)) if re.fullmatch(r"[+-]?[0-9]+", p) else quote(p, safe="") for p in parts]
+    return "/" + "/".join(
+        n if i == 3 else quote(p, safe="") for i, (p, n) in enumerate(zip(parts, numbers, strict=True))
+    )
+
+
+class HttpRules:
+    """ASGI middleware that applies the rules to the endpoints of the API."""
+
+    def __init__(self, app: ASGIApp, endpoints: Sequence[Endpoint]) -> None:
+        self._app = app
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        head = scope["method"] == "HEAD"
+        if head:
+            send = _without_body(send)
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        parts = segments(scope.get("raw_path") or scope["path"].encode())
+        if parts is None:
+            await _refuse(send, 400, "HTTP 400 Bad Request")
+            return
+        path = _routable(parts)
+        endpoint = next((e for e in self._endpoints if e.matches(path)), None)
+        method = "GET" if head else scope["method"]
+        if endpoint is None:
+            await _refuse(send, 404, NOT_FOUND)
+        elif method == "OPTIONS":
+            await _answer_options(send, endpoint, headers.get("accept", ""))
+        elif method not in endpoint.verbs:
+            await _refuse(send, 405, METHOD_NOT_ALLOWED)
+        elif endpoint.negotiates and not _acceptable(headers.get("accept", "")):
+            await _refuse(send, 406, NOT_ACCEPTABLE)
+        elif endpoint.negotiates and method != "GET" and not _media_type_fits(endpoint, method, headers):
+            await _refuse(send, 415, UNSUPPORTED_MEDIA_TYPE)
+        else:
+            routed = dict(scope, method=method, path=path, raw_path=path.encode())
+            await self._app(routed, receive, send)
+
+
+def _has_body(headers: Mapping[str, str]) -> bool:
+    return "transfer-encoding" in headers or headers.get("content-length", "0").strip() not in ("", "0")
+
+
+def _media_type_fits(endpoint: Endpoint, method: str, headers: Mapping[str, str]) -> bool:
+    content_type = headers.get("content-type")
+    if content_type is None:
+        return method not in endpoint.body_verbs or not _has_body(headers)
+    found = _MEDIA_TYPE.fullmatch(content_type)
+    return found is not None and f"{found[1]}/{found[2]}".lower() == JSON
+
+
+def _acceptable(accept: str) -> bool:
+    """Whether a client that sent this Accept takes JSON; quality values are not weighed."""
+    if not accept.strip():
+        return True
+    for item in accept.split(","):
+        found = _MEDIA_TYPE.fullmatch(item)
+        if found is not None and f"{found[1]}/{found[2]}".lower() in (JSON, "application/*", "*/*"):
+            return True
+    return False
+
+
+async def _answer_options(send: Send, endpoint: Endpoint, accept: str) -> None:
+    verbs = endpoint.allowed()
+    plain = accept.strip() in ("", "*/*")
+    body = ", ".join(verbs).encode() if plain else b""
+    headers = [(b"allow", ",".join(verbs).encode()), (b"content-length", str(len(body)).encode())]
+    headers.append((b"content-type", b"text/plain" if plain else accept.split(",")[0].strip().encode("latin-1")))
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _refuse(send: Send, status: int, message: str) -> None:
+    body = error_body(status, message)
+    headers = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _without_body(send: Send) -> Send:
+    """For HEAD: the headers of the GET, Content-Length included, and nothing after them."""
+
+    async def send_headers(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return send_headers

@@ -1,0 +1,155 @@
+"""Reading request bodies as strictly, and with the same failures, as the Java worker does.
+
+Every malformed or misshapen body is HTTP 500; clients and tests match on how the texts begin. Numbers keep their
+source text (`1.50` stays `1.50`), because configuration values are texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from rest.errors import RestError
+
+_STRING = "java.lang.String"
+_MAP = "java.util.LinkedHashMap<java.lang.String,java.lang.String>"
+
+
+class NumberText(str):
+    """A JSON number or boolean, as the text that stood in the body."""
+
+    __slots__ = ()
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    token = name.lstrip("-")
+    raise RestError(500, f"Non-standard token '{token}': enable `ALLOW_NON_NUMERIC_NUMBERS` to allow")
+
+
+def parse_json(body: bytes) -> Any:
+    """Parse strict JSON; an empty body is null.
+
+    Raises:
+        RestError: 500 with the parser's complaint.
+    """
+    try:
+        text = body.decode(json.detect_encoding(body), "strict").lstrip("\ufeff")
+    except UnicodeDecodeError as error:
+        raise RestError(500, f"Invalid UTF-8 start byte 0x{body[error.start]:02x}") from error
+    if not text.strip(" \t\r\n"):
+        return None
+    try:
+        return json.loads(text, parse_int=NumberText, parse_float=NumberText, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise RestError(500, _complaint(text, error)) from error
+    except RecursionError as error:
+        raise RestError(500, "Document nesting depth exceeds the maximum allowed") from error
+
+
+def _complaint(text: str, error: json.JSONDecodeError) -> str:
+    """What the Java parser would say; the tail locates the place."""
+    where = f"\n at [Source: REDACTED; line: {error.lineno}, column: {error.colno}]"
+    at = error.pos
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    if error.msg == "Invalid control character at":
+        return f"Illegal unquoted character ((CTRL-CHAR, code {ord(text[error.pos])})): has to be escaped{where}"
+    if at >= len(text) or error.msg.startswith("Unterminated string"):
+        return f"Unexpected end-of-input: expected more of the value{where}"
+    character = text[at]
+    if error.msg == "Extra data":
+        if character in "}]":
+            return f"Unexpected close marker '{character}': nothing is open{where}"
+        if character in '{["-' or character.isdigit():
+            return f"Trailing token (of type {_token_kind(character)}) found after value{where}"
+        return f"Unrecognized token '{_word(text, at)}': was expecting the end of the body{where}"
+    if character == "0" or (character.isdigit() and text[at - 1 : at] in ("0", "-")):
+        return f"Invalid numeric value: Leading zeroes not allowed{where}"
+    if character.isalpha() and error.msg == "Expecting value":
+        return f"Unrecognized token '{_word(text, at)}': was expecting a JSON value{where}"
+    return f"Unexpected character ('{character}' (code {ord(character)})): {error.msg}{where}"
+
+
+def _word(text: str, at: int) -> str:
+    end = at
+    while end < len(text) and (text[end].isalnum() or text[end] in "_$"):
+        end += 1
+    return text[at : max(end, at + 1)]
+
+
+def _token_kind(character: str) -> str:
+    return {"{": "START_OBJECT", "[": "START_ARRAY", '"': "VALUE_STRING"}.get(character, "VALUE_NUMBER")
+
+
+def _text_of(value: Any) -> str | None:
+    """A scalar as text: numbers as they were written, booleans in JSON's words."""
+    if value is True or value is False:
+        return "true" if value else "false"
+    return None if value is None else str(value)
+
+
+def string_map(value: Any) -> dict[str, str | None]:
+    """Bind an object to a map of texts, as configurations are.
+
+    Raises:
+        RestError: 500, not an object of scalars.
+    """
+    members = expect_object(value, _MAP)
+    bound: dict[str, str | None] = {}
+    for key, member in members.items():
+        bound[key] = optional_text(member)
+    return bound
+
+
+def optional_text(value: Any) -> str | None:
+    """Bind a scalar or null to a text.
+
+    Raises:
+        RestError: 500, an object or array.
+    """
+    if isinstance(value, dict):
+        raise RestError(500, _cannot_deserialize(_STRING, "Object", "START_OBJECT"))
+    if isinstance(value, list):
+        raise RestError(500, _cannot_deserialize(_STRING, "Array", "START_ARRAY"))
+    return _text_of(value)
+
+
+def expect_object(value: Any, java_type: str) -> Mapping[str, Any]:
+    """Bind to an object.
+
+    Raises:
+        RestError: 500, something else.
+    """
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list):
+        raise RestError(500, _cannot_deserialize(java_type, "Array", "START_ARRAY"))
+    if value is None:
+        raise RestError(500, f'Cannot invoke "Object.getClass()" because the request entity `{java_type}` is null')
+    kind = "String value" if type(value) is str else "a scalar value"
+    raise RestError(
+        500,
+        f"Cannot construct instance of `{java_type}` (although at least one Creator exists): "
+        f"no creator to deserialize from {kind}",
+    )
+
+
+def _cannot_deserialize(java_type: str, shape: str, token: str) -> str:
+    return f"Cannot deserialize value of type `{java_type}` from {shape} value (token `JsonToken.{token}`)"
+
+
+def known_fields(members: Mapping[str, Any], java_type: str, *fields: str) -> None:
+    """Refuse members that the entity does not have.
+
+    Raises:
+        RestError: 500, naming the first one.
+    """
+    for name in members:
+        if name not in fields:
+            listed = ", ".join(f'"{f}"' for f in fields)
+            raise RestError(
+                500,
+                f'Unrecognized field "{name}" (class {java_type}), not marked as ignorable '
+                f"({len(fields)} known properties: {listed})",
+            )

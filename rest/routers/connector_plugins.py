@@ -1,0 +1,48 @@
+"""`/connector-plugins`: what is installed, and validation of configurations."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from connect_py.herder.herder import BadRequestError, Herder
+from rest import deadline, entities
+from rest.errors import AnsweringRoute, RestError
+from rest.json_body import parse_json, string_map
+from rest.routers.path import flag, name_in
+
+_BAD_REQUEST = "org.apache.kafka.connect.runtime.rest.errors.BadRequestException"
+
+
+def router(herder: Herder) -> APIRouter:
+    routes = APIRouter(route_class=AnsweringRoute)
+
+    @routes.get("/connector-plugins", summary="Installed plugins")
+    async def list_plugins(request: Request) -> Response:
+        infos = herder.plugins(connectors_only=flag(request, "connectorsOnly", default=True))
+        return entities.json_response([entities.plugin_info(i) for i in infos])
+
+    @routes.get("/connector-plugins/{plugin}/config", summary="The keys of a plugin")
+    async def plugin_config(request: Request) -> Response:
+        version = request.query_params.get("version")
+        infos = await deadline.answer(herder, herder.plugin_config(name_in(request, "plugin"), version))
+        return entities.json_response([entities.config_key_info(i) for i in infos])
+
+    @routes.put("/connector-plugins/{plugin}/config/validate", summary="Validate a configuration")
+    async def validate(request: Request) -> Response:
+        plugin = name_in(request, "plugin")
+        config = string_map(parse_json(await request.body()))
+        wanted = config.get("connector.class")
+        if wanted is not None and not _bare(wanted).endswith(_bare(plugin)):
+            raise RestError(400, f"Included connector type {wanted} does not match request type {plugin}")
+        try:
+            infos = await deadline.answer(herder, herder.validate(config), period=False)
+        except BadRequestError as error:
+            # Java does not unwrap this failure here; clients read the 500 as "could not validate".
+            raise RestError(500, f"{_BAD_REQUEST}: {error}") from error
+        return entities.json_response(entities.config_infos(infos))
+
+    return routes
+
+
+def _bare(name: str) -> str:
+    return name.removesuffix("Connector")

@@ -1,0 +1,194 @@
+"""`/connectors` and what lies below it."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+
+from connect_py.api.errors import NotFoundError
+from connect_py.herder.herder import Config, Created, Herder, InitialState
+from connect_py.model import ConnectorTaskId
+from rest import deadline, entities
+from rest.errors import AnsweringRoute, RestError
+from rest.json_body import expect_object, known_fields, optional_text, parse_json, string_map
+from rest.routers.path import flag, name_in, task_in
+
+_CREATE = "org.apache.kafka.connect.runtime.rest.entities.CreateConnectorRequest"
+_INITIAL_STATE = f"{_CREATE}$InitialState"
+_KEPT_IN_PATHS = "/:;+=&$,@!*'()~"  # what a Location keeps literally
+
+
+def router(herder: Herder) -> APIRouter:
+    routes = APIRouter(route_class=AnsweringRoute)
+
+    @routes.get("/connectors", summary="Names, or with ?expand=status&expand=info what is known of each")
+    async def list_connectors(request: Request) -> Response:
+        if "expand" not in request.query_params:
+            return entities.json_response(herder.connectors())
+        expansions = [e for e in request.query_params.getlist("expand") if e in ("status", "info")]
+        listed: dict[str, dict[str, Any]] = {}
+        for name in herder.connectors():
+            members: dict[str, Any] = {}
+            try:
+                for expansion in expansions:
+                    members[expansion] = await _expanded(expansion, name)
+            except NotFoundError:
+                continue  # no status yet, or deleted meanwhile
+            listed[name] = members
+        return entities.json_response(listed)
+
+    async def _expanded(expansion: str, name: str) -> Any:
+        if expansion == "status":
+            return entities.connector_status(herder.connector_status(name))
+        try:
+            return entities.connector_info(await deadline.answer(herder, herder.connector_info(name)))
+        except NotFoundError:
+            return None
+
+    @routes.post("/connectors", summary="Create a connector")
+    async def create_connector(request: Request) -> Response:
+        members = expect_object(parse_json(await request.body()), _CREATE)
+        known_fields(members, _CREATE, "name", "config", "initial_state")
+        initial_state = _initial_state(optional_text(members.get("initial_state")))
+        name = trimmed(optional_text(members.get("name")) or "")
+        config = _with_name(string_map(members.get("config")), name)
+        created = await deadline.answer(
+            herder, herder.put_connector(name, config, replace=False, initial_state=initial_state)
+        )
+        return _created(request, name, created)
+
+    @routes.get("/connectors/{connector}", summary="One connector")
+    async def get_connector(request: Request) -> Response:
+        info = await deadline.answer(herder, herder.connector_info(name_in(request)))
+        return entities.json_response(entities.connector_info(info))
+
+    @routes.delete("/connectors/{connector}", summary="Delete a connector; committed offsets stay")
+    async def delete_connector(request: Request) -> Response:
+        await deadline.answer(herder, herder.delete_connector(name_in(request)))
+        return entities.empty_response(204)
+
+    @routes.get("/connectors/{connector}/config", summary="Its configuration, placeholders unresolved")
+    async def get_config(request: Request) -> Response:
+        info = await deadline.answer(herder, herder.connector_info(name_in(request)))
+        return entities.json_response(dict(info.config))
+
+    @routes.put("/connectors/{connector}/config", summary="Create a connector or replace its configuration")
+    async def put_config(request: Request) -> Response:
+        name = name_in(request)
+        config = _with_name(string_map(parse_json(await request.body())), name)
+        return _created(request, name, await deadline.answer(herder, herder.put_connector(name, config, replace=True)))
+
+    @routes.patch("/connectors/{connector}/config", summary="Change some keys; null removes one")
+    async def patch_config(request: Request) -> Response:
+        name = name_in(request)
+        body = parse_json(await request.body())
+        if body is None:
+            await deadline.answer(herder, herder.connector_info(name))  # an unknown connector is 404 first
+        changes = string_map(body)
+        if changes.get("name", name) not in (name, None):
+            raise _mismatch(changes["name"], name)
+        info = await deadline.answer(herder, herder.patch_connector(name, changes))
+        return entities.json_response(entities.connector_info(info))
+
+    @routes.get("/connectors/{connector}/status", summary="States of the connector and its tasks")
+    async def get_status(request: Request) -> Response:
+        return entities.json_response(entities.connector_status(herder.connector_status(name_in(request))))
+
+    @routes.post("/connectors/{connector}/restart", summary="Restart the connector, its tasks, or what failed")
+    async def restart_connector(request: Request) -> Response:
+        name = name_in(request)
+        include_tasks, only_failed = flag(request, "includeTasks"), flag(request, "onlyFailed")
+        if not include_tasks and not only_failed:
+            await deadline.answer(herder, herder.restart_connector(name))
+            return entities.empty_response(204)
+        plan = herder.restart_connector_and_tasks(name, include_tasks=include_tasks, only_failed=only_failed)
+        return entities.json_response(entities.connector_status(await deadline.answer(herder, plan)), 202)
+
+    @routes.put("/connectors/{connector}/pause", summary="Pause: tasks keep their partitions and receive nothing")
+    async def pause_connector(request: Request) -> Response:
+        name = name_in(request)
+        await deadline.call(herder, lambda: herder.pause_connector(name))
+        return entities.empty_response(202)
+
+    @routes.put("/connectors/{connector}/resume", summary="Resume a paused or stopped connector")
+    async def resume_connector(request: Request) -> Response:
+        name = name_in(request)
+        await deadline.call(herder, lambda: herder.resume_connector(name))
+        return entities.empty_response(202)
+
+    @routes.put("/connectors/{connector}/stop", summary="Stop: tasks are removed, offsets may be edited")
+    async def stop_connector(request: Request) -> Response:
+        await deadline.answer(herder, herder.stop_connector(name_in(request)))
+        return entities.empty_response(204)
+
+    @routes.get("/connectors/{connector}/tasks", summary="Task configurations")
+    async def get_tasks(request: Request) -> Response:
+        infos = await deadline.answer(herder, herder.task_infos(name_in(request)))
+        return entities.json_response([entities.task_info(i) for i in infos])
+
+    @routes.get("/connectors/{connector}/tasks/{task}/status", summary="State of one task")
+    async def get_task_status(request: Request) -> Response:
+        id_ = ConnectorTaskId(name_in(request), task_in(request))
+        return entities.json_response(entities.task_state(id_.task, herder.task_status(id_)))
+
+    @routes.post("/connectors/{connector}/tasks/{task}/restart", summary="Restart one task")
+    async def restart_task(request: Request) -> Response:
+        await deadline.answer(herder, herder.restart_task(ConnectorTaskId(name_in(request), task_in(request))))
+        return entities.empty_response(204)
+
+    @routes.get("/connectors/{connector}/topics", summary="Topics used since the last reset")
+    async def get_topics(request: Request) -> Response:
+        name = name_in(request)
+        return entities.json_response({name: {"topics": herder.active_topics(name)}})
+
+    @routes.put("/connectors/{connector}/topics/reset", summary="Forget which topics were used")
+    async def reset_topics(request: Request) -> Response:
+        name = name_in(request)
+        await deadline.call(herder, lambda: herder.reset_active_topics(name))
+        return entities.empty_response(202)
+
+    return routes
+
+
+def _created(request: Request, name: str, outcome: Created) -> Response:
+    entity = entities.connector_info(outcome.info)
+    if not outcome.created:
+        return entities.json_response(entity)
+    host = request.headers.get("host", request.url.netloc)
+    location = f"{request.url.scheme}://{host}/connectors/{quote(name, safe=_KEPT_IN_PATHS)}"
+    return entities.json_response(entity, 201, {"location": location})
+
+
+def trimmed(name: str) -> str:
+    """A name without blanks and control characters around it, as Java's `trim` leaves it."""
+    return name.strip("".join(map(chr, range(0x21))))
+
+
+def _with_name(config: Config, name: str) -> dict[str, str | None]:
+    """The configuration with its name filled in.
+
+    Raises:
+        RestError: 400, it names another connector.
+    """
+    if config.get("name") is not None and config["name"] != name:
+        raise _mismatch(config["name"], name)
+    return {**config, "name": name}
+
+
+def _mismatch(found: str | None, name: str) -> RestError:
+    return RestError(400, f"Connector name configuration ({found}) doesn't match connector name in the URL ({name})")
+
+
+def _initial_state(text: str | None) -> InitialState | None:
+    if text is None:
+        return None
+    try:
+        return InitialState(text.upper())
+    except ValueError as error:
+        raise RestError(
+            500,
+            f"Cannot construct instance of `{_INITIAL_STATE}`, problem: "
+            f"No enum constant {_INITIAL_STATE.replace('$', '.')}.{text.upper()}",
+        ) from error
