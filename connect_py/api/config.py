@@ -66,6 +66,9 @@ class _NoDefault:
     def __repr__(self) -> str:
         return "NO_DEFAULT"
 
+    def __reduce__(self) -> str:
+        return "NO_DEFAULT"  # stays the one object when definitions travel between processes
+
 
 NO_DEFAULT = _NoDefault()  # the key is required
 
