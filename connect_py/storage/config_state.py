@@ -1,0 +1,346 @@
+"""What the config topic says: plain records in, state and changes out. No I/O, no thread of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.storage import compact_json
+
+log = logging.getLogger(__name__)
+
+ConnectorConfig: TypeAlias = Mapping[str, str | None]
+TaskConfig: TypeAlias = Mapping[str, str | None]
+INT32 = range(-(2**31), 2**31)
+
+TARGET_STATE_PREFIX = "target-state-"
+CONNECTOR_PREFIX = "connector-"
+TASK_PREFIX = "task-"
+COMMIT_PREFIX = "commit-"
+RESTART_PREFIX = "restart-connector-"
+FENCING_PREFIX = "tasks-fencing-"
+SESSION_KEY = "session-key"
+LOGGER_PREFIX = "logger-cluster-"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """The key that signs calls between workers."""
+
+    key: str  # base64
+    algorithm: str
+    creation_timestamp: int  # ms since the epoch
+
+    def __repr__(self) -> str:
+        return f"SessionKey(algorithm={self.algorithm!r}, creation_timestamp={self.creation_timestamp})"
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRequest:
+    """A command to restart a connector, its tasks, or only what failed of them."""
+
+    connector: str
+    include_tasks: bool
+    only_failed: bool
+
+    @property
+    def impact(self) -> int:
+        """Of several pending requests the one with the highest impact wins."""
+        return 2 * (not self.only_failed) + self.include_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorChanged:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorRemoved:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TasksChanged:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStateChanged:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKeyChanged:
+    key: SessionKey
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRequested:
+    request: RestartRequest
+
+
+@dataclass(frozen=True, slots=True)
+class LoggerLevelRequested:
+    logger: str
+    level: str  # upper case
+
+
+Change: TypeAlias = (
+    ConnectorChanged
+    | ConnectorRemoved
+    | TasksChanged
+    | TargetStateChanged
+    | SessionKeyChanged
+    | RestartRequested
+    | LoggerLevelRequested
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfigState:
+    """A snapshot of the config topic. `offset` is the last record's plus one; -1 before anything was read."""
+
+    offset: int = -1
+    session_key: SessionKey | None = None
+    configs: Mapping[str, ConnectorConfig] = field(default_factory=dict)
+    target_states: Mapping[str, TargetState] = field(default_factory=dict)
+    task_counts: Mapping[str, int] = field(default_factory=dict)
+    task_configs: Mapping[ConnectorTaskId, TaskConfig] = field(default_factory=dict)
+    applied_configs: Mapping[str, ConnectorConfig] = field(default_factory=dict)
+    generations: Mapping[str, int] = field(default_factory=dict)  # of task configs, first 0
+    start_numbers: Mapping[str, int] = field(default_factory=dict)  # offset of the commit record of the task set
+    config_offsets: Mapping[str, int] = field(default_factory=dict)  # offset of the connector record
+    inconsistent: frozenset[str] = frozenset()
+    task_count_records: Mapping[str, int] = field(default_factory=dict)
+    pending_fencing: frozenset[str] = frozenset()
+
+    def connectors(self) -> list[str]:
+        """Names of the connectors that have a configuration, sorted."""
+        return sorted(self.configs)
+
+    def target_state(self, name: str) -> TargetState:
+        return self.target_states.get(name, TargetState.STARTED)
+
+    def tasks(self, name: str) -> list[ConnectorTaskId]:
+        """The task set in force; none while it is inconsistent."""
+        if name in self.inconsistent or name not in self.configs:
+            return []
+        return [ConnectorTaskId(name, number) for number in range(self.task_counts.get(name, 0))]
+
+    def all_task_configs(self, name: str) -> list[TaskConfig]:
+        """The configurations of `tasks(name)`, in order."""
+        return [self.task_configs[task] for task in self.tasks(name)]
+
+
+def task_key(task: ConnectorTaskId) -> str:
+    return f"{TASK_PREFIX}{task.connector}-{task.task}"
+
+
+def target_state_value(state: TargetState) -> dict[str, str]:
+    """Both fields: readers that do not know STOPPED see PAUSED."""
+    older = TargetState.PAUSED if state is TargetState.STOPPED else state
+    return {"state": older.value, "state.v2": state.value}
+
+
+class ConfigTable:
+    """Applies the records of the config topic in order. Not safe for several threads."""
+
+    def __init__(self) -> None:
+        self._offset = -1
+        self._session_key: SessionKey | None = None
+        self._configs: dict[str, ConnectorConfig] = {}
+        self._target_states: dict[str, TargetState] = {}
+        self._task_counts: dict[str, int] = {}
+        self._task_configs: dict[ConnectorTaskId, TaskConfig] = {}
+        self._buffered: dict[str, dict[int, TaskConfig]] = {}
+        self._applied: dict[str, ConnectorConfig] = {}
+        self._generations: dict[str, int] = {}
+        self._start_numbers: dict[str, int] = {}
+        self._config_offsets: dict[str, int] = {}
+        self._inconsistent: set[str] = set()
+        self._task_count_records: dict[str, int] = {}
+        self._pending_fencing: set[str] = set()
+
+    def snapshot(self) -> ClusterConfigState:
+        return ClusterConfigState(
+            self._offset,
+            self._session_key,
+            MappingProxyType(dict(self._configs)),
+            MappingProxyType(dict(self._target_states)),
+            MappingProxyType(dict(self._task_counts)),
+            MappingProxyType(dict(self._task_configs)),
+            MappingProxyType(dict(self._applied)),
+            MappingProxyType(dict(self._generations)),
+            MappingProxyType(dict(self._start_numbers)),
+            MappingProxyType(dict(self._config_offsets)),
+            frozenset(self._inconsistent),
+            MappingProxyType(dict(self._task_count_records)),
+            frozenset(self._pending_fencing),
+        )
+
+    def apply(self, offset: int, key: bytes | None, value: bytes | None) -> list[Change]:
+        """Take one record. What is unknown or has the wrong shape is logged and skipped, never an error."""
+        self._offset = offset + 1
+        try:
+            name = (key or b"").decode("utf-8")
+            data = None if value is None else compact_json.decode(value)
+        except ValueError as error:
+            log.error("config topic, offset %d: not readable as JSON (%s); skipped", offset, type(error).__name__)
+            return []
+        if data is not None and not isinstance(data, dict):
+            log.error("config topic, key %s: value is a %s, expected an object; skipped", name, type(data).__name__)
+            return []
+        for prefix, method in (
+            (TARGET_STATE_PREFIX, self._target_state),
+            (CONNECTOR_PREFIX, self._connector),
+            (TASK_PREFIX, self._task),
+            (COMMIT_PREFIX, self._commit),
+            (RESTART_PREFIX, self._restart),
+            (FENCING_PREFIX, self._task_count),
+            (LOGGER_PREFIX, self._logger),
+        ):
+            if name.startswith(prefix):
+                return method(name[len(prefix) :], data, offset)
+        if name == SESSION_KEY:
+            return self._session(data)
+        log.error("config topic, offset %d: unknown key %s; skipped", offset, name)
+        return []
+
+    def _target_state(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
+        if data is None:
+            self._target_states.pop(name, None)
+            if name in self._configs:  # the connector is still there: nobody paused it
+                self._target_states[name] = TargetState.STARTED
+            return []
+        text = data.get("state.v2", data.get("state"))
+        try:
+            state = TargetState(text)
+        except ValueError:
+            log.error("config topic: target state of connector %s is %r, which is unknown; skipped", name, text)
+            return []
+        changed = self._target_states.get(name) is not state
+        self._target_states[name] = state
+        return [TargetStateChanged(name)] if changed and name in self._configs else []
+
+    def _connector(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
+        if data is None:
+            known = name in self._configs
+            self._forget(name)
+            return [ConnectorRemoved(name)] if known else []
+        properties = _properties(data)
+        if properties is None:
+            log.error("config topic: configuration of connector %s has the wrong shape; skipped", name)
+            return []
+        self._configs[name] = properties
+        self._config_offsets[name] = offset
+        self._target_states.setdefault(name, TargetState.STARTED)
+        return [ConnectorChanged(name)]
+
+    def _forget(self, name: str) -> None:
+        for held in (
+            self._configs, self._config_offsets, self._task_counts, self._buffered, self._applied,
+            self._generations, self._start_numbers, self._task_count_records,
+        ):  # fmt: skip
+            held.pop(name, None)  # type: ignore[attr-defined]  # dicts of different values
+        self._inconsistent.discard(name)
+        self._pending_fencing.discard(name)
+        self._drop_task_configs(name)
+
+    def _drop_task_configs(self, name: str) -> None:
+        for task in [task for task in self._task_configs if task.connector == name]:
+            del self._task_configs[task]
+
+    def _task(self, rest: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
+        connector, dash, number = rest.rpartition("-")
+        properties = None if data is None else _properties(data)
+        if not dash or not number.isdecimal() or int(number) not in INT32:
+            log.error("config topic: task key %s has no connector and number; skipped", TASK_PREFIX + rest)
+        elif properties is None:
+            log.error("config topic: configuration of task %s is missing or has the wrong shape; skipped", rest)
+        else:
+            self._buffered.setdefault(connector, {})[int(number)] = properties
+        return []
+
+    def _commit(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
+        if name not in self._configs:
+            self._forget(name)  # compaction took the configuration: what is held for it is of no use
+            return []
+        count = _int32(data, "tasks")
+        if count is None or count < 0:
+            log.error("config topic: commit of connector %s has no task count; skipped", name)
+            return []
+        buffered = self._buffered.pop(name, {})
+        missing = [number for number in range(count) if number not in buffered]
+        if missing:
+            log.debug("task configurations of connector %s are incomplete: %d of %d missing", name, len(missing), count)
+            self._inconsistent.add(name)
+        else:
+            self._drop_task_configs(name)
+            for number in range(count):
+                self._task_configs[ConnectorTaskId(name, number)] = buffered[number]
+            self._applied[name] = self._configs[name]
+            self._generations[name] = self._generations.get(name, -1) + 1
+            self._start_numbers[name] = offset
+            self._inconsistent.discard(name)
+        self._task_counts[name] = count
+        self._pending_fencing.add(name)
+        return [TasksChanged(name)]
+
+    def _restart(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
+        if data is None:
+            return []
+        flags = [data.get(flag, False) for flag in ("include-tasks", "only-failed")]
+        if not all(isinstance(flag, bool) for flag in flags):
+            log.error("config topic: restart request of connector %s has the wrong shape; skipped", name)
+            return []
+        return [RestartRequested(RestartRequest(name, *flags))]
+
+    def _task_count(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
+        count = _int32(data, "task-count")
+        if count is None:
+            log.error("config topic: task count record of connector %s has the wrong shape; skipped", name)
+            return []
+        self._task_count_records[name] = count
+        self._pending_fencing.discard(name)
+        return []
+
+    def _logger(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
+        level = None if data is None else data.get("level")
+        if not isinstance(level, str) or level.upper() not in LEVELS:
+            log.warning("config topic: level of logger %s is missing or unknown; skipped", name)
+            return []
+        return [LoggerLevelRequested(name, level.upper())]
+
+    def _session(self, data: dict[str, Any] | None) -> list[Change]:
+        parts = [(data or {}).get(part) for part in ("key", "algorithm", "creation-timestamp")]
+        key, algorithm, created = parts
+        if not isinstance(key, str) or not isinstance(algorithm, str) or not _is_integer(created):
+            log.error("config topic: the session key has the wrong shape; skipped")
+            return []
+        self._session_key = SessionKey(key, algorithm, created)
+        return [SessionKeyChanged(self._session_key)]
+
+
+LEVELS = frozenset(("OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE", "ALL"))
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _int32(data: dict[str, Any] | None, field_name: str) -> int | None:
+    value = (data or {}).get(field_name)
+    return value if _is_integer(value) and value in INT32 else None
+
+
+def _properties(data: dict[str, Any]) -> ConnectorConfig | None:
+    properties = data.get("properties")
+    if not isinstance(properties, dict):
+        return None
+    if not all(value is None or isinstance(value, str) for value in properties.values()):
+        return None
+    return MappingProxyType(properties)

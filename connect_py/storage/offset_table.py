@@ -1,0 +1,138 @@
+"""What the offset topic says: offsets of source partitions by canonical key; raw keys remembered. No I/O."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from connect_py.api.errors import DataError
+from connect_py.storage import compact_json
+
+log = logging.getLogger(__name__)
+
+Primitive: TypeAlias = str | int | float | bool | None
+SourcePartition: TypeAlias = Mapping[str, Primitive] | None
+SourceOffset: TypeAlias = Mapping[str, Primitive]
+Canonical: TypeAlias = tuple[str, tuple[tuple[str, str, object], ...] | None]
+
+
+def canonical(connector: str, partition: SourcePartition) -> Canonical:
+    """An identity that does not depend on the order of members or on how a number is written."""
+    if partition is None:
+        return connector, None
+    return connector, tuple(sorted((key, _kind(value), _plain(value)) for key, value in partition.items()))
+
+
+def _kind(value: Primitive) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return "number" if isinstance(value, int | float) else type(value).__name__
+
+
+def _plain(value: Primitive) -> object:
+    """A value that sorts within its kind; numbers that are equal are the same."""
+    return "" if value is None else value
+
+
+def check_primitives(values: Mapping[str, Any] | None) -> None:
+    """Offsets hold only primitives.
+
+    Raises:
+        DataError: With Connect's text, naming the first member that is something else.
+    """
+    for key, value in (values or {}).items():
+        if not isinstance(value, str | int | float | bool | None):
+            kind = "MAP" if isinstance(value, Mapping) else "ARRAY" if isinstance(value, list | tuple) else "BYTES"
+            raise DataError(f"Offsets may only contain primitive types as values, but field {key} contains {kind}")
+
+
+def new_key(connector: str, partition: SourcePartition) -> bytes:
+    """The key of a source partition that nobody has written yet."""
+    return compact_json.encode([connector, partition])
+
+
+class OffsetTable:
+    """Applies the records of an offset topic. Not safe for several threads."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[Canonical, SourcePartition] = {}
+        self._by_raw: dict[bytes, SourceOffset] = {}
+        self._raw_keys: dict[Canonical, dict[bytes, None]] = {}  # in the order last written; live ones and dead ones
+        self._stamps: dict[bytes, tuple[int, int]] = {}  # raw key -> partition, time stamp
+
+    def apply(self, partition: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
+        """Take one record. A key of the wrong shape is logged and skipped, never an error."""
+        parsed = _parse_key(key)
+        if parsed is None:
+            log.warning("offset topic: a key is not a list of connector and partition; skipped")
+            return
+        raw = key or b""
+        other = self._stamps.get(raw)
+        if other is not None and other[0] != partition:
+            log.warning("offset topic: a key of connector %s is in two partitions; the newest wins", parsed[0])
+            if timestamp < other[1]:
+                return
+        identity = canonical(*parsed)
+        self._stamps[raw] = (partition, timestamp)
+        if value is None:
+            self._by_raw.pop(raw, None)
+            return
+        try:
+            offset = compact_json.decode(value)
+        except ValueError:
+            offset = None
+        if offset is not None and not isinstance(offset, dict):
+            offset = None
+        if offset is None:
+            log.warning("offset topic: an offset of connector %s has the wrong shape; skipped", parsed[0])
+            return
+        known = self._raw_keys.setdefault(identity, {})
+        known.pop(raw, None)
+        known[raw] = None
+        self._by_raw[raw] = offset
+        self._partitions[identity] = parsed[1]
+
+    def get(self, connector: str, partition: SourcePartition) -> SourceOffset | None:
+        """The offset last written for a source partition, under whichever raw key."""
+        return self._live(canonical(connector, partition))
+
+    def _live(self, identity: Canonical) -> SourceOffset | None:
+        for raw in reversed(self._raw_keys.get(identity, {})):
+            if raw in self._by_raw:
+                return self._by_raw[raw]
+        return None
+
+    def offsets(self, connector: str) -> list[tuple[SourcePartition, SourceOffset]]:
+        """All source partitions of a connector that have an offset."""
+        found = []
+        for identity, partition in self._partitions.items():
+            offset = self._live(identity) if identity[0] == connector else None
+            if offset is not None:
+                found.append((partition, offset))
+        return found
+
+    def records(
+        self, connector: str, partition: SourcePartition, offset: SourceOffset | None
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The records that store an offset: under the raw key seen last; a reset kills every variant of the key."""
+        known = list(self._raw_keys.get(canonical(connector, partition), ()))
+        if offset is None:
+            return [(raw, None) for raw in known] or [(new_key(connector, partition), None)]
+        return [(known[-1] if known else new_key(connector, partition), compact_json.encode(offset))]
+
+
+def _parse_key(key: bytes | None) -> tuple[str, SourcePartition] | None:
+    try:
+        parsed = compact_json.decode(key or b"")
+    except ValueError:
+        return None
+    if not isinstance(parsed, list) or len(parsed) != 2 or not isinstance(parsed[0], str):
+        return None
+    if parsed[1] is not None and not isinstance(parsed[1], dict):
+        return None
+    try:
+        check_primitives(parsed[1])
+    except DataError:
+        return None
+    return parsed[0], parsed[1]

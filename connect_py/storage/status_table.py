@@ -1,0 +1,191 @@
+"""What the status topic says: plain records in, statuses and topics out. No I/O, no thread of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from connect_py.model import ConnectorTaskId, State, Status
+from connect_py.storage import compact_json
+
+log = logging.getLogger(__name__)
+
+StatusId: TypeAlias = str | ConnectorTaskId  # a connector's name, or a task
+
+TASK_PREFIX = "status-task-"
+CONNECTOR_PREFIX = "status-connector-"
+TOPIC_PREFIX = "status-topic-"
+TOPIC_SEPARATOR = ":connector-"
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """A topic that a connector used, and which task saw it first."""
+
+    topic: str
+    connector: str
+    task: int
+    discover_timestamp: int  # ms since the epoch
+
+
+def status_key(id: StatusId) -> bytes:  # noqa: A002 - Connect's word
+    if isinstance(id, ConnectorTaskId):
+        return f"{TASK_PREFIX}{id.connector}-{id.task}".encode()
+    return f"{CONNECTOR_PREFIX}{id}".encode()
+
+
+def status_value(status: Status) -> bytes | None:
+    """The record's value; a tombstone for DESTROYED."""
+    if status.state is State.DESTROYED:
+        return None
+    return compact_json.encode(
+        {
+            "state": status.state.value,
+            "trace": status.trace,
+            "worker_id": status.worker_id,
+            "generation": status.generation,
+            "version": status.version,
+        }
+    )
+
+
+def topic_key(topic: str, connector: str) -> bytes:
+    return f"{TOPIC_PREFIX}{topic}{TOPIC_SEPARATOR}{connector}".encode()
+
+
+def topic_value(status: TopicStatus) -> bytes:
+    return compact_json.encode(
+        {
+            "topic": {
+                "name": status.topic,
+                "connector": status.connector,
+                "task": status.task,
+                "discoverTimestamp": status.discover_timestamp,
+            }
+        }
+    )
+
+
+class StatusTable:
+    """Applies the records of the status topic. Not safe for several threads.
+
+    One key normally lives in one partition; where somebody wrote it to two, the newest time stamp wins.
+    """
+
+    def __init__(self) -> None:
+        self._statuses: dict[StatusId, Status] = {}
+        self._topics: dict[str, dict[str, TopicStatus]] = {}
+        self._seen: dict[bytes, tuple[int, int]] = {}  # key -> partition, time stamp
+        self.highest_generation = 0
+
+    def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's word
+        return self._statuses.get(id)
+
+    def tasks(self, connector: str) -> dict[int, Status]:
+        """Statuses of a connector's tasks by number, in order."""
+        found = {
+            id.task: status
+            for id, status in self._statuses.items()
+            if isinstance(id, ConnectorTaskId) and id.connector == connector
+        }
+        return dict(sorted(found.items()))
+
+    def ids(self) -> Iterator[StatusId]:
+        """Everything that has a status."""
+        return iter(list(self._statuses))
+
+    def topics(self, connector: str) -> list[TopicStatus]:
+        return list(self._topics.get(connector, {}).values())
+
+    def has_topic(self, connector: str, topic: str) -> bool:
+        return topic in self._topics.get(connector, ())
+
+    def permits_safe_put(self, id: StatusId, status: Status) -> bool:  # noqa: A002 - Connect's word
+        """Whether UNASSIGNED or FAILED may be written: no newer owner has spoken."""
+        known = self._statuses.get(id)
+        return known is None or known.worker_id == status.worker_id or known.generation <= status.generation
+
+    def apply(self, partition: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
+        """Take one record. What is unknown or has the wrong shape is logged and skipped, never an error."""
+        try:
+            name = (key or b"").decode("utf-8")
+            data = None if value is None else compact_json.decode(value)
+        except ValueError as error:
+            log.warning("status topic: a record is not readable as JSON (%s); skipped", type(error).__name__)
+            return
+        if self._is_stale_copy(key or b"", partition, timestamp):
+            return
+        if name.startswith(TASK_PREFIX):
+            connector, dash, number = name[len(TASK_PREFIX) :].rpartition("-")
+            if dash and connector and number.isdecimal() and int(number) <= INT32_MAX:
+                self._apply_status(ConnectorTaskId(connector, int(number)), name, data)
+            else:
+                log.warning("status topic: task key %s has no connector and number; skipped", name)
+        elif name.startswith(CONNECTOR_PREFIX) and len(name) > len(CONNECTOR_PREFIX):
+            self._apply_status(name[len(CONNECTOR_PREFIX) :], name, data)
+        elif name.startswith(TOPIC_PREFIX):
+            self._apply_topic(name, data)
+        else:
+            log.warning("status topic: unknown key %s; skipped", name)
+
+    def _is_stale_copy(self, key: bytes, partition: int, timestamp: int) -> bool:
+        other = self._seen.get(key)
+        if other is not None and other[0] != partition:
+            log.warning("status topic: key %r is in partitions %d and %d; the newest wins", key, other[0], partition)
+            if timestamp < other[1]:
+                return True
+        self._seen[key] = (partition, timestamp)
+        return False
+
+    def _apply_status(self, id: StatusId, name: str, data: Any) -> None:  # noqa: A002 - Connect's word
+        if data is None:
+            self._statuses.pop(id, None)
+            return
+        status = _status(data)
+        if status is None:
+            log.warning("status topic: value of %s has the wrong shape; skipped", name)
+            return
+        self.highest_generation = max(self.highest_generation, status.generation)
+        known = self._statuses.get(id)
+        if (
+            isinstance(id, ConnectorTaskId)
+            and status.state is State.UNASSIGNED
+            and known is not None
+            and known.state is State.RUNNING
+            and known.generation >= status.generation
+        ):
+            return  # the old owner's farewell came after the new owner's start
+        self._statuses[id] = status
+
+    def _apply_topic(self, name: str, data: Any) -> None:
+        topic, separator, connector = name[len(TOPIC_PREFIX) :].partition(TOPIC_SEPARATOR)
+        if not separator or not topic or not connector:
+            log.warning("status topic: topic key %s has no topic and connector; skipped", name)
+        elif data is None:
+            self._topics.get(connector, {}).pop(topic, None)
+        else:
+            inner = data.get("topic") if isinstance(data, dict) else None
+            task, since = (
+                (inner.get("task"), inner.get("discoverTimestamp")) if isinstance(inner, dict) else (None, None)
+            )
+            if not isinstance(task, int) or not isinstance(since, int):
+                log.warning("status topic: value of %s has the wrong shape; skipped", name)
+                return
+            self._topics.setdefault(connector, {})[topic] = TopicStatus(topic, connector, task, since)
+
+
+def _status(data: Any) -> Status | None:
+    if not isinstance(data, dict):
+        return None
+    state, trace, worker_id, generation, version = (
+        data.get(part) for part in ("state", "trace", "worker_id", "generation", "version")
+    )
+    if not isinstance(worker_id, str) or not isinstance(generation, int) or abs(generation) > INT32_MAX:
+        return None
+    try:
+        return Status(State(state), worker_id, generation, trace or None, version)
+    except ValueError:
+        return None
