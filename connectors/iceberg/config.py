@@ -1,0 +1,882 @@
+"""Configuration of the Iceberg sink: the keys of both Java sinks, and our own below `iceberg.ext.` and
+`iceberg.spark.`. Standard library only.
+
+`CONFIG_DEF` defines the keys, `validate` answers the validate endpoint, `IcebergSinkConfig.parse` makes the one frozen
+object that everything after `start` reads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+from connect_py.api.config import (
+    ConfigDef,
+    ConfigValue,
+    Importance,
+    Parsed,
+    Password,
+    Type,
+    at_least,
+    one_of,
+    with_prefix,
+)
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.java_pattern import compile_java_pattern
+from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
+from connectors.iceberg.table import WriteMode
+
+CATALOG_PREFIX = "iceberg.catalog."
+HADOOP_PREFIX = "iceberg.hadoop."
+KAFKA_PREFIX = "iceberg.kafka."
+SPARK_PREFIX = "iceberg.spark."
+AUTO_CREATE_PREFIX = "iceberg.tables.auto-create-props."
+WRITE_PREFIXES = ("iceberg.table.write-props.", "iceberg.tables.write-props.")  # the second wins
+TABLE_PREFIX = "iceberg.table."
+
+TABLES = "iceberg.tables"
+DYNAMIC = "iceberg.tables.dynamic-enabled"
+ROUTE_FIELD = "iceberg.tables.route-field"
+COMMIT_BRANCH = "iceberg.tables.default-commit-branch"
+ID_COLUMNS = "iceberg.tables.default-id-columns"
+PARTITION_BY = "iceberg.tables.default-partition-by"
+CDC_FIELD = "iceberg.tables.cdc-field"
+UPSERT_MODE = "iceberg.tables.upsert-mode-enabled"
+AUTO_CREATE = "iceberg.tables.auto-create-enabled"
+EVOLVE_SCHEMA = "iceberg.tables.evolve-schema-enabled"
+FORCE_OPTIONAL = "iceberg.tables.schema-force-optional"
+CASE_INSENSITIVE = "iceberg.tables.schema-case-insensitive"
+CATALOG_NAME = "iceberg.catalog"
+HADOOP_CONF_DIR = "iceberg.hadoop-conf-dir"
+CONTROL_TOPIC = "iceberg.control.topic"
+CONTROL_GROUP_PREFIX = "iceberg.control.group-id-prefix"
+CONTROL_GROUP = "iceberg.control.group-id"
+CONNECT_GROUP = "iceberg.connect.group-id"
+COMMIT_INTERVAL = "iceberg.control.commit.interval-ms"
+COMMIT_TIMEOUT = "iceberg.control.commit.timeout-ms"
+COMMIT_THREADS = "iceberg.control.commit.threads"
+COMMIT_MAX_FAILURES = "iceberg.control.commit.max-consecutive-failures"
+TRANSACTIONAL_PREFIX = "iceberg.coordinator.transactional.prefix"
+KEEP_ALIVE = "iceberg.coordinator-executor-keep-alive-timeout-ms"
+
+WRITE_MODE = "iceberg.ext.write-mode"
+COMMIT_ENGINE = "iceberg.ext.commit-engine"
+TOPIC_TO_TABLE = "iceberg.ext.topic-to-table"
+UNROUTED = "iceberg.ext.unrouted"
+PRESERVE_CASE = "iceberg.ext.preserve-case"
+MISSING_TABLE = "iceberg.ext.missing-table"
+LENIENT = "iceberg.ext.lenient-conversion"
+LOGICAL_TYPES = "iceberg.ext.logical-types"
+OUT_OF_RANGE = "iceberg.ext.out-of-range"
+VARIABLE_SCALE = "iceberg.ext.variable-decimal-scale"
+SET_IDENTIFIER_FIELDS = "iceberg.ext.set-identifier-fields"
+NULL_KEY = "iceberg.ext.null-key"
+ORDERING_COLUMNS = "iceberg.ext.ordering-columns"
+UNAVAILABLE_VALUE = "iceberg.ext.unavailable-value"
+FOREIGN_WRITERS = "iceberg.ext.foreign-writers"
+RECREATED_TOPIC = "iceberg.ext.recreated-topic"
+MAX_STAGED_CYCLES = "iceberg.ext.max-staged-cycles"
+STAGING_MEMORY = "iceberg.ext.staging-memory-bytes"
+TARGET_FILE_SIZE = "iceberg.ext.target-file-size-bytes"
+CHANNEL_REPLICATION = "iceberg.ext.channel-replication-factor"
+
+UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
+MEGABYTE = 1 << 20
+
+_SECRETS = (
+    "iceberg.catalog.credential", "iceberg.catalog.token", "iceberg.catalog.jdbc.password",
+    "iceberg.catalog.s3.access-key-id", "iceberg.catalog.s3.secret-access-key", "iceberg.catalog.s3.session-token",
+    "iceberg.kafka.sasl.jaas.config", "iceberg.kafka.sasl.password", "iceberg.kafka.ssl.key.password",
+    "iceberg.kafka.ssl.keystore.password", "iceberg.kafka.ssl.truststore.password",
+)  # fmt: skip
+
+
+class ClassFamily(Enum):
+    """Under which name the user asked for the sink; group names and defaults of new tables differ."""
+
+    APACHE = "apache"
+    TABULAR = "tabular"
+
+    @staticmethod
+    def of(connector_class: str) -> ClassFamily:
+        return ClassFamily.TABULAR if connector_class.startswith("io.tabular.") else ClassFamily.APACHE
+
+
+class CommitEngine(Enum):
+    """How staged files become a snapshot (see the commit engines of the coordinator)."""
+
+    AUTO = "auto"
+    APPEND = "append"
+    MERGE = "merge"
+    DELTA = "delta"
+
+
+class Unrouted(Enum):
+    """What becomes of a row that no table takes."""
+
+    IGNORE = "ignore"
+    FAIL = "fail"
+    DLQ = "dlq"
+
+
+class MissingTable(Enum):
+    """What a table that cannot be committed does to the others."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class LogicalTypes(Enum):
+    """Which logical names decide the type of a new column."""
+
+    CONNECT = "connect"  # Connect's own; all others give the base type, as Java's sink does
+    FULL = "full"  # Debezium's and Avro's too
+
+
+class OutOfRange(Enum):
+    """What becomes of a moment that Iceberg cannot hold: infinity, years of five digits, 24:00."""
+
+    ERROR = "error"
+    NULL = "null"
+    CLAMP = "clamp"
+
+
+class NullKey(Enum):
+    """MERGE mode: what becomes of a row whose key has a null column."""
+
+    FAIL = "fail"  # a data error: the task fails, or the row is a dead letter under `errors.tolerance=all`
+    SKIP = "skip"  # counted
+
+
+class ForeignWriters(Enum):
+    """MERGE mode: whether rows that somebody else added since the scan make the commit fail."""
+
+    ALLOW = "allow"
+    REFUSE = "refuse"
+
+
+class RecreatedTopic(Enum):
+    """What to do when a topic was deleted and created again."""
+
+    STOP = "stop"
+    RESTART = "restart"
+
+
+def _values(choices: type[Enum]) -> tuple[str, ...]:
+    return tuple(choice.value for choice in choices)
+
+
+def _config_def() -> ConfigDef:
+    high, medium, low = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+    d = ConfigDef()
+    d.define(TABLES, Type.LIST, default=None, importance=high, doc="Destination tables, comma separated.")
+    d.define(
+        DYNAMIC,
+        Type.BOOLEAN,
+        default=False,
+        importance=medium,
+        doc="Take each row's table name from the route field, lower-cased.",
+    )
+    d.define(
+        ROUTE_FIELD,
+        Type.STRING,
+        default=None,
+        importance=medium,
+        doc="Field whose value routes a row; dots lead into nested fields.",
+    )
+    d.define(
+        COMMIT_BRANCH,
+        Type.STRING,
+        default=None,
+        importance=medium,
+        doc="Branch to commit to, for tables without a commit-branch of their own. Unset: main.",
+    )
+    d.define(
+        ID_COLUMNS,
+        Type.STRING,
+        default=None,
+        importance=medium,
+        doc="Comma separated key columns, for tables without id-columns of their own.",
+    )
+    d.define(
+        PARTITION_BY,
+        Type.STRING,
+        default=None,
+        importance=medium,
+        doc="Partition fields of tables that the sink creates, such as `days(ts),bucket(id, 16)`.",
+    )
+    d.define(
+        CDC_FIELD,
+        Type.STRING,
+        default=None,
+        importance=medium,
+        doc="Field that holds the kind of change (I, U, D or Debezium's c, r, u, d). Setting it turns on MERGE.",
+    )
+    d.define(
+        UPSERT_MODE,
+        Type.BOOLEAN,
+        default=False,
+        importance=medium,
+        doc="Keep one row per key: the last one. Setting it turns on MERGE.",
+    )
+    d.define(AUTO_CREATE, Type.BOOLEAN, default=False, importance=medium, doc="Create tables that are missing.")
+    d.define(
+        EVOLVE_SCHEMA,
+        Type.BOOLEAN,
+        default=False,
+        importance=medium,
+        doc="Add columns, widen int and float columns and relax required ones as the records ask for it.",
+    )
+    d.define(
+        FORCE_OPTIONAL,
+        Type.BOOLEAN,
+        default=False,
+        importance=medium,
+        doc="Make every column optional that the sink creates, on every level.",
+    )
+    d.define(
+        CASE_INSENSITIVE,
+        Type.BOOLEAN,
+        default=False,
+        importance=medium,
+        doc="Find columns whatever the case of their names.",
+    )
+    d.define(CATALOG_NAME, Type.STRING, default="iceberg", importance=medium, doc="Name of the catalog.")
+    d.define(
+        HADOOP_CONF_DIR,
+        Type.STRING,
+        default=None,
+        importance=medium,
+        doc="Folder with core-site.xml, hdfs-site.xml and hive-site.xml.",
+    )
+    d.define(
+        CONTROL_TOPIC,
+        Type.STRING,
+        default="control-iceberg",
+        importance=medium,
+        doc="Topic on which commits are announced; `<this>-<connect group id>` carries the sink's own messages.",
+    )
+    d.define(
+        CONTROL_GROUP_PREFIX,
+        Type.STRING,
+        default="cg-control-",
+        importance=low,
+        doc="Accepted for compatibility; the sink needs no such groups.",
+    )
+    d.define(
+        CONTROL_GROUP,
+        Type.STRING,
+        default=None,
+        importance=low,
+        doc="Group in which the Tabular sink kept offsets; read when taking over. Unset: `cg-control-<name>`.",
+    )
+    d.define(
+        CONNECT_GROUP,
+        Type.STRING,
+        default=None,
+        importance=low,
+        doc="The connector's consumer group. Unset: `connect-<name>`.",
+    )
+    d.define(
+        COMMIT_INTERVAL,
+        Type.INT,
+        default=300_000,
+        validator=at_least(1),
+        importance=medium,
+        doc="Milliseconds between table commits.",
+    )
+    d.define(
+        COMMIT_TIMEOUT,
+        Type.INT,
+        default=30_000,
+        validator=at_least(1),
+        importance=medium,
+        doc="Milliseconds to wait for all tasks; then what was reported is committed.",
+    )
+    d.define(
+        COMMIT_THREADS,
+        Type.INT,
+        default=2 * (os.cpu_count() or 1),
+        validator=at_least(1),
+        importance=medium,
+        doc="Tables committed at the same time.",
+    )
+    d.define(
+        COMMIT_MAX_FAILURES,
+        Type.INT,
+        default=1,
+        validator=at_least(1),
+        importance=medium,
+        doc="Commit failures in a row after which the coordinator gives up.",
+    )
+    d.define(
+        TRANSACTIONAL_PREFIX,
+        Type.STRING,
+        default=None,
+        importance=low,
+        doc="Prefix of transactional ids, where access rules ask for one.",
+    )
+    d.define(
+        KEEP_ALIVE, Type.LONG, default=120_000, validator=at_least(0), importance=low, doc="Accepted for compatibility."
+    )
+    d.define(
+        WRITE_MODE,
+        Type.STRING,
+        default="auto",
+        validator=one_of("auto", *_values(WriteMode)),
+        importance=medium,
+        doc="`append` writes every record as a row, `merge` keeps the last row per key; `auto` merges when "
+        "cdc-field or upsert-mode-enabled is set.",
+    )
+    d.define(
+        COMMIT_ENGINE,
+        Type.STRING,
+        default="auto",
+        validator=one_of(*_values(CommitEngine)),
+        importance=medium,
+        doc="How staged files become a snapshot: append, merge (SQL MERGE) or delta (row positions).",
+    )
+    d.define(
+        TOPIC_TO_TABLE,
+        Type.STRING,
+        default=None,
+        importance=medium,
+        doc="Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. Patterns are "
+        "regular expressions; templates may hold {topic}, {1}, {2} and named groups.",
+    )
+    d.define(
+        UNROUTED,
+        Type.STRING,
+        default="ignore",
+        validator=one_of(*_values(Unrouted)),
+        importance=medium,
+        doc="What becomes of rows that no table takes: counted and ignored, an error, or dead letters.",
+    )
+    d.define(
+        PRESERVE_CASE,
+        Type.BOOLEAN,
+        default=False,
+        importance=low,
+        doc="Do not lower-case table names in dynamic routing.",
+    )
+    d.define(
+        MISSING_TABLE,
+        Type.STRING,
+        default="fail",
+        validator=one_of(*_values(MissingTable)),
+        importance=medium,
+        doc="A table that cannot be committed holds its rows and fails (`fail`), or is left out (`skip`).",
+    )
+    d.define(
+        LENIENT,
+        Type.BOOLEAN,
+        default=False,
+        importance=medium,
+        doc="Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, any other "
+        "text is false.",
+    )
+    d.define(
+        LOGICAL_TYPES,
+        Type.STRING,
+        default="auto",
+        validator=one_of("auto", *_values(LogicalTypes)),
+        importance=medium,
+        doc="Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and "
+        "Avro's too. `auto` is full for MERGE under the Apache class name, else connect.",
+    )
+    d.define(
+        OUT_OF_RANGE,
+        Type.STRING,
+        default="error",
+        validator=one_of(*_values(OutOfRange)),
+        importance=medium,
+        doc="Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest.",
+    )
+    d.define(
+        VARIABLE_SCALE,
+        Type.INT,
+        default=None,
+        importance=low,
+        doc="Scale of the decimal(38, scale) that Debezium's VariableScaleDecimal becomes in new columns. "
+        "Unset: string.",
+    )
+    d.define(
+        SET_IDENTIFIER_FIELDS,
+        Type.BOOLEAN,
+        default=True,
+        importance=low,
+        doc="Set the identifier fields of new tables from their key columns.",
+    )
+    d.define(
+        NULL_KEY,
+        Type.STRING,
+        default="fail",
+        validator=one_of(*_values(NullKey)),
+        importance=medium,
+        doc="MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`).",
+    )
+    d.define(
+        ORDERING_COLUMNS,
+        Type.LIST,
+        default=None,
+        importance=low,
+        doc="MERGE: fields that order changes of one key over several partitions, such as __source_sequence.",
+    )
+    d.define(
+        UNAVAILABLE_VALUE,
+        Type.STRING,
+        default=UNAVAILABLE_DEFAULT,
+        importance=low,
+        doc="MERGE: Debezium's placeholder for a value that it could not read; the table keeps its value. "
+        "`hex:` starts bytes.",
+    )
+    d.define(
+        FOREIGN_WRITERS,
+        Type.STRING,
+        default="allow",
+        validator=one_of(*_values(ForeignWriters)),
+        importance=low,
+        doc="MERGE: `refuse` fails a commit when somebody else added rows since the scan.",
+    )
+    d.define(
+        RECREATED_TOPIC,
+        Type.STRING,
+        default="stop",
+        validator=one_of(*_values(RecreatedTopic)),
+        importance=low,
+        doc="A topic that was deleted and created again stops the connector, or is read from its start.",
+    )
+    d.define(
+        MAX_STAGED_CYCLES,
+        Type.INT,
+        default=2,
+        validator=at_least(1),
+        importance=low,
+        doc="Cycles that may wait for their commit before tasks pause.",
+    )
+    d.define(
+        STAGING_MEMORY,
+        Type.LONG,
+        default=128 * MEGABYTE,
+        validator=at_least(MEGABYTE),
+        importance=low,
+        doc="Bytes of rows that a task holds in memory; more goes to disk.",
+    )
+    d.define(
+        TARGET_FILE_SIZE,
+        Type.LONG,
+        default=512 * MEGABYTE,
+        validator=at_least(MEGABYTE),
+        importance=low,
+        doc="Bytes of rows after which a staged file is followed by another one.",
+    )
+    d.define(
+        CHANNEL_REPLICATION,
+        Type.SHORT,
+        default=-1,
+        importance=low,
+        doc="Replication factor of the topic that carries the sink's own messages; -1: the broker's default.",
+    )
+    for name in _SECRETS:
+        d.define(name, Type.PASSWORD, default=None, importance=low, doc="A secret, passed on.")
+    return d  # fmt: skip
+
+
+CONFIG_DEF = _config_def()
+
+_OLD_SPELLINGS: Mapping[str, str] = MappingProxyType({
+    "iceberg.tables.dynamic.enabled": DYNAMIC,
+    "iceberg.tables.routeField": ROUTE_FIELD,
+    "iceberg.tables.defaultCommitBranch": COMMIT_BRANCH,
+    "iceberg.tables.cdcField": CDC_FIELD,
+    "iceberg.tables.upsertModeEnabled": UPSERT_MODE,
+    "iceberg.tables.autoCreateEnabled": AUTO_CREATE,
+    "iceberg.tables.evolveSchemaEnabled": EVOLVE_SCHEMA,
+    "iceberg.control.group.id": CONTROL_GROUP,
+    "iceberg.control.commitIntervalMs": COMMIT_INTERVAL,
+    "iceberg.control.commitTimeoutMs": COMMIT_TIMEOUT,
+    "iceberg.control.commitThreads": COMMIT_THREADS,
+})  # fmt: skip
+_OLD_TABLE_SPELLINGS: Mapping[str, str] = MappingProxyType(
+    {"routeRegex": "route-regex", "idColumns": "id-columns", "commitBranch": "commit-branch"}
+)
+_NEVER_VALID: Mapping[str, str] = MappingProxyType({
+    "iceberg.tables.id-columns": f"has no effect; did you mean {ID_COLUMNS}?",
+    "iceberg.tables.partition-by": f"has no effect; did you mean {PARTITION_BY}?",
+    "iceberg.tables.drop-col-enabled": "belongs to a fork; columns are never dropped",
+    "iceberg.write-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
+    "iceberg.writer-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
+    "experimental.write-exception-handler.class": "belongs to a fork; use errors.tolerance and a dead-letter queue",
+})  # fmt: skip
+_FORK_PREFIXES = ("iceberg.tables.deadletter.", "iceberg.write-exception.handler.properties.")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRule:
+    """One pair of `iceberg.ext.topic-to-table`."""
+
+    pattern: re.Pattern[str]
+    template: str
+
+    def table(self, topic: str) -> str | None:
+        """The table of a topic, or None when the pattern does not match all of it."""
+        match = self.pattern.fullmatch(topic)
+        if match is None:
+            return None
+        named = {name: text or "" for name, text in match.groupdict().items()}
+        groups = [match.group(0), *(text or "" for text in match.groups())]
+        return _PLACE.sub(lambda p: _filled(p.group(1), topic, groups, named), self.template)
+
+
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+def _filled(place: str, topic: str, groups: list[str], named: Mapping[str, str]) -> str:
+    if place == "topic":
+        return topic
+    return groups[int(place)] if place.isdecimal() else named[place]
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """What is configured for one table, defaults filled in."""
+
+    name: str
+    id_columns: tuple[str, ...] = ()
+    partition_by: tuple[PartitionTerm, ...] = ()
+    commit_branch: str | None = None  # None: main
+    route_regex: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergSinkConfig:
+    """The configuration, parsed once. Secrets do not show in its `repr`."""
+
+    connector: str
+    family: ClassFamily
+    mode: WriteMode
+    tables: tuple[str, ...]  # static tables; empty: dynamic or by topic
+    dynamic: bool
+    route_field: tuple[str, ...]  # path; empty: none
+    topic_rules: tuple[TopicRule, ...]
+    unrouted: Unrouted
+    preserve_case: bool
+    cdc_field: tuple[str, ...]  # path; empty: none
+    upsert: bool
+    auto_create: bool
+    evolve_schema: bool
+    force_optional: bool
+    case_insensitive: bool
+    auto_create_props: Mapping[str, str]
+    write_props: Mapping[str, str]
+    catalog_name: str
+    catalog: Mapping[str, str] = field(repr=False)
+    hadoop_conf_dir: str | None
+    hadoop: Mapping[str, str] = field(repr=False)
+    control_topic: str
+    connect_group: str
+    control_group: str
+    transactional_prefix: str
+    commit_interval_ms: int
+    commit_timeout_ms: int
+    commit_threads: int
+    commit_max_failures: int
+    kafka: Mapping[str, str] = field(repr=False)
+    spark: Mapping[str, str] = field(repr=False)  # keys as Spark knows them: `spark.master`
+    commit_engine: CommitEngine
+    missing_table: MissingTable
+    lenient: bool
+    logical_types: LogicalTypes
+    out_of_range: OutOfRange
+    variable_scale: int | None
+    set_identifier_fields: bool
+    null_key: NullKey
+    ordering_columns: tuple[str, ...]
+    unavailable_value: bytes
+    foreign_writers: ForeignWriters
+    recreated_topic: RecreatedTopic
+    max_staged_cycles: int
+    staging_memory_bytes: int
+    target_file_size_bytes: int
+    channel_replication: int
+    warnings: tuple[str, ...]  # to be logged at start
+    table_props: Mapping[str, str] = field(repr=False)  # everything below `iceberg.table.`, new spellings
+    default_table: TableConfig
+
+    @property
+    def channel_topic(self) -> str:
+        """The topic that carries messages between tasks and coordinator."""
+        return f"{self.control_topic}-{self.connect_group}"
+
+    @property
+    def coordinator_transactional_id(self) -> str:
+        return f"{self.transactional_prefix}connect-{self.connector}-coordinator"
+
+    @property
+    def format_version(self) -> int:
+        """The format version of tables that the sink creates."""
+        given = self.auto_create_props.get("format-version")
+        if given is not None:
+            return int(given)
+        return 3 if self.mode is WriteMode.MERGE and self.family is ClassFamily.APACHE else 2
+
+    def table(self, name: str) -> TableConfig:
+        """The settings of a table by its full name.
+
+        Raises:
+            ConfigError: One of them does not parse; possible for dynamic tables only, static ones are checked before.
+        """
+        return _table_config(self.table_props, name, self.default_table, [])
+
+    @staticmethod
+    def parse(props: Mapping[str, str]) -> IcebergSinkConfig:
+        """Parse a connector's or task's properties.
+
+        Raises:
+            ConfigError: A value or a combination is not acceptable.
+        """
+        config, problems = _parse(props)
+        if config is None:
+            key, why = problems[0]
+            raise ConfigError("" if key in _WHOLE_MESSAGES else key, why)
+        return config
+
+
+_WHOLE_MESSAGES = frozenset({CATALOG_PREFIX, TABLES, ROUTE_FIELD, DYNAMIC})  # Java's texts stand alone
+
+
+def validate(props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
+    """What the validate endpoint shows: every key, with the problems of values and of combinations.
+
+    Problems of keys that are not defined (per table, prefixes) are shown under the closest defined key.
+    """
+    given = {key: value for key, value in props.items() if value is not None}
+    known, _ = _respelled(given)
+    values = CONFIG_DEF.validate({**props, **known})
+    if any(value.errors for value in values.values()):
+        return values
+    _, problems = _parse(given)
+    for key, why in problems:
+        shown = key if key in values else CATALOG_NAME if key == CATALOG_PREFIX else TABLES
+        values[shown].errors.append(why if shown == key or key == CATALOG_PREFIX else f"{key}: {why}")
+    return values
+
+
+def _respelled(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Properties under their new names, and what to say about it."""
+    apache = ClassFamily.of(props.get("connector.class", "")) is ClassFamily.APACHE
+    known: dict[str, str] = dict(props)
+    warnings: list[str] = []
+    for old, new in _OLD_SPELLINGS.items():
+        if old not in props:
+            continue
+        if old == "iceberg.control.group.id" and apache:
+            warnings.append(f"{old} has no effect under this class name")
+            continue
+        known.setdefault(new, known.pop(old))
+        warnings.append(f"{old} is an old spelling, use {new}")
+    for key in props:
+        for old, new in _OLD_TABLE_SPELLINGS.items():
+            if key.startswith(TABLE_PREFIX) and key.endswith("." + old):
+                renamed = key.removesuffix(old) + new
+                known.setdefault(renamed, known.pop(key))
+                warnings.append(f"{key} is an old spelling, use {renamed}")
+        if key in _NEVER_VALID:
+            warnings.append(f"{key} {_NEVER_VALID[key]}")
+        elif key.startswith(_FORK_PREFIXES):
+            warnings.append(f"{key} belongs to a fork; use errors.tolerance and a dead-letter queue")
+    return known, warnings
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    return tuple(item.strip() for item in (text or "").split(",") if item.strip())
+
+
+def _path(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(".")) if text else ()
+
+
+def _table_config(
+    table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]
+) -> TableConfig:  # fmt: skip
+    short = name.rpartition(".")[2]
+
+    def read(setting: str) -> str | None:
+        full = table_props.get(f"{name}.{setting}")
+        if full is not None or short == name:
+            return full
+        found = table_props.get(f"{short}.{setting}")
+        if found is not None:
+            key = f"{TABLE_PREFIX}{short}.{setting}"
+            warnings.append(f"{key} names the table by its last part only, use {TABLE_PREFIX}{name}.{setting}")
+        return found
+
+    ids, parts, branch, route = read("id-columns"), read("partition-by"), read("commit-branch"), read("route-regex")
+    prefix = f"{TABLE_PREFIX}{name}."
+    return TableConfig(
+        name,
+        default.id_columns if ids is None else _columns(ids),
+        default.partition_by if parts is None else _terms(prefix + "partition-by", parts),
+        default.commit_branch if branch is None else branch.strip() or None,
+        None if route is None else _pattern(prefix + "route-regex", route),
+    )
+
+
+def _terms(key: str, text: str | None) -> tuple[PartitionTerm, ...]:
+    try:
+        return parse_partition_by(tuple(split_outside_brackets(text or "")))
+    except ValueError as error:
+        raise ConfigError(key, str(error)) from error
+
+
+def _pattern(key: str, text: str) -> re.Pattern[str]:
+    try:
+        return compile_java_pattern(text)
+    except ValueError as error:
+        raise ConfigError(key, str(error)) from error
+
+
+def _topic_rules(text: str | None) -> tuple[TopicRule, ...]:
+    rules = []
+    for item in split_outside_brackets(text or ""):
+        pattern, colon, template = item.rpartition(":")
+        if not colon or not pattern.strip() or not template.strip():
+            raise ConfigError(TOPIC_TO_TABLE, f"{item} is not of the form pattern:template")
+        rule = TopicRule(_pattern(TOPIC_TO_TABLE, pattern.strip()), template.strip())
+        for place in _PLACE.findall(rule.template):
+            known = place == "topic" or place in rule.pattern.groupindex
+            if not known and not (place.isdecimal() and int(place) <= rule.pattern.groups):
+                raise ConfigError(TOPIC_TO_TABLE, f"{{{place}}} in {rule.template} names no group of the pattern")
+        if re.search(r"[{}]", _PLACE.sub("", rule.template)):
+            raise ConfigError(TOPIC_TO_TABLE, f"{rule.template} has a brace that belongs to no {{group}}")
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _spark(props: Mapping[str, str]) -> dict[str, str]:
+    """`iceberg.spark.master` is `spark.master`; so is `iceberg.spark.spark.master`."""
+    return {"spark." + key.removeprefix("spark."): value for key, value in with_prefix(props, SPARK_PREFIX).items()}
+
+
+def _unavailable(text: str) -> bytes:
+    if not text.startswith("hex:"):
+        return text.encode()
+    try:
+        return bytes.fromhex(text.removeprefix("hex:"))
+    except ValueError as error:
+        raise ConfigError(UNAVAILABLE_VALUE, "expected hexadecimal digits after hex:") from error
+
+
+def _plain(value: Parsed) -> Any:
+    return value.value if isinstance(value, Password) else value
+
+
+def _catalog_props(props: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in with_prefix(props, CATALOG_PREFIX).items() if key}
+
+
+def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tuple[str, str]]]:
+    """The configuration, or the (key, problem) pairs that stand against it."""
+    known, warnings = _respelled(props)
+    values = {key: _plain(value) for key, value in CONFIG_DEF.parse(known).items()}
+    problems: list[tuple[str, str]] = []
+    connector = props.get("name", "")
+    family = ClassFamily.of(props.get("connector.class", ""))
+
+    tables = tuple(values[TABLES]) if values[TABLES] is not None else None
+    route_field = (values[ROUTE_FIELD] or "").strip()
+    catalog = _catalog_props(known)
+    if not catalog:
+        problems.append((CATALOG_PREFIX, "Must specify Iceberg catalog properties"))
+    if "type" in catalog and "catalog-impl" in catalog:
+        problems.append((CATALOG_PREFIX, "Cannot create catalog, both type and catalog-impl are set"))
+    by_topic = bool((values[TOPIC_TO_TABLE] or "").strip())
+    if tables is not None and values[DYNAMIC]:
+        problems.append((TABLES, "Cannot specify both static and dynamic table names"))
+    elif by_topic and (tables or values[DYNAMIC]):
+        problems.append((TOPIC_TO_TABLE, f"cannot be combined with {TABLES} or {DYNAMIC}"))
+    elif values[DYNAMIC] and not route_field:
+        problems.append((ROUTE_FIELD, "Must specify a route field if using dynamic table names"))
+    elif not values[DYNAMIC] and not by_topic and not any(tables or ()):
+        problems.append((TABLES, "Must specify table name(s)"))
+    if tables and any(tables):
+        problems += [
+            (TABLES, f"{name or 'an empty item'} is not a table name")
+            for name in tables
+            if not all(part.strip() for part in name.split("."))
+        ]
+    table_props = with_prefix(known, TABLE_PREFIX)
+    default_table = TableConfig("")
+    rules: tuple[TopicRule, ...] = ()
+    unavailable = b""
+    try:
+        default_table = TableConfig(
+            "", _columns(values[ID_COLUMNS]), _terms(PARTITION_BY, values[PARTITION_BY]), values[COMMIT_BRANCH] or None
+        )
+        rules = _topic_rules(values[TOPIC_TO_TABLE])
+        unavailable = _unavailable(values[UNAVAILABLE_VALUE])
+        for name in tables or ():
+            table = _table_config(table_props, name, default_table, warnings)
+            if table.route_regex is not None and not route_field:
+                raise ConfigError(f"{TABLE_PREFIX}{name}.route-regex", f"has no effect without {ROUTE_FIELD}")
+    except ConfigError as error:
+        problems.append((error.key, error.why))
+
+    asked = bool(values[CDC_FIELD]) or values[UPSERT_MODE]
+    mode = WriteMode.MERGE if asked else WriteMode.APPEND
+    if values[WRITE_MODE] != "auto":
+        mode = WriteMode(values[WRITE_MODE])
+    if asked and mode is WriteMode.MERGE and family is ClassFamily.APACHE:
+        warnings.append(f"{CDC_FIELD} and {UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
+    engine = CommitEngine(values[COMMIT_ENGINE])
+    if engine is CommitEngine.APPEND and mode is WriteMode.MERGE:
+        problems.append((COMMIT_ENGINE, "append cannot keep one row per key"))
+    if engine in (CommitEngine.MERGE, CommitEngine.DELTA) and mode is WriteMode.APPEND:
+        problems.append((COMMIT_ENGINE, f"{engine.value} needs keys; rows are appended here"))
+    logical = LogicalTypes.CONNECT
+    if values[LOGICAL_TYPES] != "auto":
+        logical = LogicalTypes(values[LOGICAL_TYPES])
+    elif mode is WriteMode.MERGE and family is ClassFamily.APACHE:
+        logical = LogicalTypes.FULL
+    if values[COMMIT_TIMEOUT] >= values[COMMIT_INTERVAL]:
+        warnings.append(f"{COMMIT_TIMEOUT} is not below {COMMIT_INTERVAL}: a slow task delays the next commit")
+    group = values[CONNECT_GROUP] or f"connect-{connector}"
+    real_group = props.get("consumer.override.group.id", f"connect-{connector}")
+    if group != real_group:
+        warnings.append(f"{CONNECT_GROUP} is {group}, but the connector reads in group {real_group}")
+    create = with_prefix(known, AUTO_CREATE_PREFIX)
+    version = create.get("format-version", "2")
+    if version not in ("1", "2", "3"):
+        problems.append((AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3"))
+    elif version == "1" and mode is WriteMode.MERGE:
+        problems.append((AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3"))
+    if problems:
+        return None, problems
+    return IcebergSinkConfig(
+        connector=connector, family=family, mode=mode, tables=tables or (), dynamic=values[DYNAMIC],
+        route_field=_path(route_field), topic_rules=rules, unrouted=Unrouted(values[UNROUTED]),
+        preserve_case=values[PRESERVE_CASE], cdc_field=_path(values[CDC_FIELD]), upsert=values[UPSERT_MODE],
+        auto_create=values[AUTO_CREATE], evolve_schema=values[EVOLVE_SCHEMA], force_optional=values[FORCE_OPTIONAL],
+        case_insensitive=values[CASE_INSENSITIVE], auto_create_props=create,
+        write_props={k: v for prefix in WRITE_PREFIXES for k, v in with_prefix(known, prefix).items()},
+        catalog_name=values[CATALOG_NAME], catalog=catalog, hadoop_conf_dir=values[HADOOP_CONF_DIR],
+        hadoop=with_prefix(known, HADOOP_PREFIX), control_topic=values[CONTROL_TOPIC], connect_group=group,
+        control_group=values[CONTROL_GROUP] or f"cg-control-{connector}",
+        transactional_prefix=values[TRANSACTIONAL_PREFIX] or "", commit_interval_ms=values[COMMIT_INTERVAL],
+        commit_timeout_ms=values[COMMIT_TIMEOUT], commit_threads=values[COMMIT_THREADS],
+        commit_max_failures=values[COMMIT_MAX_FAILURES], kafka=with_prefix(known, KAFKA_PREFIX), spark=_spark(known),
+        commit_engine=engine, missing_table=MissingTable(values[MISSING_TABLE]), lenient=values[LENIENT],
+        logical_types=logical, out_of_range=OutOfRange(values[OUT_OF_RANGE]), variable_scale=values[VARIABLE_SCALE],
+        set_identifier_fields=values[SET_IDENTIFIER_FIELDS], null_key=NullKey(values[NULL_KEY]),
+        ordering_columns=tuple(values[ORDERING_COLUMNS] or ()), unavailable_value=unavailable,
+        foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
+        recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
+        staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],
+        channel_replication=values[CHANNEL_REPLICATION], warnings=tuple(dict.fromkeys(warnings)),
+        table_props=table_props, default_table=default_table,
+    ), []  # fmt: skip
