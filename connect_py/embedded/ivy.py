@@ -29,7 +29,7 @@ MIRROR_VARIABLE = "CONNECT_PY_MAVEN_MIRROR"
 _DEADLINE_SECONDS = 900.0
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 1.0  # progress appears when fetching takes longer than this
-_FILE_NAME = "[organisation]--[artifact]-[revision].[ext]"
+_FILE_NAME = "[organisation]--[artifact]--[revision].[ext]"
 
 Coordinates = tuple[str, str, str]  # group, artifact, version
 
@@ -39,7 +39,7 @@ class IvyError(Exception):
 
 
 def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
-    """Fetch exactly these jars into `folder` as `group--artifact-version.jar`; the caller checks digests.
+    """Fetch exactly these jars into `folder` as `group--artifact--version.jar`; the caller checks digests.
 
     Shows progress on stderr once it takes longer than a second.
 

@@ -5,9 +5,7 @@ cache keeps one folder per content of a lock, so an upgrade never disturbs what 
 renamed into place only after every file in it was counted and hashed. With a matching folder neither
 Java nor the network is touched.
 
-The maintainer's side, to make or renew a lock (one transitive resolution, pom files included):
-
-    python -m connect_py.embedded.make_jar_lock org.apache.kafka:kafka_2.13:4.1.1 > broker.lock
+How a lock is made stands in `make_jar_lock`.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class Jar:
     @property
     def file_name(self) -> str:
         """The name in the cache: two groups may ship an artifact of one name, so the group is in it."""
-        return f"{self.group}--{self.artifact}-{self.version}.jar"
+        return f"{self.group}--{self.artifact}--{self.version}.jar"
 
     def __str__(self) -> str:
         return f"{self.group}:{self.artifact}:{self.version}"
@@ -86,8 +84,8 @@ class JarLock:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hex digits that change with any jar, version or digest; comments do not count."""
-        lines = "\n".join(sorted(f"{jar} {jar.sha256}" for jar in self.jars))
+        """Twelve hex digits that change with any file's name or digest; comments do not count."""
+        lines = "\n".join(sorted(f"{jar.file_name} {jar.sha256}" for jar in self.jars))
         return hashlib.sha256(lines.encode()).hexdigest()[:12]
 
     def resolve(self, cache: Path | None = None) -> list[Path]:
