@@ -56,7 +56,11 @@ class ErrantRecordReporter(Protocol):
 
 
 class SinkTaskContext(Protocol):
-    """What a sink task may ask of the worker, on the task thread unless a member says otherwise."""
+    """What a sink task may ask of the worker.
+
+    Members that ask the cluster or return settings may be called on any thread; those that change the consumer
+    (`offset`, `pause`, `resume`, `timeout`, `request_commit`) on the task thread only.
+    """
 
     @property
     def connector(self) -> str:
@@ -86,7 +90,7 @@ class SinkTaskContext(Protocol):
         """The task's configuration, placeholders resolved."""
 
     def client_config(self, kind: ClientKind) -> dict[str, object]:
-        """Settings, in librdkafka's names, for a Kafka client of the task's own. Any thread.
+        """Settings, in librdkafka's names, for a Kafka client of the task's own.
 
         They reach the cluster as the task's clients do (addresses, security); ids and groups are the task's to add.
         """
@@ -106,7 +110,7 @@ class SinkTaskContext(Protocol):
         """The topics that the connector consumes, as far as they exist (a regex is resolved)."""
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Ask for the group's offsets with their metadata; a partition without one is left out. Any thread.
+        """Ask for the group's offsets with their metadata; a partition without one is left out.
 
         Raises:
             RetriableError: The cluster does not answer.
@@ -119,7 +123,11 @@ class SinkTaskContext(Protocol):
         """The partitions that the task owns now."""
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Seek before the next poll; what was polled beyond is not delivered."""
+        """Make these the next offsets to read.
+
+        Takes effect at once: rows of these partitions that were polled already are not delivered any more, also when
+        they wait in batches of the same poll, and `pre_commit` sees the new positions.
+        """
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Poll nothing from these partitions until `resume`; survives rebalances for those still owned."""
