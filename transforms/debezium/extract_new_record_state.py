@@ -1,0 +1,277 @@
+"""`ExtractNewRecordState`: rows instead of Debezium's change events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import lru_cache
+
+from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type, one_of
+from connect_py.api.errors import ConfigError, ConnectError, DataError
+from connect_py.api.record import Headers, R
+from connect_py.api.schema import OPTIONAL_STRING, STRING, Schema, Struct, Value
+from connect_py.api.schema import Type as SchemaType
+from connect_py.api.transformation import Transformation
+from transforms.debezium.delete_handling import LEGACY_MODES, MODES, DeleteHandling, Deletes
+from transforms.debezium.field_reference import FieldReference
+from transforms.java_errors import ClassCastError, IllegalArgumentError
+from transforms.rebuild import members, rebuilt, values_of
+from transforms.requirements import require_struct
+
+log = logging.getLogger(__name__)
+
+ENVELOPE_SUFFIX = ".Envelope"
+BEFORE, AFTER, OP = "before", "after", "op"
+DELETED = "__deleted"
+DELETE = "d"  # the operation of a delete event
+_PURPOSE = "source field insertion"
+
+_MODE = "delete.tombstone.handling.mode"
+_DROP_TOMBSTONES = "drop.tombstones"
+_DELETE_MODE = "delete.handling.mode"
+_OPERATION_HEADER = "operation.header"
+_OPERATION_HEADER_NAME = "__debezium-operation"
+_ADD_SOURCE_FIELDS = "add.source.fields"
+
+
+def _field_references(name: str, value: Parsed) -> None:
+    try:
+        FieldReference.parse_all(value or [], "")
+    except ValueError as error:
+        raise ConfigValueError(name, value, str(error)) from error
+
+
+class ExtractNewRecordState(Transformation[R]):
+    """Takes the row out of each change event: `after`, or for deletes what the mode says.
+
+    Values that are no envelope with a schema (schemaless ones, heartbeats, transaction markers, messages) pass
+    unchanged. Truncate events are dropped. A delete event without the row before becomes a tombstone of its key,
+    unless deletes are dropped: Debezium's own transform loses it.
+    """
+
+    config_def = (
+        ConfigDef()
+        .define(
+            _MODE, Type.STRING, default="tombstone", validator=one_of(*MODES, case_insensitive=True),
+            importance=Importance.MEDIUM,
+            doc="What delete events and tombstones become: drop removes both; tombstone makes deletes null values "
+            "with the schema of the row; rewrite makes them rows marked with __deleted; rewrite-with-tombstone also "
+            "keeps the tombstones; delete-to-tombstone makes them tombstones. Tombstones are dropped otherwise.",
+        )
+        .define(
+            _DROP_TOMBSTONES, Type.BOOLEAN, default=True, importance=Importance.LOW,
+            doc=f"Deprecated, used only without {_MODE}: drop tombstones.",
+        )
+        .define(
+            _DELETE_MODE, Type.STRING, default="drop", validator=one_of(*LEGACY_MODES, case_insensitive=True),
+            importance=Importance.LOW,
+            doc=f"Deprecated, used only without {_MODE}: drop delete events, rewrite them as rows marked with "
+            "__deleted, or make their value null (none).",
+        )
+        .define(
+            "add.fields", Type.LIST, default="", validator=_field_references, importance=Importance.LOW,
+            doc="Members of the event to add to the row, each as field, struct.field, or with :new-name behind.",
+        )
+        .define(
+            "add.fields.prefix", Type.STRING, default="__", importance=Importance.LOW,
+            doc="Prefix of the names that add.fields makes.",
+        )
+        .define(
+            "add.headers", Type.LIST, default="", validator=_field_references, importance=Importance.LOW,
+            doc="Members of the event to add as headers, written as for add.fields.",
+        )
+        .define(
+            "add.headers.prefix", Type.STRING, default="__", importance=Importance.LOW,
+            doc="Prefix of the names that add.headers makes.",
+        )
+        .define(
+            "route.by.field", Type.STRING, default="", importance=Importance.LOW,
+            doc="Column whose text becomes the topic.",
+        )
+        .define(
+            "drop.fields.header.name", Type.STRING, default=None, importance=Importance.LOW,
+            doc="Header that holds the list of columns to remove from the row.",
+        )
+        .define(
+            "drop.fields.from.key", Type.BOOLEAN, default=False, importance=Importance.LOW,
+            doc="Remove these columns from the key as well.",
+        )
+        .define(
+            "drop.fields.keep.schema.compatible", Type.BOOLEAN, default=True, importance=Importance.LOW,
+            doc="Remove optional columns only.",
+        )
+        .define(
+            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+            doc="In the rewrite modes, put the default of a column in place of null.",
+        )
+        .define(
+            _OPERATION_HEADER, Type.BOOLEAN, default=False, importance=Importance.LOW,
+            doc=f"Deprecated: add the operation as header {_OPERATION_HEADER_NAME}; use add.headers=op.",
+        )
+        .define(
+            _ADD_SOURCE_FIELDS, Type.LIST, default="", importance=Importance.LOW,
+            doc="Deprecated: members of the source block to add to the row; use add.fields.",
+        )
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        try:
+            props = self.config_def.parse(configs)
+        except ConfigError as error:
+            raise ConnectError("Unable to validate config.") from error
+        self.handling = _delete_handling(configs, props)
+        self.add_fields = FieldReference.parse_all(props["add.fields"], props["add.fields.prefix"]) + tuple(
+            FieldReference("source", name, f"__{name}") for name in props[_ADD_SOURCE_FIELDS] if name
+        )
+        self.add_headers = FieldReference.parse_all(props["add.headers"], props["add.headers.prefix"])
+        if props[_OPERATION_HEADER]:
+            self.add_headers += (FieldReference(None, OP, _OPERATION_HEADER_NAME),)
+        for key in (_OPERATION_HEADER, _ADD_SOURCE_FIELDS):
+            if props[key]:
+                log.warning("%s is deprecated, use add.headers and add.fields", key)
+        self.route_by_field: str = props["route.by.field"] or ""
+        self.drop_fields_header: str = props["drop.fields.header.name"] or ""
+        self._drop_from_key: bool = props["drop.fields.from.key"]
+        self._keep_compatible: bool = props["drop.fields.keep.schema.compatible"]
+        self.replace_null_with_default: bool = props["replace.null.with.default"]
+        self.row_schema = lru_cache(maxsize=64)(self._row_schema)
+
+    def _row_schema(self, row: Schema, envelope: Schema) -> Schema:
+        """The schema of unwrapped rows: of the row, `__deleted`, and what is added, in this order."""
+        fields = members(row)
+        if self.handling.rewrites:
+            fields.append((DELETED, OPTIONAL_STRING))
+        for reference in self.add_fields:
+            schema = reference.schema(envelope)
+            if schema is not None:
+                fields.append((reference.new_name, schema))
+        return rebuilt(row, fields)
+
+    def apply(self, record: R) -> R | None:
+        if record.value is None:
+            if self.handling.drop_tombstones:
+                return None
+            return record.replace(headers=self.tombstone_headers(record.headers))
+        if not is_envelope(record.value_schema):
+            return record
+        event: Struct = record.value
+        after, before = _block(event, AFTER), _block(event, BEFORE)
+        if after is not None:
+            return self._unwrapped(record, event, after, deleted=False)
+        deletes = self.handling.deletes
+        if deletes is Deletes.DROP:
+            return None
+        if before is None:
+            if not is_delete(event) or record.key is None:
+                return None  # a truncation, or a delete that names nothing
+            headers = self.event_headers(record.headers, event)
+            return record.replace(value_schema=None, value=None, headers=headers)
+        if deletes is Deletes.REWRITE:
+            return self._unwrapped(record, event, before, deleted=True)
+        schema = event.schema[AFTER] if deletes is Deletes.NULL else None
+        made = record.replace(
+            topic=self._topic(record.topic, before), value_schema=schema, value=None,
+            headers=self.event_headers(record.headers, event),
+        )  # fmt: skip
+        return self._without_dropped(made)
+
+    def _unwrapped(self, record: R, event: Struct, block: Value, *, deleted: bool) -> R:
+        row = require_struct(block, _PURPOSE)
+        schema = self.row_schema(row.schema, event.schema)
+        replace = self.handling.rewrites and self.replace_null_with_default
+        values = values_of(row, replace_null_with_default=replace)
+        if self.handling.rewrites:
+            values.append("true" if deleted else "false")
+        values += [r.value(event) for r in self.add_fields if r.path(event.schema) is not None]
+        made = record.replace(
+            topic=self._topic(record.topic, row), value_schema=schema, value=Struct(schema, values),
+            headers=self.event_headers(record.headers, event),
+        )  # fmt: skip
+        return self._without_dropped(made)
+
+    def _topic(self, topic: str, block: Value) -> str:
+        if not self.route_by_field:
+            return topic
+        row = require_struct(block, "Read record to set topic routing")
+        name: str | None = row.values[routing_column(row.schema, self.route_by_field)]
+        return name if name is not None and name.strip() else topic
+
+    def event_headers(self, headers: Headers, event: Struct) -> Headers:
+        """The headers of an unwrapped event: its own, then what is added."""
+        for reference in self.add_headers:
+            schema = reference.schema(event.schema)
+            if schema is not None:
+                headers = headers.add(reference.new_name, reference.value(event), schema)
+        return headers
+
+    def tombstone_headers(self, headers: Headers) -> Headers:
+        """The headers of a tombstone that passes: of all that could be added it has an operation only."""
+        for reference in self.add_headers:
+            if reference.field == OP:
+                headers = headers.add(reference.new_name, DELETE, STRING)
+        return headers
+
+    def _without_dropped(self, record: R) -> R:
+        if not self.drop_fields_header:
+            return record
+        header = next((h for h in record.headers if h.key == self.drop_fields_header), None)
+        if header is None or header.value is None:
+            return record
+        if not isinstance(header.value, list):
+            raise ClassCastError(f"header {self.drop_fields_header} holds no list of columns")
+        key_schema, key, value_schema, value = record.key_schema, record.key, record.value_schema, record.value
+        if self._drop_from_key and key is not None:
+            key_schema, key = self._reduced(key_schema, key, header.value)
+        if value is not None:
+            value_schema, value = self._reduced(value_schema, value, header.value)
+        return record.replace(key_schema=key_schema, key=key, value_schema=value_schema, value=value)
+
+    def _reduced(self, schema: Schema | None, value: Value, names: list[str]) -> tuple[Schema | None, Value]:
+        """Remove columns from a row or a key that has a schema; nothing to remove leaves it as it is."""
+        if schema is None or not isinstance(value, Struct):
+            return schema, value
+        dropped = {
+            f.name for f in schema.fields if f.name in names and (f.schema.optional or not self._keep_compatible)
+        }
+        if not dropped:
+            return schema, value
+        reduced = rebuilt(schema, [m for m in members(schema) if m[0] not in dropped])
+        values = values_of(value, replace_null_with_default=self.replace_null_with_default)
+        kept = [v for f, v in zip(schema.fields, values, strict=True) if f.name not in dropped]
+        return reduced, Struct(reduced, kept)
+
+
+def is_envelope(schema: Schema | None) -> bool:
+    """Whether a value of this schema is a change event: known by the name of its schema alone."""
+    return schema is not None and schema.name is not None and schema.name.endswith(ENVELOPE_SUFFIX)
+
+
+def is_delete(event: Struct) -> bool:
+    """Whether the event's operation is a delete."""
+    return event.schema.field(OP) is not None and bool(event.get_without_default(OP) == DELETE)
+
+
+def routing_column(row: Schema, name: str) -> int:
+    """The index of the column that routes; DataError when there is none or it is no text."""
+    field = row.field(name)
+    if field is None:
+        raise DataError(f"{name} is not a valid field name")
+    if field.schema.type is not SchemaType.STRING:
+        raise DataError(f"Field '{name}' is not of type STRING")
+    return field.index
+
+
+def _block(event: Struct, name: str) -> Value:
+    field = event.schema.field(name)
+    if field is None:
+        raise IllegalArgumentError(f"Unknown field: {name}")
+    return event.values[field.index]
+
+
+def _delete_handling(configs: Mapping[str, str], props: Mapping[str, Parsed]) -> DeleteHandling:
+    legacy = [key for key in (_DROP_TOMBSTONES, _DELETE_MODE) if key in configs]
+    if legacy:
+        log.warning("%s: deprecated, use %s", ", ".join(legacy), _MODE)
+    if legacy and _MODE not in configs:
+        return DeleteHandling(LEGACY_MODES[props[_DELETE_MODE].lower()], props[_DROP_TOMBSTONES])
+    return MODES[props[_MODE].lower()]
