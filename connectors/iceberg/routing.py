@@ -1,0 +1,189 @@
+"""Which tables the rows of a batch go to. Works on columns: Python sees each distinct route value once."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.arrow import schemaless_values, to_values
+from connect_py.api.batch import Batch, Column
+from connect_py.api.errors import BadRows, ConnectError, DataError
+from connect_py.api.schema import Schema, Type
+from connectors.iceberg.config import IcebergSinkConfig, Unrouted
+from connectors.iceberg.staging.java_text import value_text
+from connectors.iceberg.table import WriteMode
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Rows of a batch that go to one table."""
+
+    table: str
+    batch: Batch
+    rows: pa.Int64Array | None = None  # which rows of the routed batch these are; None: all
+
+    def in_whole_batch(self, bad: BadRows) -> BadRows:
+        """The same errors by the index in the batch that was routed."""
+        if self.rows is None:
+            return bad
+        index = self.rows.to_pylist()
+        return BadRows({index[row]: error for row, error in bad.errors.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Where the rows of a batch go; a row may go to several tables."""
+
+    routed: list[Routed]
+    unrouted: int  # rows that no table takes; tombstones in append mode are not counted, they mean nothing there
+
+
+class Router:
+    """Decides by configuration. One per task, used by the task thread.
+
+    - static tables without a route field: every row to every table;
+    - static tables with a route field: to each table whose route-regex matches the whole text of the value;
+    - dynamic: the text of the value, lower-cased, is the table;
+    - by topic: the first pair of `iceberg.ext.topic-to-table` that matches; `Batch.topic` counts, as rerouted.
+
+    A tombstone has no route value. In MERGE mode it goes to every table that rows of its topic went to since this
+    task started: a key belongs to one topic, so the delete does nothing in a table without that key.
+    """
+
+    def __init__(self, config: IcebergSinkConfig) -> None:
+        self._config = config
+        self._patterns = {name: config.table(name).route_regex for name in config.tables}
+        self._tables_of_topic: dict[str, dict[str, None]] = {}
+        self._by_topic: dict[str, str | None] = {}
+
+    def route(self, batch: Batch) -> Routing:
+        """Divide a batch.
+
+        Raises:
+            BadRows: Rows whose value has no fields although a route field is configured; rows that no table takes,
+                if `iceberg.ext.unrouted` is dlq.
+            ConnectError: A row that no table takes, if it is fail.
+        """
+        config = self._config
+        if config.topic_rules:
+            table = self._table_of_topic(batch.topic)
+            if table is not None:
+                return Routing([Routed(table, batch)], 0)
+            return self._finish(batch, [], pa.repeat(pa.scalar(True), len(batch)))
+        if not config.route_field:
+            return Routing([Routed(table, batch) for table in config.tables], 0)
+        return self._route_by_field(batch)
+
+    def _table_of_topic(self, topic: str) -> str | None:
+        if topic not in self._by_topic:
+            rules = self._config.topic_rules
+            found = (rule.table(topic) for rule in rules)
+            self._by_topic[topic] = next((table for table in found if table is not None), None)
+        return self._by_topic[topic]
+
+    def _route_by_field(self, batch: Batch) -> Routing:
+        tombstone = tombstones(batch.value)
+        values, route = self._route_values(batch.value, tombstone)
+        masks = self._masks(values, route)
+        known = self._tables_of_topic.setdefault(batch.topic, {})
+        merge = self._config.mode is WriteMode.MERGE
+        for table in masks:
+            known[table] = None
+        if merge and tombstone is not None:
+            for table in known:
+                masks[table] = pc.or_(masks[table], tombstone) if table in masks else tombstone
+        taken: pa.BooleanArray | None = None
+        routed = []
+        for table, mask in masks.items():
+            taken = mask if taken is None else pc.or_(taken, mask)
+            if pc.all(mask).as_py():
+                routed.append(Routed(table, batch))
+            else:
+                routed.append(Routed(table, batch.where(mask), pc.indices_nonzero(mask).cast(pa.int64())))
+        rest = pa.repeat(pa.scalar(True), len(batch)) if taken is None else pc.invert(taken)
+        if tombstone is not None and not merge:
+            rest = pc.and_not(rest, tombstone)
+        return self._finish(batch, routed, rest)
+
+    def _route_values(
+        self, value: Column, tombstone: pa.BooleanArray | None
+    ) -> tuple[list[str | None], pa.Int32Array]:  # fmt: skip
+        """The distinct texts of the route field, and which one each row has (null: none)."""
+        data, schema = value.data, value.schema
+        for name in self._config.route_field:
+            if pa.types.is_null(data.type):
+                break
+            if not (pa.types.is_struct(data.type) or pa.types.is_map(data.type)):
+                self._refuse(data)
+            data, schema = member(data, schema, name)
+        if pa.types.is_null(data.type):
+            return [], pa.nulls(len(value), pa.int32())
+        if pa.types.is_nested(data.type):
+            values = schemaless_values(data, {}) if schema is None else to_values(schema, data)
+            data = pa.array([None if v is None else value_text(v) for v in values], pa.string())
+            schema = None
+        encoded = data.dictionary_encode()
+        distinct = encoded.dictionary
+        texts = schemaless_values(distinct, {}) if schema is None else to_values(schema, distinct)
+        return [None if v is None else value_text(v) for v in texts], encoded.indices
+
+    @staticmethod
+    def _refuse(data: pa.Array) -> None:
+        error = DataError("Expected a struct/map type on the way to the route field")
+        rows = pc.indices_nonzero(data.is_valid()).to_pylist()
+        if rows:
+            raise BadRows(dict.fromkeys(rows, error))
+
+    def _masks(self, values: list[str | None], route: pa.Int32Array) -> dict[str, pa.BooleanArray]:
+        """Per table, its rows; tables without rows are left out."""
+        tables: dict[str, list[bool]] = {}
+        for at, text in enumerate(values):
+            if text is None:
+                continue
+            for table in self._tables_of(text):
+                tables.setdefault(table, [False] * len(values))[at] = True
+        return {table: pa.array(hits, pa.bool_()).take(route).fill_null(False) for table, hits in tables.items()}
+
+    def _tables_of(self, text: str) -> list[str]:
+        if self._config.dynamic:
+            return [text if self._config.preserve_case else text.lower()]
+        return [table for table, regex in self._patterns.items() if regex is not None and regex.fullmatch(text)]
+
+    def _finish(self, batch: Batch, routed: list[Routed], rest: pa.BooleanArray) -> Routing:
+        count = pc.sum(rest).as_py() or 0
+        if count and self._config.unrouted is not Unrouted.IGNORE:
+            text = f"no table takes this row of topic {batch.topic}"
+            if self._config.unrouted is Unrouted.FAIL:
+                raise ConnectError(text)
+            raise BadRows({row: DataError(text) for row in pc.indices_nonzero(rest).to_pylist()})
+        return Routing(routed, count)
+
+
+def tombstones(column: Column) -> pa.BooleanArray | None:
+    """The rows whose value is null, whatever their schema; None when there are none."""
+    if pa.types.is_null(column.data.type):
+        return pa.repeat(pa.scalar(True), len(column))
+    if column.data.null_count:
+        return column.data.is_null()
+    return column.tombstone if column.tombstone is not None and pc.any(column.tombstone).as_py() else None
+
+
+def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, Schema | None]:
+    """A field of a struct column, or the value of a key in a map column; nulls where there is none."""
+    if pa.types.is_map(data.type):
+        if not pa.types.is_string(data.type.key_type):
+            return pa.nulls(len(data)), None
+        found = pc.map_lookup(data, query_key=pa.scalar(name, pa.string()), occurrence="last")
+        return found, None if schema is None else schema.value_schema
+    index = data.type.get_field_index(name)
+    if index < 0:
+        return pa.nulls(len(data)), None
+    inner = None
+    if schema is not None and schema.type is Type.STRUCT:
+        inner = schema[name]
+    return pc.struct_field(data, [index]), inner
