@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from connect_py.api.batch import Batch
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, SourceRecord, TopicPartition
@@ -89,7 +89,7 @@ class SinkTaskContext(Protocol):
     def configs(self) -> Mapping[str, str]:
         """The task's configuration, placeholders resolved."""
 
-    def client_config(self, kind: ClientKind) -> dict[str, object]:
+    def client_config(self, kind: ClientKind) -> dict[str, Any]:
         """Settings, in librdkafka's names, for a Kafka client of the task's own.
 
         They reach the cluster as the task's clients do (addresses, security); ids and groups are the task's to add.
