@@ -1,0 +1,25 @@
+"""The engine for facts: staged files become data files as they are. No job, no rewrite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest, EngineName
+from connectors.iceberg.spark.table_commit import outcome, to_json
+
+if TYPE_CHECKING:
+    from connectors.iceberg.spark.session import SparkDriver
+
+
+class AppendEngine:
+    """One `AppendFiles` and the property, in one transaction."""
+
+    name = EngineName.APPEND
+
+    def __init__(self, driver: SparkDriver) -> None:
+        self._driver = driver
+
+    def commit(self, request: CommitRequest) -> CommitOutcome:
+        """See `CommitEngine.commit`."""
+        answer = self._driver.call(request.table, "TableCommit", "append", to_json(request))
+        return outcome(self.name, answer)

@@ -1,0 +1,174 @@
+"""The one place that speaks to the Iceberg catalog: load, create, evolve, clean up.
+
+All of it goes through the JVM of the Spark driver, so that the catalog is configured once, with the keys that Java
+users know, and every catalog that Iceberg has works.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from connectors.iceberg.protocol.ledger import SnapshotView, TableView
+from connectors.iceberg.spark.errors import TableMissingError
+from connectors.iceberg.table import TableDescription, WriteMode
+
+if TYPE_CHECKING:
+    from connectors.iceberg.spark.session import SparkDriver
+
+# What travels to tasks of the file IO's settings: storage keys only, never a catalog's own token or password.
+_IO_PREFIXES = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "oss.", "hf.")
+_LEDGERS = "connect-py.ledger."  # long, and none of the tasks' business
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """What the catalog says about a table right now."""
+
+    description: TableDescription
+    view: TableView  # of the ref that was asked for
+    ref: str
+    head: int | None  # newest snapshot of the ref; of main when the ref is missing; None: no snapshot at all
+    empty: bool  # the head holds no data files
+
+
+class ChangeKind(Enum):
+    """How a column changes."""
+
+    ADD = "add"
+    WIDEN = "widen"
+    MAKE_OPTIONAL = "make optional"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """One step of a schema evolution. Paths name nested fields, list elements as `element`, map values as `value`."""
+
+    kind: ChangeKind
+    path: tuple[str, ...]
+    type: str | None = None  # ADD, WIDEN: the type as Iceberg's JSON, `"long"` or `{"type":"struct",...}`
+    doc: str | None = None
+    default: str | None = None  # ADD on format v3: initial default, Iceberg's single-value JSON
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind.value,
+            "path": list(self.path),
+            "type": self.type,
+            "doc": self.doc,
+            "default": self.default,
+        }
+
+
+class TableCatalog:
+    """Tables by name. Names are split on every dot: `a.b.t` is table `t` in namespace `a.b`.
+
+    Every method asks the catalog anew and raises, besides what it says itself:
+
+        TableMissingError, TableForbiddenError: The catalog answers so.
+        TableUnsuitableError: What was asked makes no sense for this table.
+        CatalogUnavailableError: No answer; it may work later (`SparkDiedError`: the driver must be restarted).
+    """
+
+    def __init__(self, driver: SparkDriver, deadline_seconds: float = 120.0) -> None:
+        """`deadline_seconds` limits each call; the JVM is killed when one takes longer."""
+        self._driver = driver
+        self._deadline_seconds = deadline_seconds
+
+    def load(
+        self,
+        name: str,
+        property_key: str,
+        ref: str = "main",
+        mode: WriteMode = WriteMode.APPEND,
+        key_columns: Sequence[str] = (),
+    ) -> LoadedTable:
+        """Describe a table to tasks, and to the protocol.
+
+        `mode` and `key_columns` are the connector's; without key columns, MERGE takes the table's identifier fields.
+        """
+        answer = self._call(name, "load", name, ref, property_key)
+        return _loaded(name, ref, answer, mode, key_columns)
+
+    def exists(self, name: str) -> bool:
+        """Whether the catalog knows the table."""
+        try:
+            self._call(name, "uuid", name)
+        except TableMissingError:
+            return False
+        return True
+
+    def create(
+        self, name: str, schema: str, spec: str | None = None, properties: Mapping[str, str] | None = None
+    ) -> bool:
+        """Create a table, and its namespaces. Returns False when it exists already, as it is.
+
+        Args:
+            name: As routed.
+            schema: Iceberg schema JSON; field ids are assigned anew, in order.
+            spec: Iceberg partition spec JSON on the schema's ids; None: unpartitioned.
+            properties: Table properties; `format-version` among them.
+        """
+        made = self._call(name, "create", name, schema, spec, json.dumps(dict(properties or {})))
+        return bool(made["created"])
+
+    def evolve(self, name: str, changes: Sequence[ColumnChange]) -> bool:
+        """Make all changes in one schema update; those that the table has already are left out.
+
+        Returns whether the schema changed.
+        """
+        return bool(self._call(name, "evolve", name, json.dumps([change.to_json() for change in changes]))["changed"])
+
+    def find_commit(self, name: str, ref: str, commit_id: str) -> int | None:
+        """The snapshot with this commit id among the ancestors of the ref, if it is there."""
+        answer = self._call(name, "findCommit", name, ref, commit_id)
+        snapshot = answer["snapshot"]
+        return int(snapshot) if snapshot is not None else None
+
+    def remove_files(self, name: str, uuid: str, prefixes: Sequence[str], keep_prefixes: Sequence[str] = ()) -> int:
+        """Delete files below the table's data location whose names start so, unless a snapshot references them.
+
+        A table with another uuid is left alone. Call it only after a commit of the own epoch on this table: until
+        then a sleeper's commit could still refer to the files. Returns how many were deleted.
+        """
+        arguments = json.dumps({"uuid": uuid, "prefixes": list(prefixes), "keep": list(keep_prefixes)})
+        return int(self._call(name, "removeFiles", name, arguments)["removed"])
+
+    def drop_branches(self, name: str, prefix: str, keep: str) -> int:
+        """Drop the branches that start with `prefix`, except `keep`: work branches of older epochs."""
+        return int(self._call(name, "dropBranches", name, prefix, keep)["dropped"])
+
+    def _call(self, table: str, method: str, *arguments: str | None) -> Mapping[str, Any]:
+        with self._driver.deadline(self._deadline_seconds):
+            answer: Mapping[str, Any] = self._driver.call(table, "TableAccess", method, *arguments)
+        return answer
+
+
+def _loaded(name: str, ref: str, answer: Mapping[str, Any], mode: WriteMode, key_columns: Sequence[str]) -> LoadedTable:
+    io_properties = {key: value for key, value in answer["io"].items() if key.startswith(_IO_PREFIXES)}
+    description = TableDescription(
+        name=name,
+        uuid=answer["uuid"],
+        format_version=answer["format_version"],
+        location=answer["location"],
+        data_location=answer["data_location"],
+        schema_id=answer["schema_id"],
+        schema=answer["schema"],
+        spec=answer["spec"],
+        mode=mode,
+        key_columns=tuple(key_columns or answer["identifiers"]) if mode is WriteMode.MERGE else (),
+        properties={key: value for key, value in answer["properties"].items() if not key.startswith(_LEDGERS)},
+        io_properties=io_properties,
+    )
+    view = TableView(
+        uuid=answer["uuid"],
+        ancestors=[SnapshotView(int(snapshot), ledger) for snapshot, ledger in answer["ancestors"]],
+        complete=answer["complete"],
+        present=frozenset(map(int, answer["present"])),
+        property=answer["property"],
+    )
+    head = answer["head"]
+    return LoadedTable(description, view, ref, int(head) if head is not None else None, answer["empty"])

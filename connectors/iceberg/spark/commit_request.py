@@ -1,0 +1,131 @@
+"""From staged files to one snapshot: what is asked, what came of it, and who may do it.
+
+A commit is a compare-and-swap. The version that the caller read (table uuid, ledger snapshot, snapshot named by the
+property) must still hold in the very transaction that lands; it is checked again in every retry.
+"""
+
+from __future__ import annotations
+
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from connectors.iceberg.protocol.ledger import TableVersion
+from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
+
+
+MAIN = "main"
+SNAPSHOT_ID = "{snapshot-id}"  # in `CommitRequest.property_template`: the id of the new snapshot goes here
+COMMIT_ID_KEY = "kafka.connect.commit-id"
+
+
+class EngineName(Enum):
+    """How a commit is made; the values are those of `iceberg.ext.commit-engine`."""
+
+    AUTO = "auto"
+    APPEND = "append"
+    MERGE = "merge"
+    DELTA = "delta"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """One snapshot of one table. A request without files is valid: it writes the summary and the property only.
+
+    After an unknown outcome the same request is made again; a commit that landed is then found by its id.
+    """
+
+    table: str
+    commit_id: str  # also in `summary` as `kafka.connect.commit-id`; added if missing
+    expected: TableVersion
+    property_key: str  # name of the ledger in the summary and of the table property
+    property_template: str  # text of the property, with `{snapshot-id}` where the new snapshot's id goes
+    summary: Mapping[str, str]  # holds `property_key`
+    files: Sequence[StagedFile] = ()
+    mode: WriteMode = WriteMode.APPEND
+    key_columns: Sequence[str] = ()  # MERGE only
+    ordering_columns: Sequence[str] = ()  # CHANGES only: the extra columns that order changes, most significant first
+    ref: str = MAIN  # a branch that does not exist is created from main
+    work_branch: str = "connect-work"  # MERGE engine only: `connect-<name>-<epoch>`
+    attempt_limit: int = 4  # how often a commit is prepared anew because a foreign one came in between
+
+    def __post_init__(self) -> None:
+        if self.property_key not in self.summary:
+            raise ValueError(f"the summary lacks {self.property_key}")
+        if self.mode is WriteMode.MERGE and not self.key_columns:
+            raise ValueError(f"table {self.table}: MERGE needs key columns")
+
+
+class CommitStatus(Enum):
+    """What became of a commit."""
+
+    COMMITTED = "committed"
+    CONFLICT = "conflict"  # our ledger, the property or the table is not what was expected: open the table again
+    FAILED_RETRY = "failed, retry"  # foreign commits were in the way too often: ask again later
+    UNKNOWN = "unknown"  # not among the ancestors now, and may still land: ask again with the same request
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCounts:
+    """What one commit did."""
+
+    added_files: int = 0
+    added_rows: int = 0
+    replaced_rows: int = 0  # rows of the table that an upsert or a delete of this commit removed
+    unmatched_patches: int = 0  # patched rows without a row to take the unavailable values from: these are null
+    foreign_conflicts: int = 0  # times it was prepared anew
+    milliseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """The answer to a request."""
+
+    status: CommitStatus
+    engine: EngineName
+    snapshot_id: int | None = None  # COMMITTED only
+    reason: str = ""  # one line, for people
+    counts: CommitCounts = field(default_factory=CommitCounts)
+
+
+class CommitEngine(Protocol):
+    """One way to make a commit. Called on the coordinator's thread only."""
+
+    name: EngineName
+
+    def commit(self, request: CommitRequest) -> CommitOutcome:
+        """Try once to make one snapshot.
+
+        Returns COMMITTED, CONFLICT, FAILED_RETRY or UNKNOWN; the caller repeats and looks for the commit id.
+
+        Raises:
+            TableMissingError, TableForbiddenError, TableUnsuitableError: It cannot be done.
+            DuplicateKeyError: Two staged rows of one key.
+            CatalogUnavailableError: Nothing was committed, and it may work later.
+        """
+        ...
+
+
+def choose_engine(
+    wanted: EngineName, mode: WriteMode, files: Sequence[StagedFile], table_empty: bool, spark_connect: bool
+) -> EngineName:
+    """Pick the engine of one commit.
+
+    Facts, claims without files, and upserts into an empty table need no look at the table's rows. `table_empty` holds
+    for the ref that is committed to.
+
+    Raises:
+        ValueError: Append was asked for, and there are rows to replace.
+    """
+    only_rows = all(file.kind is StagedKind.ROWS for file in files)
+    if mode is WriteMode.APPEND or not files:
+        return EngineName.APPEND
+    if wanted is EngineName.APPEND:
+        if not only_rows:
+            raise ValueError("commit engine 'append' cannot replace or delete rows")
+        return EngineName.APPEND
+    if wanted is EngineName.AUTO:
+        return EngineName.MERGE if spark_connect else EngineName.DELTA
+    return wanted

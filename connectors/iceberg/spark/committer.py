@@ -1,0 +1,143 @@
+"""From staged files to one snapshot, whatever stands in the way.
+
+A commit is a compare-and-swap. The version that the caller read (table uuid, ledger snapshot, snapshot named by the
+property) must still hold in the very transaction that lands; it is checked again in every retry.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from connect_py.api.errors import CommitStateUnknownError
+from connectors.iceberg.protocol.ledger import TableVersion, table_version
+from connectors.iceberg.spark.append import AppendEngine
+from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog
+from connectors.iceberg.spark.commit_request import (
+    MAIN,
+    SNAPSHOT_ID,
+    CommitCounts,
+    CommitEngine,
+    CommitOutcome,
+    CommitRequest,
+    CommitStatus,
+    EngineName,
+    choose_engine,
+)
+from connectors.iceberg.spark.delta import DeltaEngine
+from connectors.iceberg.spark.errors import CatalogUnavailableError
+from connectors.iceberg.spark.merge import MergeEngine
+
+if TYPE_CHECKING:
+    from connectors.iceberg.spark.session import SparkDriver
+
+__all__ = [
+    "MAIN",
+    "SNAPSHOT_ID",
+    "CommitCounts",
+    "CommitEngine",
+    "CommitOutcome",
+    "CommitRequest",
+    "CommitStatus",
+    "EngineName",
+    "TableCommitter",
+    "choose_engine",
+]
+
+log = logging.getLogger(__name__)
+
+
+class TableCommitter:
+    """Commits to tables, one after the other, on the coordinator's thread."""
+
+    def __init__(
+        self,
+        driver: SparkDriver,
+        catalog: TableCatalog,
+        engine: EngineName = EngineName.AUTO,
+        refuse_foreign_rows: bool = False,
+        deadline_seconds: float = 600.0,
+    ) -> None:
+        """Take the driver and the catalog on it.
+
+        Args:
+            driver: Started by its owner, and restarted by it after a `SparkDiedError`.
+            catalog: On the same driver.
+            engine: `iceberg.ext.commit-engine`.
+            refuse_foreign_rows: `iceberg.ext.foreign-writers=refuse`: rows that another writer added since the scan
+                make the commit start over, so that none with one of our keys stays beside ours.
+            deadline_seconds: For one attempt; a JVM that takes longer is killed.
+        """
+        self._driver = driver
+        self._catalog = catalog
+        self._wanted = engine
+        self._deadline_seconds = deadline_seconds
+        self._engines: dict[EngineName, CommitEngine] = {
+            EngineName.APPEND: AppendEngine(driver),
+            EngineName.DELTA: DeltaEngine(driver, refuse_foreign_rows),
+            EngineName.MERGE: MergeEngine(driver, catalog),
+        }
+
+    def commit(self, request: CommitRequest) -> CommitOutcome:
+        """Make one snapshot, or say why not. The same request may be made again after every outcome.
+
+        Raises:
+            TableMissingError, TableForbiddenError, TableUnsuitableError: It cannot be done.
+            DuplicateKeyError: Two staged rows of one key.
+            CatalogUnavailableError: Nothing was committed as far as we know; ask again.
+        """
+        started = time.monotonic()
+        conflicts = 0
+        while True:
+            outcome = self._attempt(request)
+            if outcome.status is not CommitStatus.FAILED_RETRY:
+                break
+            conflicts += 1
+            log.warning(
+                "commit %s to %s met a foreign commit (%d of %d): %s",
+                request.commit_id, request.table, conflicts, request.attempt_limit, outcome.reason,
+                extra={"action": "commit_repeated", "table": request.table},
+            )  # fmt: skip
+            if conflicts >= request.attempt_limit:
+                break
+        milliseconds = round(1000 * (time.monotonic() - started))
+        counts = dataclasses.replace(outcome.counts, foreign_conflicts=conflicts, milliseconds=milliseconds)
+        return dataclasses.replace(outcome, counts=counts)
+
+    def _attempt(self, request: CommitRequest) -> CommitOutcome:
+        loaded = self._catalog.load(request.table, request.property_key, request.ref)
+        found = table_version(loaded.view)
+        engine = choose_engine(self._wanted, request.mode, request.files, loaded.empty, spark_connect=False)
+        if found != request.expected:
+            return self._conflict(request, engine, loaded, found)
+        try:
+            with self._driver.deadline(self._deadline_seconds):
+                outcome = self._engines[engine].commit(request)
+        except (CommitStateUnknownError, CatalogUnavailableError) as error:
+            return self._resolve(request, engine, error)
+        if outcome.status is CommitStatus.CONFLICT:
+            return self._conflict(request, engine, loaded, found)
+        return outcome
+
+    def _conflict(
+        self, request: CommitRequest, engine: EngineName, loaded: LoadedTable, found: TableVersion
+    ) -> CommitOutcome:
+        """Our ledger moved: perhaps by this very commit, asked again."""
+        if loaded.view.uuid == request.expected.uuid:
+            snapshot = self._catalog.find_commit(request.table, request.ref, request.commit_id)
+            if snapshot is not None:
+                return CommitOutcome(CommitStatus.COMMITTED, engine, snapshot, "it had landed before")
+        return CommitOutcome(CommitStatus.CONFLICT, engine, None, f"expected {request.expected}, found {found}")
+
+    def _resolve(self, request: CommitRequest, engine: EngineName, error: Exception) -> CommitOutcome:
+        """After an exception nobody knows what happened but the table."""
+        try:
+            snapshot = self._catalog.find_commit(request.table, request.ref, request.commit_id)
+        except CatalogUnavailableError:
+            log.warning("commit %s to %s has an unknown outcome: %s", request.commit_id, request.table, error)
+            return CommitOutcome(CommitStatus.UNKNOWN, engine, None, str(error))
+        if snapshot is not None:
+            return CommitOutcome(CommitStatus.COMMITTED, engine, snapshot, f"it landed in spite of: {error}")
+        return CommitOutcome(CommitStatus.UNKNOWN, engine, None, str(error))

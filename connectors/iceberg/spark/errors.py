@@ -1,0 +1,38 @@
+"""What may go wrong between the coordinator and a table, one class per thing to do about it."""
+
+from __future__ import annotations
+
+from connect_py.api.errors import ConnectError, RetriableError
+
+
+class TableError(ConnectError):
+    """Something about one table; `table` names it."""
+
+    def __init__(self, table: str, why: str) -> None:
+        super().__init__(f"table {table}: {why}")
+        self.table = table
+        self.why = why
+
+
+class TableMissingError(TableError):
+    """The catalog answers, and knows no such table."""
+
+
+class TableForbiddenError(TableError):
+    """The catalog answers, and refuses us this table."""
+
+
+class TableUnsuitableError(TableError):
+    """The table exists but cannot take what is asked, and trying again will not help."""
+
+
+class DuplicateKeyError(TableError):
+    """Two staged rows of one cycle carry the same key, and nothing says which one is newer."""
+
+
+class CatalogUnavailableError(RetriableError):
+    """The catalog, the storage or Spark does not answer now."""
+
+
+class SparkDiedError(CatalogUnavailableError):
+    """The JVM of the driver is gone. `SparkDriver.restart` makes a new one."""

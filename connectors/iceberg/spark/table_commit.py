@@ -1,0 +1,57 @@
+"""How requests and answers look on the way to and from `TableCommit.java`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.iceberg.spark.commit_request import (
+    COMMIT_ID_KEY,
+    SNAPSHOT_ID,
+    CommitCounts,
+    CommitOutcome,
+    CommitRequest,
+    CommitStatus,
+    EngineName,
+)
+
+
+def to_json(request: CommitRequest, **more: Any) -> str:
+    """The request as JSON text; `more` adds members that one engine needs."""
+    expected = request.expected
+    document = {
+        "table": request.table,
+        "ref": request.ref,
+        "expected": {
+            "uuid": expected.uuid,
+            "ledger": expected.ledger_snapshot,
+            "property": expected.property_snapshot,
+        },
+        "key": request.property_key,
+        "template": request.property_template,
+        "placeholder": SNAPSHOT_ID,
+        "summary": {**request.summary, COMMIT_ID_KEY: request.commit_id},
+        "files": [file.to_json() for file in request.files],
+        "key_columns": list(request.key_columns),
+        **more,
+    }
+    return json.dumps(document)
+
+
+def outcome(engine: EngineName, answer: Mapping[str, Any]) -> CommitOutcome:
+    """The engine's answer; ids travel as text, because JSON readers may round them."""
+    snapshot = answer.get("snapshot")
+    counts = CommitCounts(
+        added_files=answer.get("added_files", 0),
+        added_rows=answer.get("added_rows", 0),
+        replaced_rows=answer.get("replaced_rows", 0),
+        unmatched_patches=answer.get("unmatched_patches", 0),
+    )
+    return CommitOutcome(
+        CommitStatus(answer["status"]),
+        engine,
+        int(snapshot) if snapshot is not None else None,
+        answer["reason"],
+        counts,
+    )
