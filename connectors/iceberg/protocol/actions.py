@@ -26,6 +26,15 @@ class Fail:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class DescribeTopics:
+    """Ask the cluster for the topics as they are now.
+
+    A coordinator is answered with `on_topics` (ids, partition counts, log starts), a task with
+    `on_topic_ids`.
+    """
+
+
 # --- coordinator
 
 
@@ -55,11 +64,6 @@ class PrepareTable:
 @dataclass(frozen=True, slots=True)
 class ReadGroupOffsets:
     """Read the group's offsets and marks of all partitions; answer with `on_group_offsets`."""
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeTopics:
-    """Ask the cluster for ids, partition counts and log ranges now; answer with `on_topics`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,4 +173,4 @@ class RequestCommit:
     """Ask the framework for a group commit soon: a mark of the new epoch is due."""
 
 
-TaskAction = Send | Fail | Pause | Resume | Seek | Discard | CloseFiles | RequestCommit
+TaskAction = Send | Fail | DescribeTopics | Pause | Resume | Seek | Discard | CloseFiles | RequestCommit

@@ -289,6 +289,11 @@ class CoordinatorState:
         epoch = message.seen if isinstance(message, Attach) else message.epoch
         if epoch is not None and epoch > self.epoch:
             return self._end(Stop(f"epoch {epoch} is above ours, {self.epoch}"))
+        if isinstance(message, Attach | Report) and message.start != self._settings.start_number:
+            # Its configuration is another one: it may not know of a route, and its ranges would hide rows.
+            if message.start > self._settings.start_number:
+                return self._end(Stop(f"start {message.start} of the connector is above ours"))
+            return []
         match message:
             case Attach():
                 return self._on_attach(message)
@@ -570,7 +575,7 @@ class CoordinatorState:
         check_topic = Rule.TOPIC_ID_EVERYWHERE in self._rules
         topic = ledger.topics.get(partition.topic) if ledger else None
         if check_topic and topic and topic.topic_id != state.topic_id:
-            return floor if self._settings.new_topic_allowed else None
+            return state.log_start if self._settings.new_topic_allowed else None
         entry = topic.partitions.get(partition.partition) if topic else None
         if entry and entry.generation > state.generation:
             self._adopt_generation(partition, state, entry)

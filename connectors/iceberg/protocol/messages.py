@@ -105,6 +105,7 @@ class Attach:
     """A task was given partitions and asks where they stand. One nonce per attempt."""
 
     task: str
+    start: int  # the worker's count of starts that the task belongs to
     nonce: str
     partitions: Mapping[TopicPartition, str]  # topic id as the task sees it
     seen: Epoch | None = None  # highest epoch that the task knows of
@@ -126,6 +127,7 @@ class Report:
     """Closed files and handled ranges; one message per task and cycle."""
 
     task: str
+    start: int
     epoch: Epoch
     cycle: int
     ranges: Mapping[TopicPartition, Range]
@@ -299,12 +301,13 @@ _CODECS: dict[type, tuple[str, _Writer, _Reader]] = {
         "attach",
         lambda m: {
             "task": m.task,
+            "start": m.start,
             "nonce": m.nonce,
             "partitions": nest(m.partitions, str),
             "seen": _write_epoch(m.seen),
         },
         lambda d: Attach(
-            d["task"], d["nonce"], unnest(d["partitions"], str), _read_epoch(d["seen"]) if d["seen"] else None
+            d["task"], d["start"], d["nonce"], unnest(d["partitions"], str), _read_epoch(d["seen"]) if d["seen"] else None
         ),
     ),
     OpenTable: (
@@ -322,11 +325,12 @@ _CODECS: dict[type, tuple[str, _Writer, _Reader]] = {
         "report",
         lambda m: {
             "task": m.task,
+            "start": m.start,
             "epoch": list(m.epoch),
             "cycle": m.cycle,
             "ranges": nest(m.ranges, _write_range),
         },
-        lambda d: Report(d["task"], _read_epoch(d["epoch"]), d["cycle"], unnest(d["ranges"], _read_range)),
+        lambda d: Report(d["task"], d["start"], _read_epoch(d["epoch"]), d["cycle"], unnest(d["ranges"], _read_range)),
     ),
     EpochStarted: (
         "epoch_started",

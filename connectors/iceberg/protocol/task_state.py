@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from connectors.iceberg.protocol.actions import (
     CloseFiles,
+    DescribeTopics,
     Discard,
     Fail,
     Pause,
@@ -195,15 +196,22 @@ class TaskState:
 
     def on_tick(self, now_ms: int) -> list[TaskAction]:
         """Repeat questions that stayed unanswered: any message may be lost."""
-        waiting = [
-            p for p, s in self._partitions.items() if not s.attached and now_ms - s.asked_ms >= self._ask_interval_ms
-        ]
-        actions: list[TaskAction] = [*self._ask(waiting, now_ms)]
+        actions: list[TaskAction] = []
+        if self._waiting(now_ms):
+            actions.append(DescribeTopics())  # the topic may be another one by now
         for state in self._partitions.values():
             if state.hold and now_ms - state.hold.asked_ms >= self._ask_interval_ms:
                 state.hold.asked_ms = now_ms
                 actions += self._ask_table(state.hold)
         return actions
+
+    def on_topic_ids(self, topic_ids: Mapping[str, str], now_ms: int) -> list[TaskAction]:
+        """The answer to `DescribeTopics`: ask again, with the ids of now."""
+        waiting = self._waiting(now_ms)
+        for partition in waiting:
+            state = self._partitions[partition]
+            state.topic_id = topic_ids.get(partition.topic, state.topic_id)
+        return self._ask(waiting, now_ms)
 
     def on_message(self, message: Message, now_ms: int) -> list[TaskAction]:
         """Take one message of the channel, in the order read. Messages of tasks are ignored."""
@@ -272,7 +280,7 @@ class TaskState:
             ranges[partition] = self._close(partition, state, files)
         actions: list[TaskAction] = []
         if ranges:
-            actions.append(Send(Report(self.task, self.epoch, cycle, ranges)))
+            actions.append(Send(Report(self.task, self._start_number, self.epoch, cycle, ranges)))
         return [*actions, *self._flow(ranges), *self._detach(moved, now_ms)]
 
     def offsets_to_commit(self) -> dict[TopicPartition, GroupOffset]:
@@ -291,6 +299,14 @@ class TaskState:
 
     # --- inside
 
+    def _waiting(self, now_ms: int) -> list[TopicPartition]:
+        """Partitions whose attach stayed unanswered for long enough to ask again."""
+        return [
+            p
+            for p, s in self._partitions.items()
+            if not s.attached and now_ms - s.asked_ms >= self._ask_interval_ms
+        ]
+
     def _saw(self, epoch: Epoch) -> bool:
         """Remember the highest epoch; True when this one is higher than all before."""
         if self._seen is not None and epoch <= self._seen:
@@ -307,7 +323,7 @@ class TaskState:
             state = self._partitions[partition]
             state.nonce, state.asked_ms = nonce, now_ms
         topic_ids = {p: self._partitions[p].topic_id for p in asked}
-        return [Send(Attach(self.task, nonce, topic_ids, self._seen))]
+        return [Send(Attach(self.task, self._start_number, nonce, topic_ids, self._seen))]
 
     def _ask_table(self, hold: _Hold) -> list[TaskAction]:
         if self.epoch is None:
