@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, DataError
-from connect_py.api.schema import Schema, Type
 from connectors.iceberg.config import IcebergSinkConfig, Unrouted
+from connectors.iceberg.staging.columns import member, tombstones
 from connectors.iceberg.staging.java_text import value_text
 from connectors.iceberg.table import WriteMode
 
@@ -162,28 +162,3 @@ class Router:
                 raise ConnectError(text)
             raise BadRows({row: DataError(text) for row in pc.indices_nonzero(rest).to_pylist()})
         return Routing(routed, count)
-
-
-def tombstones(column: Column) -> pa.BooleanArray | None:
-    """The rows whose value is null, whatever their schema; None when there are none."""
-    if pa.types.is_null(column.data.type):
-        return pa.repeat(pa.scalar(True), len(column))
-    if column.data.null_count:
-        return column.data.is_null()
-    return column.tombstone if column.tombstone is not None and pc.any(column.tombstone).as_py() else None
-
-
-def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, Schema | None]:
-    """A field of a struct column, or the value of a key in a map column; nulls where there is none."""
-    if pa.types.is_map(data.type):
-        if not pa.types.is_string(data.type.key_type):
-            return pa.nulls(len(data)), None
-        found = pc.map_lookup(data, query_key=pa.scalar(name, pa.string()), occurrence="last")
-        return found, None if schema is None else schema.value_schema
-    index = data.type.get_field_index(name)
-    if index < 0:
-        return pa.nulls(len(data)), None
-    inner = None
-    if schema is not None and schema.type is Type.STRUCT:
-        inner = schema[name]
-    return pc.struct_field(data, [index]), inner

@@ -1,0 +1,47 @@
+"""Reading columns: members of structs and maps, and which rows are tombstones."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.batch import Column
+from connect_py.api.schema import Schema, Type
+
+
+def tombstones(column: Column) -> pa.BooleanArray | None:
+    """The rows whose value is null, whatever their schema; None when there are none."""
+    if pa.types.is_null(column.data.type):
+        return pa.repeat(pa.scalar(True), len(column))
+    if column.data.null_count:
+        return column.data.is_null()
+    return column.tombstone if column.tombstone is not None and pc.any(column.tombstone).as_py() else None
+
+
+def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, Schema | None]:
+    """A field of a struct column, or the value of a key in a map column; nulls where there is none.
+
+    Nulls of the struct show in the field.
+    """
+    if pa.types.is_map(data.type):
+        if not pa.types.is_string(data.type.key_type):
+            return pa.nulls(len(data)), None
+        found = pc.map_lookup(data, query_key=pa.scalar(name, pa.string()), occurrence="last")
+        return found, None if schema is None else schema.value_schema
+    index = data.type.get_field_index(name)
+    if index < 0:
+        return pa.nulls(len(data)), None
+    inner = None
+    if schema is not None and schema.type is Type.STRUCT:
+        inner = schema[name]
+    return pc.struct_field(data, [index]), inner
+
+
+def any_true(mask: pa.BooleanArray) -> bool:
+    """Whether a row is true; null counts as false."""
+    return pc.any(mask).as_py() is True
+
+
+def as_array(data: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array, however many chunks there were."""
+    return data.combine_chunks() if isinstance(data, pa.ChunkedArray) else data

@@ -1,0 +1,541 @@
+"""Types between Connect, Iceberg and Arrow. Iceberg types are their JSON form: a text, or a dict with `type`.
+
+- `arrow_schema`: the Arrow schema of a table's files, with field ids.
+- `new_table_schema`, `partition_spec`: what a missing table is created with.
+- `schema_changes`: what a table lacks to hold rows of another schema, as plain data for whoever evolves it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from connect_py.api.arrow import DECIMAL_DIGITS, PRECISION
+from connect_py.api.errors import DataError
+from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_scale
+from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, LogicalTypes
+from connectors.iceberg.staging.partition_by import PartitionTerm
+
+IcebergType: TypeAlias = "str | Mapping[str, Any]"
+
+FIELD_ID = b"PARQUET:field_id"
+NAME_MAPPING = "schema.name-mapping.default"
+VARIABLE_SCALE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_FIXED = re.compile(r"fixed\[(\d+)\]")
+
+_TO_ICEBERG: Mapping[Type, str] = {
+    Type.BOOLEAN: "boolean", Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "long",
+    Type.FLOAT32: "float", Type.FLOAT64: "double", Type.STRING: "string", Type.BYTES: "binary",
+}  # fmt: skip
+_CONNECT_NAMES: Mapping[tuple[str, Type], str] = {
+    (DATE, Type.INT32): "date",
+    (TIME, Type.INT32): "time",
+    (TIMESTAMP, Type.INT64): "timestamptz",
+}
+_FULL_NAMES: Mapping[tuple[str, Type], str] = {
+    ("io.debezium.time.Date", Type.INT32): "date",
+    ("io.debezium.time.Time", Type.INT32): "time",
+    ("io.debezium.time.MicroTime", Type.INT64): "time",
+    ("io.debezium.time.NanoTime", Type.INT64): "time",
+    ("io.debezium.time.Timestamp", Type.INT64): "timestamp",
+    ("io.debezium.time.MicroTimestamp", Type.INT64): "timestamp",
+    ("io.debezium.time.NanoTimestamp", Type.INT64): "timestamp",
+    ("io.debezium.time.ZonedTimestamp", Type.STRING): "timestamptz",
+    ("io.debezium.time.IsoDate", Type.STRING): "date",
+    ("io.debezium.time.IsoTime", Type.STRING): "time",
+    ("io.debezium.time.IsoTimestamp", Type.STRING): "timestamp",
+    ("io.debezium.data.Uuid", Type.STRING): "uuid",
+    ("uuid", Type.STRING): "uuid",
+    ("timestamp-millis", Type.INT64): "timestamptz",
+    ("timestamp-micros", Type.INT64): "timestamptz",
+    ("timestamp-nanos", Type.INT64): "timestamptz",
+    ("local-timestamp-millis", Type.INT64): "timestamp",
+    ("local-timestamp-micros", Type.INT64): "timestamp",
+    ("local-timestamp-nanos", Type.INT64): "timestamp",
+    ("time-millis", Type.INT32): "time",
+    ("time-micros", Type.INT64): "time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TypeOptions:
+    """What decides the types of new columns."""
+
+    logical_types: LogicalTypes = LogicalTypes.CONNECT
+    uuid: bool = True  # Apache's sink maps strings named `uuid`, Tabular's does not
+    force_optional: bool = False
+    variable_scale: int | None = None
+    case_insensitive: bool = False
+
+    @staticmethod
+    def of(config: IcebergSinkConfig) -> TypeOptions:
+        return TypeOptions(
+            config.logical_types, config.family is ClassFamily.APACHE, config.force_optional, config.variable_scale,
+            config.case_insensitive,
+        )  # fmt: skip
+
+
+def logical_name(schema: Schema) -> str | None:
+    """The logical name of a schema: its name, or the Avro logical type that a converter left in the parameters."""
+    return schema.name or schema.parameters.get("logicalType") or schema.parameters.get("avro.logicalType")
+
+
+# --- Iceberg to Arrow
+
+
+def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """The Arrow schema of a table's files: field ids in the metadata, required columns not nullable."""
+    return pa.schema([_arrow_field(f["name"], f["type"], f["id"], required=f["required"]) for f in fields])
+
+
+def _arrow_field(name: str, type_: IcebergType, id_: int, *, required: bool) -> pa.Field:
+    return pa.field(name, arrow_type_of(type_), nullable=not required, metadata={FIELD_ID: str(id_).encode()})
+
+
+_PRIMITIVES: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
+    "date": pa.date32(), "time": pa.time64("us"), "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"), "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", "UTC"), "string": pa.string(), "uuid": pa.uuid(), "binary": pa.binary(),
+    "unknown": pa.null(),
+}  # fmt: skip
+
+
+def arrow_type_of(type_: IcebergType) -> pa.DataType:
+    """The Arrow type of an Iceberg type.
+
+    Raises:
+        DataError: A type that cannot be staged, such as variant or geometry.
+    """
+    if isinstance(type_, str):
+        primitive = _PRIMITIVES.get(type_)
+        if primitive is not None:
+            return primitive
+        if (decimal := decimal_parts(type_)) is not None:
+            return pa.decimal128(*decimal)
+        if fixed := _FIXED.fullmatch(type_):
+            return pa.binary(int(fixed.group(1)))
+        raise DataError(f"columns of type {type_} cannot be written")
+    kind = type_["type"]
+    if kind == "struct":
+        return pa.struct(list(arrow_schema(type_["fields"])))
+    if kind == "list":
+        required = type_["element-required"]
+        return pa.list_(_arrow_field("element", type_["element"], type_["element-id"], required=required))
+    if kind == "map":
+        required = type_["value-required"]
+        return pa.map_(
+            _arrow_field("key", type_["key"], type_["key-id"], required=True),
+            _arrow_field("value", type_["value"], type_["value-id"], required=required),
+        )
+    raise DataError(f"columns of type {kind} cannot be written")
+
+
+def decimal_parts(type_: IcebergType) -> tuple[int, int] | None:
+    """Precision and scale, if it is a decimal."""
+    found = _DECIMAL.fullmatch(type_) if isinstance(type_, str) else None
+    return None if found is None else (int(found.group(1)), int(found.group(2)))
+
+
+# --- Connect to Iceberg
+
+
+class _Ids(Iterator[int]):
+    """Numbers for new fields; whoever creates the columns gives them the final ones."""
+
+    def __init__(self) -> None:
+        self._next = itertools.count(1)
+
+    def __next__(self) -> int:
+        return next(self._next)
+
+
+def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | None = None) -> IcebergType:
+    """The Iceberg type of a new column whose rows have this Connect schema.
+
+    Raises:
+        DataError: There is none: a struct without fields, a decimal of more than 38 digits.
+    """
+    ids = ids or _Ids()
+    name = logical_name(schema)
+    if schema.type is Type.BYTES and schema.name == DECIMAL:
+        return _decimal_type(schema, options)
+    if name is not None:
+        known = _CONNECT_NAMES.get((name, schema.type))
+        if known is None and options.logical_types is LogicalTypes.FULL:
+            known = _FULL_NAMES.get((name, schema.type))
+            if name == VARIABLE_SCALE_DECIMAL:
+                known = "string" if options.variable_scale is None else f"decimal(38, {options.variable_scale})"
+        if known is None and name == "uuid" and schema.type is Type.STRING and options.uuid:
+            known = "uuid"
+        if known is not None:
+            return known
+    if schema.type is Type.STRUCT:
+        if not schema.fields:
+            raise DataError("a struct without fields has no Iceberg type")
+        return {"type": "struct", "fields": [_new_field(f.name, f.schema, options, ids) for f in schema.fields]}
+    if schema.type is Type.ARRAY:
+        element = _present(schema.value_schema)
+        id_ = next(ids)
+        return {
+            "type": "list", "element-id": id_, "element": type_of_schema(element, options, ids),
+            "element-required": not (element.optional or options.force_optional),
+        }  # fmt: skip
+    if schema.type is Type.MAP:
+        key, value = _present(schema.key_schema), _present(schema.value_schema)
+        key_id, value_id = next(ids), next(ids)
+        return {
+            "type": "map", "key-id": key_id, "key": type_of_schema(key, options, ids),
+            "value-id": value_id, "value": type_of_schema(value, options, ids),
+            "value-required": not (value.optional or options.force_optional),
+        }  # fmt: skip
+    return _TO_ICEBERG[schema.type]
+
+
+def _new_field(name: str, schema: Schema, options: TypeOptions, ids: Iterator[int]) -> dict[str, Any]:
+    required = not (schema.optional or options.force_optional)
+    return {"id": next(ids), "name": name, "required": required, "type": type_of_schema(schema, options, ids)}
+
+
+def _present(schema: Schema | None) -> Schema:
+    if schema is None:
+        raise DataError("a container schema without its member schema")
+    return schema
+
+
+def _decimal_type(schema: Schema, options: TypeOptions) -> str:
+    scale = decimal_scale(schema)
+    digits = DECIMAL_DIGITS
+    if options.logical_types is LogicalTypes.FULL:
+        digits = int(schema.parameters.get(PRECISION, DECIMAL_DIGITS))
+        if scale < 0:  # Iceberg has no negative scales
+            digits, scale = min(DECIMAL_DIGITS, digits - scale), 0
+        if digits > DECIMAL_DIGITS:
+            return "string"
+        digits = max(digits, scale)
+    if not 0 <= scale <= digits <= DECIMAL_DIGITS:
+        raise DataError(f"decimals of scale {scale} have no Iceberg type")
+    return f"decimal({digits}, {scale})"
+
+
+def type_of_arrow(type_: pa.DataType, ids: Iterator[int] | None = None) -> IcebergType | None:
+    """The Iceberg type of a new column of schemaless rows; None while its values say nothing."""
+    ids = ids or _Ids()
+    is_ = pa.types
+    if is_.is_string(type_) or is_.is_large_string(type_):
+        return "string"
+    if is_.is_boolean(type_):
+        return "boolean"
+    if is_.is_integer(type_):
+        return "long"
+    if is_.is_floating(type_):
+        return "double"
+    if is_.is_decimal(type_):
+        precision, scale = type_.precision, type_.scale
+        if scale < 0:
+            precision, scale = precision - scale, 0
+        precision = max(precision, scale)
+        return f"decimal({precision}, {scale})" if precision <= DECIMAL_DIGITS else None
+    if is_.is_date(type_):
+        return "date"
+    if is_.is_time(type_):
+        return "time"
+    if is_.is_timestamp(type_):
+        return "timestamp" if type_.tz is None else "timestamptz"
+    if is_.is_list(type_):
+        id_ = next(ids)
+        element = type_of_arrow(type_.value_type, ids)
+        if element is None:
+            return None
+        return {"type": "list", "element-id": id_, "element": element, "element-required": False}
+    if is_.is_struct(type_):
+        fields = []
+        for field in type_:
+            id_ = next(ids)
+            inner = type_of_arrow(field.type, ids)
+            if inner is not None:
+                fields.append({"id": id_, "name": field.name, "required": False, "type": inner})
+        return {"type": "struct", "fields": fields} if fields else None
+    return None  # bytes never get a column, nulls not yet
+
+
+def new_table_schema(
+    schema: Schema | None, type_: pa.DataType, options: TypeOptions, key_columns: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The JSON form of the Iceberg schema of a new table for rows of `schema`, or, schemaless, of Arrow type `type_`.
+
+    Key columns become identifier fields if every one of them is there, required and of a type that may be one; a key
+    column is required only if the schema says so. Pass no key columns to set none.
+
+    Raises:
+        DataError: The rows have no fields, or a field has no Iceberg type.
+    """
+    ids = _Ids()
+    if schema is None:
+        inferred = type_of_arrow(type_, ids) if pa.types.is_struct(type_) else None
+        if not isinstance(inferred, dict):
+            raise DataError("Unable to create table from empty object")
+        fields = inferred["fields"]
+    else:
+        if schema.type is not Type.STRUCT:
+            raise DataError(f"Unable to create table from a value of type {schema.type.name}, expected STRUCT")
+        if not schema.fields:
+            raise DataError("Unable to create table from empty object")
+        fields = [_new_field(f.name, f.schema, options, ids) for f in schema.fields]
+    made: dict[str, Any] = {"type": "struct", "schema-id": 0, "fields": fields}
+    by_name = {f["name"]: f for f in fields}
+    keys = [by_name.get(name) for name in key_columns]
+    if keys and all(_may_identify(f) for f in keys):
+        made["identifier-field-ids"] = [f["id"] for f in keys if f is not None]
+    return made
+
+
+def _may_identify(field: Mapping[str, Any] | None) -> bool:
+    return field is not None and field["required"] and field["type"] not in ("float", "double") \
+        and isinstance(field["type"], str)  # fmt: skip
+
+
+# --- partition specs
+
+_TIMESTAMPS = frozenset({"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
+
+
+def partition_spec(schema: Mapping[str, Any], terms: Sequence[PartitionTerm]) -> dict[str, Any]:
+    """The JSON form of the partition spec of a new table.
+
+    Raises:
+        DataError: A column is not there, a transform does not fit its type, or a name is taken.
+    """
+    fields = []
+    columns = {f["name"] for f in schema["fields"]}
+    for number, term in enumerate(terms, 1000):
+        source = _find(schema["fields"], term.column)
+        if source is None:
+            raise DataError(f"Cannot find partition column {term.column}")
+        _check_transform(term, source["type"])
+        if term.name in columns and not (term.transform == "identity" and term.name == term.column):
+            raise DataError(f"Cannot create partition field {term.name}: a column has that name")
+        fields.append(
+            {"name": term.name, "transform": term.iceberg_transform, "source-id": source["id"], "field-id": number}
+        )
+    times: dict[int, str] = {}
+    for field in fields:
+        if field["transform"] in ("year", "month", "day", "hour"):
+            if field["source-id"] in times:
+                raise DataError(f"Cannot add redundant partition field {field['name']}")
+            times[field["source-id"]] = field["transform"]
+    return {"spec-id": 0, "fields": fields}
+
+
+def _find(fields: Sequence[Mapping[str, Any]], path: str) -> Mapping[str, Any] | None:
+    """A field by its dotted path; a name that itself holds dots is found too."""
+    for field in fields:
+        if field["name"] == path:
+            return field
+    for field in fields:
+        inner = field["type"]
+        if path.startswith(field["name"] + ".") and isinstance(inner, Mapping) and inner["type"] == "struct":
+            found = _find(inner["fields"], path[len(field["name"]) + 1 :])
+            if found is not None:
+                return found
+    return None
+
+
+def _check_transform(term: PartitionTerm, type_: IcebergType) -> None:
+    if not isinstance(type_, str):
+        raise DataError(f"Cannot partition by {term.column}: it is a {type_['type']}")
+    allowed: Callable[[str], bool]
+    if term.transform in ("year", "month", "day"):
+        allowed = (_TIMESTAMPS | {"date"}).__contains__
+    elif term.transform == "hour":
+        allowed = _TIMESTAMPS.__contains__
+    elif term.transform == "truncate":
+        allowed = lambda t: t in ("int", "long", "string", "binary") or decimal_parts(t) is not None  # noqa: E731 - one of four predicates
+    elif term.transform == "bucket":
+        allowed = lambda t: t not in ("boolean", "float", "double")  # noqa: E731 - as above
+    else:
+        return
+    if not allowed(type_):
+        raise DataError(f"Invalid source type {type_} for transform: {term.iceberg_transform}")
+
+
+# --- evolution
+
+
+class ChangeKind(Enum):
+    ADD = "add"  # add a column, optional
+    WIDEN = "widen"  # a wider primitive type
+    OPTIONAL = "optional"  # no longer required
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """One change of a table's schema.
+
+    `path` leads to the column: struct fields by name, `element` into a list, `value` into the values of a map; its
+    last part is the column's own name. Names may hold dots, so the parts are never joined.
+    """
+
+    kind: ChangeKind
+    path: tuple[str, ...]
+    type: IcebergType | None = None  # ADD and WIDEN; field ids inside are provisional
+    default: str | int | float | bool | None = None  # ADD: the default that the source's column has
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "kind": self.kind.value, "path": list(self.path)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> SchemaChange:
+        return SchemaChange(ChangeKind(data["kind"]), tuple(data["path"]), data["type"], data["default"])
+
+
+def name_lookup(
+    fields: Sequence[Mapping[str, Any]], mapping: Sequence[Mapping[str, Any]] | None, *, case_insensitive: bool
+) -> Callable[[str], Mapping[str, Any] | None]:
+    """How a record's field names find the columns of one struct level.
+
+    With a name mapping names go through it, case-sensitively; a name that it does not know counts as it is.
+    """
+    by_name = {f["name"]: f for f in fields}
+    if mapping is not None:
+        by_id = {f["id"]: f for f in fields}
+        mapped = {n: by_id[m["field-id"]] for m in mapping if m.get("field-id") in by_id for n in m["names"]}
+        return {**by_name, **mapped}.get
+    if not case_insensitive:
+        return by_name.get
+    folded = {name.lower(): f for name, f in by_name.items()}
+    return lambda name: by_name.get(name) or folded.get(name.lower())
+
+
+def read_name_mapping(properties: Mapping[str, str]) -> Sequence[Mapping[str, Any]] | None:
+    """The table's default name mapping."""
+    text = properties.get(NAME_MAPPING)
+    return None if text is None else json.loads(text)
+
+
+def inner_mapping(mapping: Sequence[Mapping[str, Any]] | None, field_id: int) -> Sequence[Mapping[str, Any]] | None:
+    """The mapping of the fields below a field."""
+    if mapping is None:
+        return None
+    return next((m.get("fields", ()) for m in mapping if m.get("field-id") == field_id), ())
+
+
+def schema_changes(
+    table: Mapping[str, Any],
+    schema: Schema | None,
+    type_: pa.DataType,
+    options: TypeOptions,
+    properties: Mapping[str, str] | None = None,
+    keep_required: Sequence[str] = (),
+) -> tuple[SchemaChange, ...]:
+    """What a table with this schema (JSON form) lacks to hold such rows; empty: nothing.
+
+    Columns named in `keep_required` (the key) are never relaxed.
+    """
+    found: list[SchemaChange] = []
+    mapping = read_name_mapping(properties or {})
+    if schema is None:
+        if pa.types.is_struct(type_):
+            _changes_of_arrow(table["fields"], type_, (), mapping, options, found)
+    elif schema.type is Type.STRUCT:
+        _changes_of_struct(table["fields"], schema, (), mapping, options, found)
+    kept = {(name,) for name in keep_required}
+    return tuple(c for c in found if not (c.kind is ChangeKind.OPTIONAL and c.path in kept))
+
+
+def _changes_of_struct(
+    fields: Sequence[Mapping[str, Any]],
+    schema: Schema,
+    path: tuple[str, ...],
+    mapping: Sequence[Mapping[str, Any]] | None,
+    options: TypeOptions,
+    found: list[SchemaChange],
+) -> None:
+    lookup = name_lookup(fields, mapping, case_insensitive=options.case_insensitive)
+    for field in schema.fields:
+        column = lookup(field.name)
+        if column is None:
+            try:
+                type_ = type_of_schema(field.schema, options)
+            except DataError:
+                continue  # a struct without fields: nothing to add yet
+            default = field.schema.default
+            plain = default if isinstance(default, str | int | float | bool) else None
+            found.append(SchemaChange(ChangeKind.ADD, (*path, field.name), type_, plain))
+            continue
+        here = (*path, column["name"])
+        if column["required"] and (field.schema.optional or options.force_optional):
+            found.append(SchemaChange(ChangeKind.OPTIONAL, here))
+        _changes_of_type(column["type"], field.schema, here, inner_mapping(mapping, column["id"]), options, found)
+
+
+def _changes_of_type(
+    type_: IcebergType,
+    schema: Schema,
+    path: tuple[str, ...],
+    mapping: Sequence[Mapping[str, Any]] | None,
+    options: TypeOptions,
+    found: list[SchemaChange],
+) -> None:
+    if isinstance(type_, str):
+        wider = _wider(type_, schema, options)
+        if wider is not None:
+            found.append(SchemaChange(ChangeKind.WIDEN, path, wider))
+    elif type_["type"] == "struct" and schema.type is Type.STRUCT:
+        _changes_of_struct(type_["fields"], schema, path, mapping, options, found)
+    elif type_["type"] == "list" and schema.type is Type.ARRAY:
+        inner = inner_mapping(mapping, type_["element-id"])
+        _changes_of_type(type_["element"], _present(schema.value_schema), (*path, "element"), inner, options, found)
+    elif type_["type"] == "map" and schema.type is Type.MAP:
+        inner = inner_mapping(mapping, type_["value-id"])
+        _changes_of_type(type_["value"], _present(schema.value_schema), (*path, "value"), inner, options, found)
+
+
+def _wider(type_: str, schema: Schema, options: TypeOptions) -> str | None:
+    if type_ == "int" and schema.type is Type.INT64 and logical_name(schema) is None:
+        return "long"
+    if type_ == "float" and schema.type is Type.FLOAT64:
+        return "double"
+    if options.logical_types is LogicalTypes.FULL and schema.name == DECIMAL:
+        have = decimal_parts(type_)
+        try:
+            want = decimal_parts(_decimal_type(schema, options))
+        except DataError:
+            return None
+        if have and want and want[1] == have[1] and want[0] > have[0]:
+            return f"decimal({want[0]}, {want[1]})"
+    return None
+
+
+def _changes_of_arrow(
+    fields: Sequence[Mapping[str, Any]],
+    type_: pa.StructType,
+    path: tuple[str, ...],
+    mapping: Sequence[Mapping[str, Any]] | None,
+    options: TypeOptions,
+    found: list[SchemaChange],
+) -> None:
+    lookup = name_lookup(fields, mapping, case_insensitive=options.case_insensitive)
+    for field in type_:
+        column = lookup(field.name)
+        if column is None:
+            inferred = type_of_arrow(field.type)
+            if inferred is not None:
+                found.append(SchemaChange(ChangeKind.ADD, (*path, field.name), inferred))
+            continue
+        here = (*path, column["name"])
+        inner_map = inner_mapping(mapping, column["id"])
+        target, incoming = column["type"], field.type
+        while not isinstance(target, str) and target["type"] == "list" and pa.types.is_list(incoming):
+            inner_map = inner_mapping(inner_map, target["element-id"])
+            target, incoming, here = target["element"], incoming.value_type, (*here, "element")
+        if not isinstance(target, str) and target["type"] == "struct" and pa.types.is_struct(incoming):
+            _changes_of_arrow(target["fields"], incoming, here, inner_map, options, found)
