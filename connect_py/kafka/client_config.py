@@ -1,0 +1,509 @@
+"""Settings of Kafka clients: the layers that users know, in Java's words, translated to librdkafka's."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from connect_py.api.config import with_prefix
+from connect_py.api.errors import ConfigError
+
+Kind: TypeAlias = Literal["producer", "consumer", "admin"]
+Settings: TypeAlias = dict[str, object]
+
+log = logging.getLogger(__name__)
+
+INT_MAX: Final = 2**31 - 1
+
+_COMMON: Final = frozenset(
+    [
+        "bootstrap.servers",
+        "client.id",
+        "client.rack",
+        "client.dns.lookup",
+        "security.protocol",
+        "sasl.mechanism",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "reconnect.backoff.max.ms",
+        "connections.max.idle.ms",
+        "metadata.recovery.strategy",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "ssl.cipher.suites",
+        "ssl.key.password",
+        "sasl.kerberos.service.name",
+        "sasl.oauthbearer.token.endpoint.url",
+        "enable.metrics.push",
+    ]
+)
+_CONSUMER: Final = frozenset(
+    [
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "isolation.level",
+        "fetch.min.bytes",
+        "fetch.max.bytes",
+        "max.partition.fetch.bytes",
+        "check.crcs",
+        "enable.auto.commit",
+        "auto.commit.interval.ms",
+        "allow.auto.create.topics",
+    ]
+)
+_PRODUCER: Final = frozenset(
+    [
+        "acks",
+        "linger.ms",
+        "batch.size",
+        "compression.type",
+        "retries",
+        "delivery.timeout.ms",
+        "max.in.flight.requests.per.connection",
+        "enable.idempotence",
+        "transactional.id",
+        "transaction.timeout.ms",
+    ]
+)
+# librdkafka's own names that experts set; they are no Java names, so they mean what they say.
+_NATIVE_COMMON: Final = frozenset(
+    [
+        "debug",
+        "log_level",
+        "socket.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.nagle.disable",
+        "socket.connection.setup.timeout.ms",
+        "broker.address.family",
+        "broker.address.ttl",
+        "message.max.bytes",
+        "topic.metadata.refresh.interval.ms",
+        "topic.metadata.refresh.sparse",
+        "statistics.interval.ms",
+        "api.version.request",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.key.location",
+        "ssl.key.pem",
+        "enable.ssl.certificate.verification",
+        "sasl.username",
+        "sasl.password",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.extensions",
+    ]
+)
+_NATIVE_CONSUMER: Final = frozenset(
+    [
+        "queued.min.messages",
+        "queued.max.messages.kbytes",
+        "fetch.wait.max.ms",
+        "fetch.queue.backoff.ms",
+        "fetch.message.max.bytes",
+        "fetch.error.backoff.ms",
+        "coordinator.query.interval.ms",
+    ]
+)
+_NATIVE_PRODUCER: Final = frozenset(
+    [
+        "queue.buffering.max.messages",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.ms",
+        "partitioner",
+        "message.timeout.ms",
+        "batch.num.messages",
+        "sticky.partitioning.linger.ms",
+        "compression.level",
+        "compression.codec",
+    ]
+)
+_IGNORED: Final = re.compile(
+    r"ssl\.(protocol|enabled\.protocols|provider|keymanager\.algorithm|trustmanager\.algorithm"
+    r"|secure\.random\.implementation|engine\.factory\.class)"
+    r"|interceptor\.classes|(key|value)\.(de)?serializer|metrics?\..*|partitioner\.(adaptive|availability|ignore)\..*"
+    r"|max\.poll\.records|max\.block\.ms|default\.api\.timeout\.ms|exclude\.internal\.topics"
+    r"|sasl\.login\..*|sasl\.kerberos\.(ticket|min)\..*|sasl\.kerberos\.kinit\.cmd|socket\.connection\.setup\.timeout\.max\.ms"
+    r"|bootstrap\.resolve\.timeout\.ms|metadata\.cluster\.check\.enable|auto\.include\.jmx\.reporter"
+)
+_RENAMED: Final[Mapping[str, str]] = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "compression.gzip.level": "compression.level",
+    "compression.zstd.level": "compression.level",
+    "compression.lz4.level": "compression.level",
+}
+_RENAMED_KINDS: Final[Mapping[str, Kind]] = {
+    "fetch.wait.max.ms": "consumer",
+    "message.max.bytes": "producer",
+    "compression.level": "producer",
+}
+_ASSIGNORS: Final[Mapping[str, str]] = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+    "StickyAssignor": "cooperative-sticky",
+    "range": "range",
+    "roundrobin": "roundrobin",
+    "cooperative-sticky": "cooperative-sticky",
+}
+
+# Where librdkafka's default differs from Java's, so that nothing depends on either; later layers win.
+_EXPLICIT_COMMON: Final[Settings] = {
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+    "connections.max.idle.ms": 540_000,
+    "enable.metrics.push": False,
+}
+_EXPLICIT: Final[Mapping[Kind, Settings]] = {
+    "admin": {},
+    "consumer": {
+        "isolation.level": "read_uncommitted",
+        "auto.offset.reset": "latest",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "allow.auto.create.topics": True,
+        "partition.assignment.strategy": "range",
+        # 16 MB of prefetched records per task; a full queue is looked at again soon instead of after a second.
+        "queued.max.messages.kbytes": 16_384,
+        "queued.min.messages": 100_000,
+        "fetch.queue.backoff.ms": 20,
+    },
+    "producer": {
+        "partitioner": "murmur2_random",
+        "enable.idempotence": True,
+        "max.in.flight.requests.per.connection": 5,
+        "delivery.timeout.ms": 120_000,
+        "acks": "all",
+    },
+}
+# Connect's own settings of a task's producer: one request at a time keeps the order without idempotence.
+_TASK_PRODUCER: Final[dict[str, str]] = {
+    "enable.idempotence": "false",
+    "acks": "all",
+    "max.in.flight.requests.per.connection": "1",
+    "delivery.timeout.ms": str(INT_MAX),
+}
+
+
+def translate(props: Mapping[str, str], kind: Kind) -> Settings:
+    """Translate Java client settings to librdkafka's; what differs by default is set explicitly.
+
+    Settings of other kinds of clients are left out, unknown ones too, with a warning that names the key.
+
+    Raises:
+        ConfigError: A setting that matters (security, offsets) has no counterpart.
+    """
+    result: Settings = {**_EXPLICIT_COMMON, **_EXPLICIT[kind]}
+    for key, value in props.items():
+        if value is None:
+            continue
+        text = value.strip()
+        special = _SPECIAL.get(key)
+        if special is not None:
+            special(text, kind, result)
+        elif key in _RENAMED:
+            name = _RENAMED[key]
+            if _RENAMED_KINDS[name] == kind:
+                result[name] = text
+        elif _known(key, kind):
+            if text != "":
+                result[key] = text
+        elif _of_other_kind(key, kind) or key in _HANDLED_TOGETHER:
+            continue
+        elif _IGNORED.fullmatch(key):
+            log.info("client setting %s has no meaning here and is ignored", key)
+        else:
+            log.warning("unknown client setting %s is ignored", key)
+    _add_jaas(props, result)
+    _add_truststore(props, result)
+    _add_keystore(props, result)
+    return result
+
+
+def _known(key: str, kind: Kind) -> bool:
+    if key in _COMMON or key in _NATIVE_COMMON:
+        return True
+    if key.startswith(("sasl.oauthbearer.client.credentials.", "sasl.oauthbearer.assertion.")):
+        return True
+    if kind == "consumer":
+        return key in _CONSUMER or key in _NATIVE_CONSUMER
+    return kind == "producer" and (key in _PRODUCER or key in _NATIVE_PRODUCER)
+
+
+def _of_other_kind(key: str, kind: Kind) -> bool:
+    others: tuple[Kind, ...] = ("producer", "consumer")
+    return any(_known(key, other) for other in others if other != kind)
+
+
+def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
+    if kind != "consumer":
+        return
+    if text.startswith("by_duration"):
+        raise ConfigError("auto.offset.reset", "by_duration is not supported, expected earliest, latest or none")
+    result["auto.offset.reset"] = "error" if text == "none" else text
+
+
+def _assignment_strategy(text: str, kind: Kind, result: Settings) -> None:
+    if kind != "consumer" or not text:
+        return
+    first = text.split(",")[0].strip().rpartition(".")[2]  # eager and cooperative names cannot be mixed in one list
+    known = _ASSIGNORS.get(first)
+    if known is None:
+        raise ConfigError("partition.assignment.strategy", f"assignor {first} is not supported")
+    if first == "StickyAssignor":
+        log.warning("partition.assignment.strategy: StickyAssignor is not available, cooperative-sticky is used")
+    result["partition.assignment.strategy"] = known
+
+
+def _partitioner_class(text: str, kind: Kind, result: Settings) -> None:
+    if kind != "producer" or not text:
+        return
+    simple = text.rpartition(".")[2]
+    if simple == "RoundRobinPartitioner":
+        result["partitioner"] = "random"
+    elif simple not in ("DefaultPartitioner", "UniformStickyPartitioner"):
+        log.warning("partitioner.class %s is not available, keys are placed as by Java's default", simple)
+
+
+def _buffer_memory(text: str, kind: Kind, result: Settings) -> None:
+    if kind == "producer":
+        result["queue.buffering.max.kbytes"] = max(1, int(text) // 1024)
+
+
+def _socket_buffer(name: str) -> Callable[[str, Kind, Settings], None]:
+    def put(text: str, kind: Kind, result: Settings) -> None:
+        result[name] = max(0, int(text))
+
+    return put
+
+
+def _metadata_max_age(text: str, kind: Kind, result: Settings) -> None:
+    age = int(text)
+    result["topic.metadata.refresh.interval.ms"] = age
+    result["metadata.max.age.ms"] = max(3 * age, 1)
+
+
+def _endpoint_identification(text: str, kind: Kind, result: Settings) -> None:
+    result["ssl.endpoint.identification.algorithm"] = text or "none"
+
+
+_SPECIAL: Final[Mapping[str, Callable[[str, Kind, Settings], None]]] = {
+    "auto.offset.reset": _auto_offset_reset,
+    "partition.assignment.strategy": _assignment_strategy,
+    "partitioner.class": _partitioner_class,
+    "buffer.memory": _buffer_memory,
+    "send.buffer.bytes": _socket_buffer("socket.send.buffer.bytes"),
+    "receive.buffer.bytes": _socket_buffer("socket.receive.buffer.bytes"),
+    "metadata.max.age.ms": _metadata_max_age,
+    "ssl.endpoint.identification.algorithm": _endpoint_identification,
+}
+
+_HANDLED_TOGETHER: Final = frozenset(
+    [
+        "sasl.jaas.config",
+        "sasl.login.callback.handler.class",
+        "sasl.client.callback.handler.class",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+    ]
+)
+_JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
+
+
+def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """Split a `sasl.jaas.config` into the login module's class name and its options.
+
+    Raises:
+        ConfigError: It does not look like one; the text itself is never shown.
+    """
+    stripped = text.strip()
+    match = re.match(r"([\w.$]+)\s+(required|requisite|sufficient|optional)\b", stripped, re.IGNORECASE)
+    if match is None or not stripped.endswith(";"):
+        raise ConfigError("sasl.jaas.config", "expected '<login module> required <options>;'")
+    options = {}
+    for name, value in _JAAS_OPTION.findall(stripped[match.end() : -1]):
+        quoted = value[:1] in "\"'"
+        options[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
+    return match.group(1), options
+
+
+def _add_jaas(props: Mapping[str, str], result: Settings) -> None:
+    text = props.get("sasl.jaas.config")
+    handler = (props.get("sasl.login.callback.handler.class") or "").strip()
+    if handler:
+        if not handler.rpartition(".")[2].startswith("OAuthBearer"):
+            raise ConfigError("sasl.login.callback.handler.class", f"{handler} is not supported")
+        result["sasl.oauthbearer.method"] = "oidc"
+    if not text:
+        return
+    module, options = parse_jaas(text)
+    simple = module.rpartition(".")[2]
+    if simple in ("PlainLoginModule", "ScramLoginModule"):
+        for option, key in (("username", "sasl.username"), ("password", "sasl.password")):
+            if option not in options:
+                raise ConfigError("sasl.jaas.config", f"{simple} needs the option {option}")
+            result[key] = options[option]
+    elif simple == "OAuthBearerLoginModule":
+        result["sasl.oauthbearer.method"] = "oidc"
+        names = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
+        for option, name in names.items():
+            if option in options:
+                result[f"sasl.oauthbearer.{name}"] = options[option]
+        extensions = with_prefix(options, "extension_")
+        if extensions:
+            result["sasl.oauthbearer.extensions"] = ",".join(f"{k}={v}" for k, v in extensions.items())
+    elif simple == "Krb5LoginModule":
+        raise ConfigError(
+            "sasl.jaas.config", "Kerberos needs a Kafka client library built with GSSAPI; this one is not"
+        )
+    else:
+        raise ConfigError("sasl.jaas.config", f"login module {module} is not supported")
+
+
+def _store_type(props: Mapping[str, str], store: str) -> str:
+    return (props.get(f"ssl.{store}.type") or "JKS").strip().upper()
+
+
+def _add_truststore(props: Mapping[str, str], result: Settings) -> None:
+    certificates = props.get("ssl.truststore.certificates")
+    if certificates:
+        result["ssl.ca.pem"] = certificates
+        return
+    location = props.get("ssl.truststore.location")
+    if not location:
+        return
+    if _store_type(props, "truststore") == "PEM":
+        result["ssl.ca.location"] = location
+        return
+    from connect_py.kafka.key_stores import trusted_certificates  # needs cryptography, which few workers do
+
+    result["ssl.ca.pem"] = trusted_certificates(
+        location, _store_type(props, "truststore"), props.get("ssl.truststore.password")
+    )
+
+
+def _add_keystore(props: Mapping[str, str], result: Settings) -> None:
+    if props.get("ssl.keystore.key"):
+        result["ssl.key.pem"] = props["ssl.keystore.key"]
+        if props.get("ssl.keystore.certificate.chain"):
+            result["ssl.certificate.pem"] = props["ssl.keystore.certificate.chain"]
+        return
+    location = props.get("ssl.keystore.location")
+    if not location:
+        return
+    kind = _store_type(props, "keystore")
+    if kind == "PKCS12":
+        result["ssl.keystore.location"] = location
+        if props.get("ssl.keystore.password"):
+            result["ssl.keystore.password"] = props["ssl.keystore.password"]
+        return
+    from connect_py.kafka.key_stores import key_and_chain
+
+    result["ssl.key.pem"], result["ssl.certificate.pem"] = key_and_chain(
+        location, kind, props.get("ssl.keystore.password"), props.get("ssl.key.password")
+    )
+    result.pop("ssl.key.password", None)  # used up: the key is in the clear now, in memory only
+
+
+_ADMIN_KEYS: Final = re.compile(
+    r"bootstrap\.servers|client\.(dns\.lookup|rack)|security\.protocol|s(sl|asl)\..*|metadata\..*|(send|receive)\.buffer\.bytes"
+    r"|re(connect|try)\.backoff\..*|socket\.connection\..*|request\.timeout\.ms|connections\.max\.idle\.ms"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfigs:
+    """Settings of the clients of one task (or, with task None, of requests about a connector), by Connect's layers.
+
+    A worker's plain security settings reach admin clients only; consumers and producers read `consumer.` and
+    `producer.`, as in Java.
+    """
+
+    worker: Mapping[str, str]
+    connector_config: Mapping[str, str]
+    connector: str
+    task: int | None = None
+
+    def group_id(self) -> str:
+        """The consumer group that holds the connector's offsets."""
+        overridden = self.connector_config.get("consumer.override.group.id", "").strip()
+        return overridden or self.worker.get("consumer.group.id", "").strip() or f"connect-{self.connector}"
+
+    def consumer(self) -> Settings:
+        """The sink consumer. The caller's `max.poll.records` is `max_poll_records`."""
+        return translate(self._consumer_props(), "consumer")
+
+    def _consumer_props(self) -> dict[str, str]:
+        base = self._base("connector-consumer")
+        base |= {
+            "group.id": f"connect-{self.connector}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+        }
+        return self._layers(base, "consumer")
+
+    def max_poll_records(self) -> int | None:
+        """The user's `max.poll.records`; None leaves the size of polls to the worker."""
+        text = self._consumer_props().get("max.poll.records")
+        return None if text is None else max(1, int(text))
+
+    def producer(self) -> Settings:
+        """The source producer."""
+        return translate(self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer"), "producer")
+
+    def dead_letter_producer(self) -> Settings:
+        """The producer of the dead-letter queue."""
+        return translate(self._layers(self._base("connector-dlq-producer") | _TASK_PRODUCER, "producer"), "producer")
+
+    def admin(self, client: str = "connector-adminclient") -> Settings:
+        """An admin client; `client` begins its client id."""
+        base = {key: value for key, value in self.worker.items() if _ADMIN_KEYS.fullmatch(key)}
+        return translate(self._layers(base | self._base(client), "admin"), "admin")
+
+    def of(self, kind: Kind) -> Settings:
+        """Settings with which a plugin's own client reaches the cluster as the task's clients do; no id, no group."""
+        prefix = self._layers(self._base("connector"), kind)
+        base = {} if kind != "admin" else {k: v for k, v in self.worker.items() if _ADMIN_KEYS.fullmatch(k)}
+        settings = translate(base | prefix, kind)
+        for name in ("client.id", "group.id", "group.instance.id", "transactional.id"):
+            settings.pop(name, None)
+        return settings
+
+    def _base(self, client: str) -> dict[str, str]:
+        suffix = "" if self.task is None else f"-{self.task}"
+        return {
+            "bootstrap.servers": self.worker.get("bootstrap.servers", "localhost:9092"),
+            "client.id": f"{client}-{self.connector}{suffix}",
+        }
+
+    def _layers(self, base: Mapping[str, str], kind: Kind) -> dict[str, str]:
+        worker = with_prefix(self.worker, f"{kind}.")
+        connector = with_prefix(self.connector_config, f"{kind}.override.")
+        return {**base, **worker, **connector}
+
+
+def worker_client(props: Mapping[str, str], kind: Kind, client_id: str) -> Settings:
+    """Settings of the worker's own clients (internal topics, membership): its plain keys, without any prefix."""
+    base = {key: value for key, value in props.items() if _ADMIN_KEYS.fullmatch(key)}
+    return translate({**base, "client.id": client_id}, kind)

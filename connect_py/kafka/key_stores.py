@@ -1,0 +1,84 @@
+"""Java key stores (JKS, PKCS12) as PEM texts in memory: librdkafka cannot read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jks
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_der_private_key,
+    pkcs12,
+)
+from cryptography.x509 import load_der_x509_certificate
+
+from connect_py.api.errors import ConfigError
+
+
+def trusted_certificates(location: str, kind: str, password: str | None) -> str:
+    """The certificates of a trust store, as PEM.
+
+    Raises:
+        ConfigError: The file cannot be read with this password, or holds no certificate.
+    """
+    if kind == "PKCS12":
+        store = _pkcs12(location, password, "ssl.truststore.location")
+        found = [entry.certificate for entry in store.additional_certs]
+        if store.cert is not None:
+            found.append(store.cert.certificate)
+    else:
+        entries = _jks(location, password, "ssl.truststore.location").certs.values()
+        found = [load_der_x509_certificate(entry.cert) for entry in entries]
+    if not found:
+        raise ConfigError("ssl.truststore.location", f"{location} holds no certificate")
+    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in found)
+
+
+def key_and_chain(location: str, kind: str, password: str | None, key_password: str | None) -> tuple[str, str]:
+    """The private key and its certificate chain, as PEM: `kind` is JKS, or PEM for one file that holds both.
+
+    Raises:
+        ConfigError: The file cannot be read with these passwords, or holds no key.
+    """
+    key_name = "ssl.keystore.location"
+    if kind == "PEM":
+        text = _read(location, key_name).decode()
+        return text, text
+    for entry in _jks(location, password, key_name).private_keys.values():
+        try:
+            if not entry.is_decrypted():
+                entry.decrypt(key_password or password)
+            key = load_der_private_key(entry.pkey_pkcs8, None)
+        except (jks.util.KeystoreException, ValueError) as error:
+            raise ConfigError(key_name, f"the key in {location} cannot be read with ssl.key.password") from error
+        chain = [load_der_x509_certificate(der) for _, der in entry.cert_chain]
+        return (
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+            "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in chain),
+        )
+    raise ConfigError(key_name, f"{location} holds no private key")
+
+
+def _read(location: str, key: str) -> bytes:
+    try:
+        return Path(location).read_bytes()
+    except OSError as error:
+        raise ConfigError(key, f"{location} cannot be read: {error.strerror}") from error
+
+
+def _jks(location: str, password: str | None, key: str) -> jks.KeyStore:
+    data = _read(location, key)
+    try:
+        return jks.KeyStore.loads(data, password or "")
+    except jks.util.KeystoreException as error:
+        raise ConfigError(key, f"{location} is no JKS store of this password") from error
+
+
+def _pkcs12(location: str, password: str | None, key: str) -> pkcs12.PKCS12KeyAndCertificates:
+    data = _read(location, key)
+    try:
+        return pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    except ValueError as error:
+        raise ConfigError(key, f"{location} is no PKCS12 store of this password") from error

@@ -1,0 +1,138 @@
+"""The context of a log line: which connector and task it is about, so that nobody has to type them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Final
+
+TRACE: Final = 5
+logging.addLevelName(TRACE, "TRACE")
+
+# What a record always has; anything else came in through `extra` and rides along for machines.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "connector_context", "context"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """A connector, and the task or scope within it; all empty outside connectors."""
+
+    connector: str | None = None
+    task: int | None = None
+    scope: str | None = None  # worker, validate, offsets
+
+    @property
+    def prefix(self) -> str:
+        """As Connect prints it: `[orders|task-0] `, ends with a blank; empty outside connectors."""
+        if self.connector is None:
+            return ""
+        parts = [self.connector]
+        if self.task is not None:
+            parts.append(f"task-{self.task}")
+        if self.scope is not None:
+            parts.append(self.scope)
+        return f"[{'|'.join(parts)}] "
+
+
+NOTHING: Final = LogContext()
+_current: ContextVar[LogContext | None] = ContextVar("log_context", default=None)
+
+
+class _ProcessContext:
+    """The context of threads that have none of their own: in a task process, the task."""
+
+    value = NOTHING
+
+
+def set_process_context(context: LogContext) -> None:
+    """Make this the context of every thread of the process that is in no other, also of client libraries' threads."""
+    _ProcessContext.value = context
+
+
+def current_context() -> LogContext:
+    """The context of the calling thread."""
+    return _current.get() or _ProcessContext.value
+
+
+@contextmanager
+def log_context(connector: str, task: int | None = None, scope: str | None = None) -> Iterator[None]:
+    """Log lines of this thread, inside the block, are about this connector or task."""
+    token = _current.set(LogContext(connector, task, scope))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class ContextFilter(logging.Filter):
+    """Puts the context on every record: `context`, and `connector_context` for format strings."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "context"):
+            record.context = current_context()
+        record.connector_context = record.context.prefix
+        return True
+
+
+class TextFormatter(logging.Formatter):
+    """Connect's default pattern: `[2026-08-22 10:00:00,123] INFO [orders|task-0] text (module:123)`."""
+
+    def __init__(self) -> None:
+        super().__init__("[%(asctime)s] %(shown_level)s %(connector_context)s%(message)s (%(name)s:%(lineno)d)")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
+        record.shown_level = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(record.levelname, record.levelname)
+        if not hasattr(record, "connector_context"):
+            record.connector_context = current_context().prefix
+        return super().formatMessage(record)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A log record as it travels from a child process to the worker; plain data."""
+
+    name: str
+    level: int
+    text: str  # formatted, without traceback
+    created: float  # seconds since the epoch
+    line: int
+    thread: str
+    context: LogContext
+    trace: str | None = None
+    fields: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, record: logging.LogRecord) -> LogLine:
+        """Take what matters from a record."""
+        trace = None
+        if record.exc_info and record.exc_info[0] is not None:
+            trace = logging.Formatter().formatException(record.exc_info)
+        fields = {
+            name: value if isinstance(value, str | int | float | bool | None) else str(value)
+            for name, value in vars(record).items()
+            if name not in _STANDARD
+        }
+        context = getattr(record, "context", None) or current_context()
+        return cls(
+            record.name, record.levelno, record.getMessage(), record.created, record.lineno,
+            record.threadName or "", context, trace, fields,
+        )  # fmt: skip
+
+    def emit(self) -> None:
+        """Log it here, if this process's levels let it through."""
+        logger = logging.getLogger(self.name)
+        if not logger.isEnabledFor(self.level):
+            return
+        record = logger.makeRecord(self.name, self.level, self.name, self.line, self.text, (), None)
+        record.created = self.created
+        record.msecs = (self.created - int(self.created)) * 1000
+        record.threadName = self.thread
+        record.context = self.context
+        record.connector_context = self.context.prefix
+        record.exc_text = self.trace
+        for name, value in self.fields.items():
+            setattr(record, name, value)
+        logger.handle(record)
