@@ -245,7 +245,7 @@ class ConfigTable:
             self._configs, self._config_offsets, self._task_counts, self._buffered, self._applied,
             self._generations, self._start_numbers, self._task_count_records,
         ):  # fmt: skip
-            held.pop(name, None)  # type: ignore[attr-defined]  # dicts of different values
+            held.pop(name, None)
         self._inconsistent.discard(name)
         self._pending_fencing.discard(name)
         self._drop_task_configs(name)
@@ -316,9 +316,8 @@ class ConfigTable:
         return [LoggerLevelRequested(name, level.upper())]
 
     def _session(self, data: dict[str, Any] | None) -> list[Change]:
-        parts = [(data or {}).get(part) for part in ("key", "algorithm", "creation-timestamp")]
-        key, algorithm, created = parts
-        if not isinstance(key, str) or not isinstance(algorithm, str) or not _is_integer(created):
+        key, algorithm, created = ((data or {}).get(part) for part in ("key", "algorithm", "creation-timestamp"))
+        if not isinstance(key, str) or not isinstance(algorithm, str) or not isinstance(created, int):
             log.error("config topic: the session key has the wrong shape; skipped")
             return []
         self._session_key = SessionKey(key, algorithm, created)

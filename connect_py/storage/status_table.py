@@ -87,9 +87,9 @@ class StatusTable:
     def tasks(self, connector: str) -> dict[int, Status]:
         """Statuses of a connector's tasks by number, in order."""
         found = {
-            id.task: status
-            for id, status in self._statuses.items()
-            if isinstance(id, ConnectorTaskId) and id.connector == connector
+            key.task: status
+            for key, status in self._statuses.items()
+            if isinstance(key, ConnectorTaskId) and key.connector == connector
         }
         return dict(sorted(found.items()))
 

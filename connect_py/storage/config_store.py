@@ -1,0 +1,161 @@
+"""`ConfigStore`: the config topic, read into a snapshot and written in the orders that keep it valid."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from connect_py.api.errors import ConnectError
+from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.storage import compact_json
+from connect_py.storage.config_state import (
+    COMMIT_PREFIX,
+    CONNECTOR_PREFIX,
+    FENCING_PREFIX,
+    LOGGER_PREFIX,
+    RESTART_PREFIX,
+    SESSION_KEY,
+    TARGET_STATE_PREFIX,
+    Change,
+    ClusterConfigState,
+    ConfigTable,
+    RestartRequest,
+    SessionKey,
+    target_state_value,
+    task_key,
+)
+from connect_py.storage.kafka_based_log import KafkaBasedLog, LogRecord
+from connect_py.storage.leader_producer import FencedError, LeaderProducer, Write
+from connect_py.storage.storage_clients import StorageClients
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS = 30.0  # for a write and reading it back
+FENCED_TEXT = (
+    "Failed to write to config topic; this may be due to a transient error and the request can be safely retried"
+)
+
+
+class ConfigStore:
+    """Reads on the log's thread; writes on the caller's, waiting at most `WRITE_SECONDS` each.
+
+    Writes need leadership, except of target states and logger levels. Errors of all writes: `FencedError` (somebody
+    else leads), ConnectError with Connect's text (the record may still arrive).
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        clients: StorageClients,
+        leader: LeaderProducer,
+        on_change: Callable[[Sequence[Change]], None],
+    ) -> None:
+        """Prepare. `on_change` is called on the log's thread with what a record changed, start-up included."""
+        self._topic = topic
+        self._leader = leader
+        self._on_change = on_change
+        self._table = ConfigTable()
+        self._snapshot: ClusterConfigState | None = ClusterConfigState()
+        self._lock = threading.Lock()
+        self._log = KafkaBasedLog(topic, clients, "configs", self._apply, read_committed=True)
+
+    def start(self) -> None:
+        """Begin to read; `refresh` tells when the end is reached."""
+        self._log.start()
+
+    def stop(self) -> None:
+        self._log.stop()
+
+    def snapshot(self) -> ClusterConfigState:
+        """What was read so far. Any thread."""
+        with self._lock:
+            if self._snapshot is None:
+                self._snapshot = self._table.snapshot()
+            return self._snapshot
+
+    def refresh(self, timeout: float) -> None:
+        """Read to the end; LogTimeoutError."""
+        self._log.await_end(timeout)
+
+    def _apply(self, record: LogRecord) -> None:
+        with self._lock:
+            changes = self._table.apply(record.offset, record.key, record.value)
+            self._snapshot = None
+        if changes:
+            self._on_change(changes)
+
+    def put_connector_config(
+        self, name: str, config: Mapping[str, str | None], target_state: TargetState | None = None
+    ) -> None:
+        """Create or replace a connector; the target state, if given, comes first."""
+        writes = [self._write(f"{CONNECTOR_PREFIX}{name}", {"properties": dict(config)})]
+        if target_state is not None:
+            writes.insert(0, self._write(f"{TARGET_STATE_PREFIX}{name}", target_state_value(target_state)))
+        self._lead(writes, "connector configuration")
+
+    def remove_connector_config(self, name: str) -> None:
+        """Delete a connector: its configuration, then its target state."""
+        self._lead(
+            [self._write(f"{CONNECTOR_PREFIX}{name}", None), self._write(f"{TARGET_STATE_PREFIX}{name}", None)],
+            "removal of connector configuration",
+        )
+
+    def put_task_configs(self, name: str, configs: Sequence[Mapping[str, str | None]]) -> None:
+        """Publish a task set. A crash before the commit record leaves the old one valid."""
+        if configs:
+            self.refresh(WRITE_SECONDS)
+            tasks = [
+                self._write(task_key(ConnectorTaskId(name, number)), {"properties": dict(config)})
+                for number, config in enumerate(configs)
+            ]
+            self._lead(tasks, "task configurations")
+        self._lead([self._write(f"{COMMIT_PREFIX}{name}", {"tasks": len(configs)})], "task configurations")
+
+    def put_target_state(self, name: str, state: TargetState) -> None:
+        """Pause, resume or stop. Any worker may; STOPPED is the leader's, after the task set is empty."""
+        key = f"{TARGET_STATE_PREFIX}{name}"
+        if state is TargetState.STOPPED:
+            self._lead([self._write(key, target_state_value(state))], "target state")
+        else:
+            self._anyone(key, target_state_value(state), "target state")
+
+    def put_restart_request(self, request: RestartRequest) -> None:
+        """Have every worker restart what it owns of a connector."""
+        value = {"include-tasks": request.include_tasks, "only-failed": request.only_failed}
+        self._lead([self._write(f"{RESTART_PREFIX}{request.connector}", value)], "restart request")
+
+    def put_task_count_record(self, name: str, count: int) -> None:
+        """Note how many producers of source tasks may exist, after the old ones were fenced."""
+        self._lead([self._write(f"{FENCING_PREFIX}{name}", {"task-count": count})], "task count record")
+
+    def put_session_key(self, key: SessionKey) -> None:
+        value = {"key": key.key, "algorithm": key.algorithm, "creation-timestamp": key.creation_timestamp}
+        self._lead([self._write(SESSION_KEY, value)], "session key")
+
+    def put_logger_level(self, logger: str, level: str) -> None:
+        """Ask every worker to set a logger's level; the text is kept as the client sent it."""
+        self._anyone(f"{LOGGER_PREFIX}{logger}", {"level": level}, "logger level")
+
+    def _write(self, key: str, value: object | None) -> Write:
+        return Write(self._topic, key.encode(), None if value is None else compact_json.encode(value))
+
+    def _lead(self, writes: Sequence[Write], what: str) -> None:
+        """One transaction for each record: nothing half-done is ever visible to readers of uncommitted records."""
+        try:
+            for write in writes:
+                self._leader.write([write], WRITE_SECONDS)
+            self.refresh(WRITE_SECONDS)
+        except FencedError:
+            raise
+        except ConnectError as error:
+            log.exception("the %s was not written", what)
+            raise ConnectError(f"Error writing {what} to Kafka") from error
+
+    def _anyone(self, key: str, value: object, what: str) -> None:
+        try:
+            self._log.write(key.encode(), compact_json.encode(value), WRITE_SECONDS)
+            self.refresh(WRITE_SECONDS)
+        except ConnectError as error:
+            log.exception("the %s was not written", what)
+            raise ConnectError(f"Error writing {what} to Kafka") from error

@@ -1,0 +1,256 @@
+"""`KafkaBasedLog`: one internal topic, read from its beginning by one thread, and written."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from connect_py.api.errors import ConnectError
+from connect_py.clock import Clock, SystemClock
+from connect_py.storage.storage_clients import StorageClients
+
+log = logging.getLogger(__name__)
+
+POLL_SLICE_SECONDS = 0.1  # the client has no wakeup; requests are noticed this late at worst
+BATCH = 1_000
+METADATA_SECONDS = 30.0
+ADMIN_SECONDS = 10.0
+STOP_SECONDS = 10.0
+
+
+class LogTimeoutError(ConnectError):
+    """The topic could not be read to its end, or written, in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One record of the topic."""
+
+    partition: int
+    offset: int
+    timestamp: int  # ms since the epoch, -1 when there is none
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class _ReadToEnd:
+    future: Future[None]
+    ends: Mapping[int, int] | None = None  # None: not asked for yet
+
+
+class KafkaBasedLog:
+    """Reads a topic for ever on a thread of its own and hands each record to `apply`, in order of each partition.
+
+    `start` returns at once; `read_to_end` tells when everything written so far was applied. All methods may be called
+    from any thread.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        clients: StorageClients,
+        client: str,
+        apply: Callable[[LogRecord], None],
+        *,
+        read_committed: bool,
+        clock: Clock | None = None,
+    ) -> None:
+        self.topic = topic
+        self._clients = clients
+        self._client = client
+        self._apply = apply
+        self._read_committed = read_committed
+        self._clock = clock or SystemClock()
+        self._requests: queue.SimpleQueue[_ReadToEnd] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._positions: dict[int, int] = {}
+        self._producer: Producer | None = None
+        self._producer_lock = threading.Lock()
+        self._admin: AdminClient | None = None
+        self._thread = threading.Thread(target=self._run, name=f"KafkaBasedLog Work Thread - {topic}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Flush what was sent, end the thread, close the clients."""
+        with self._producer_lock:
+            if self._producer is not None:
+                self._producer.flush(STOP_SECONDS)
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+
+    def read_to_end(self) -> Future[None]:
+        """Done when every record that was in the topic at this call has been applied."""
+        request = _ReadToEnd(Future())
+        self._requests.put(request)
+        return request.future
+
+    def await_end(self, timeout: float) -> None:
+        """Wait for `read_to_end`.
+
+        Raises:
+            LogTimeoutError: It took longer than `timeout` seconds.
+        """
+        try:
+            self.read_to_end().result(timeout)
+        except TimeoutError as error:
+            raise LogTimeoutError(
+                f"timed out after {timeout:g} s while reading topic '{self.topic}' to its end"
+            ) from error
+
+    def send(self, key: bytes, value: bytes | None, done: Callable[[KafkaError | None], None] | None = None) -> None:
+        """Write one record, soon; `done` is called on the reader's thread, or on the one that flushes.
+
+        Raises:
+            ConnectError: The local queue is full.
+        """
+        try:
+            self._writer().produce(self.topic, value, key, on_delivery=_told(done))
+        except BufferError as error:
+            raise ConnectError(f"too many records wait to be written to topic '{self.topic}'") from error
+
+    def write(self, key: bytes, value: bytes | None, timeout: float) -> None:
+        """Write one record and wait for its acknowledgement.
+
+        Raises:
+            LogTimeoutError: There was none in time; the record may still arrive.
+            ConnectError: The broker refused it.
+        """
+        outcome: Future[None] = Future()
+
+        def done(error: KafkaError | None) -> None:
+            if error is None:
+                outcome.set_result(None)
+            else:
+                outcome.set_exception(ConnectError(f"topic '{self.topic}' was not written: {error.str()}"))
+
+        self.send(key, value, done)
+        self.flush(timeout)
+        if not outcome.done():
+            raise LogTimeoutError(f"timed out after {timeout:g} s while writing topic '{self.topic}'")
+        outcome.result()
+
+    def flush(self, timeout: float) -> None:
+        """Wait until everything sent so far was acknowledged or refused, at most `timeout` seconds."""
+        self._writer().flush(timeout)
+
+    def _writer(self) -> Producer:
+        with self._producer_lock:
+            if self._producer is None:
+                self._producer = self._clients.producer(self._client)
+            return self._producer
+
+    def _run(self) -> None:
+        consumer = self._clients.consumer(self._client, read_committed=self._read_committed)
+        self._admin = self._clients.admin()
+        waiting: list[_ReadToEnd] = []
+        try:
+            if self._assign(consumer):
+                while not self._stopping.is_set():
+                    self._step(consumer, waiting)
+        finally:
+            consumer.close()
+            while not self._requests.empty():
+                waiting.append(self._requests.get())
+            for request in waiting:
+                request.future.set_exception(ConnectError(f"the reader of topic '{self.topic}' has ended"))
+
+    def _assign(self, consumer: Consumer) -> bool:
+        """Take all partitions from their beginning, waiting for the topic as long as it takes."""
+        since, warned = self._clock.monotonic(), False
+        while not self._stopping.is_set():
+            try:
+                found = consumer.list_topics(self.topic, timeout=2.0).topics[self.topic]
+                if found.error is None and found.partitions:
+                    consumer.assign([KafkaTopicPartition(self.topic, p, OFFSET_BEGINNING) for p in found.partitions])
+                    self._positions = dict.fromkeys(found.partitions, 0)
+                    return True
+            except KafkaException as error:
+                log.debug("topic %s: no metadata yet: %s", self.topic, error)
+            if not warned and self._clock.monotonic() - since > METADATA_SECONDS:
+                warned = True
+                log.warning(
+                    "topic '%s' is not known to the cluster after %g s; still waiting", self.topic, METADATA_SECONDS
+                )
+            self._stopping.wait(POLL_SLICE_SECONDS)
+        return False
+
+    def _step(self, consumer: Consumer, waiting: list[_ReadToEnd]) -> None:
+        message = consumer.poll(POLL_SLICE_SECONDS)
+        if message is not None:
+            self._take(message)
+            for more in consumer.consume(BATCH, 0):
+                self._take(more)
+        if self._producer is not None:
+            self._producer.poll(0)
+        while not self._requests.empty():
+            waiting.append(self._requests.get())
+        self._ask_ends([request for request in waiting if request.ends is None])
+        for request in [r for r in waiting if r.ends is not None and self._reached(r.ends)]:
+            waiting.remove(request)
+            request.future.set_result(None)
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        partition, offset = message.partition() or 0, message.offset() or 0
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                self._positions[partition] = max(self._positions.get(partition, 0), offset)
+            elif error.fatal():
+                log.error("topic %s cannot be read: %s", self.topic, error.str())
+            else:
+                log.warning("topic %s: %s", self.topic, error.str())
+            return
+        kind, stamp = message.timestamp()
+        record = LogRecord(
+            partition, offset, -1 if kind == TIMESTAMP_NOT_AVAILABLE else stamp, message.key(), message.value()
+        )
+        try:
+            self._apply(record)
+        except Exception:
+            log.exception("topic %s, partition %d, offset %d could not be applied", self.topic, partition, offset)
+        self._positions[partition] = offset + 1
+
+    def _ask_ends(self, requests: list[_ReadToEnd]) -> None:
+        if not requests or self._admin is None:
+            return
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library's
+        spec = {KafkaTopicPartition(self.topic, p): latest for p in self._positions}
+        try:
+            answers = self._admin.list_offsets(
+                spec, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ADMIN_SECONDS
+            )
+            ends = {partition.partition: future.result().offset for partition, future in answers.items()}
+        except KafkaException as error:
+            log.warning("end of topic %s is not known yet: %s", self.topic, error)
+            return  # asked again in the next step; whoever waits has a deadline
+        for request in requests:
+            request.ends = ends
+
+    def _reached(self, ends: Mapping[int, int]) -> bool:
+        return all(self._positions.get(partition, 0) >= end for partition, end in ends.items())
+
+
+def _told(done: Callable[[KafkaError | None], None] | None) -> Callable[[KafkaError | None, Message], None] | None:
+    return None if done is None else lambda error, _message: done(error)

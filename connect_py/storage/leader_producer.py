@@ -1,0 +1,101 @@
+"""`LeaderProducer`: the transactional producer that proves who leads the worker group."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from connect_py.api.errors import ConnectError
+from connect_py.storage.storage_clients import StorageClients
+
+log = logging.getLogger(__name__)
+
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+
+class FencedError(ConnectError):
+    """Another worker leads now; nothing of this transaction was written."""
+
+
+class WriteOutcomeUnknownError(ConnectError):
+    """The transaction may or may not have been committed: read the topic before trying again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One record of a transaction."""
+
+    topic: str
+    key: bytes
+    value: bytes | None
+
+
+class LeaderProducer:
+    """Writes in transactions under the group's stable id. One thread at a time (the herder's)."""
+
+    def __init__(self, clients: StorageClients, group_id: str) -> None:
+        self._clients = clients
+        self._id = f"connect-cluster-{group_id}"
+        self._producer: Producer | None = None
+
+    def acquire(self, timeout: float) -> None:
+        """Take the id: whoever held it is fenced from now on, and its open transaction aborted.
+
+        Raises:
+            ConnectError: The cluster did not answer in time.
+        """
+        self.release()
+        producer = Producer(self._clients.leader_settings(self._id))
+        try:
+            producer.init_transactions(timeout)
+        except KafkaException as error:
+            raise ConnectError(f"transactional id {self._id} was not obtained: {error.args[0].str()}") from error
+        self._producer = producer
+
+    def release(self) -> None:
+        """Let go of the producer; the id stays ours until somebody else takes it."""
+        self._producer = None
+
+    def write(self, writes: Sequence[Write], timeout: float) -> None:
+        """Write records in one transaction.
+
+        Raises:
+            FencedError: Somebody else took the id.
+            WriteOutcomeUnknownError: The commit was sent and no answer came; `acquire` settles it.
+            ConnectError: Nothing was written.
+        """
+        producer = self._producer
+        if producer is None:
+            raise FencedError("this worker does not lead its group")
+        try:
+            producer.begin_transaction()
+            for write in writes:
+                producer.produce(write.topic, write.value, write.key)
+        except (KafkaException, BufferError) as error:
+            self._abort(producer, error)
+        try:
+            producer.commit_transaction(timeout)
+        except KafkaException as error:
+            problem: KafkaError = error.args[0]
+            if problem.code() in _FENCED:
+                self.release()
+                raise FencedError(f"transactional id {self._id} was taken by another worker") from error
+            if problem.txn_requires_abort():
+                self._abort(producer, error)
+            self.release()
+            raise WriteOutcomeUnknownError(f"outcome of a transaction of {self._id}: {problem.str()}") from error
+
+    def _abort(self, producer: Producer, error: Exception) -> None:
+        problem = error.args[0] if isinstance(error, KafkaException) else None
+        if problem is not None and problem.code() in _FENCED:
+            self.release()
+            raise FencedError(f"transactional id {self._id} was taken by another worker") from error
+        try:
+            producer.abort_transaction(5.0)
+        except KafkaException as abort_error:
+            log.warning("transaction of %s was not aborted: %s", self._id, abort_error.args[0].str())
+        self.release()  # the next acquire aborts what is open
+        raise ConnectError(f"a transaction of {self._id} was not written: {error}") from error

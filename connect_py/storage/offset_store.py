@@ -1,0 +1,86 @@
+"""`OffsetStore`: an offset topic of source connectors, read into a table and written under the keys seen last."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from confluent_kafka import KafkaError
+
+from connect_py.api.errors import ConnectError
+from connect_py.storage.kafka_based_log import KafkaBasedLog, LogRecord
+from connect_py.storage.offset_table import OffsetTable, SourceOffset, SourcePartition, check_primitives
+from connect_py.storage.storage_clients import StorageClients
+
+
+class OffsetStore:
+    """Offsets by source partition. All methods may be called from any thread."""
+
+    def __init__(self, topic: str, clients: StorageClients) -> None:
+        self._table = OffsetTable()
+        self._lock = threading.Lock()
+        self._log = KafkaBasedLog(topic, clients, "offsets", self._apply, read_committed=True)
+
+    def start(self) -> None:
+        """Begin to read; `refresh` tells when the end is reached."""
+        self._log.start()
+
+    def stop(self) -> None:
+        """Flush and end."""
+        self._log.stop()
+
+    def refresh(self, timeout: float) -> None:
+        """Read to the end; LogTimeoutError."""
+        self._log.await_end(timeout)
+
+    def flush(self, timeout: float) -> None:
+        """Wait for pending writes, at most `timeout` seconds."""
+        self._log.flush(timeout)
+
+    def _apply(self, record: LogRecord) -> None:
+        with self._lock:
+            self._table.apply(record.partition, record.timestamp, record.key, record.value)
+
+    def get(self, connector: str, partition: SourcePartition) -> SourceOffset | None:
+        """The offset of one source partition, from what was read so far."""
+        with self._lock:
+            return self._table.get(connector, partition)
+
+    def offsets(self, connector: str) -> list[tuple[SourcePartition, SourceOffset]]:
+        """Every source partition of a connector that has an offset."""
+        with self._lock:
+            return self._table.offsets(connector)
+
+    def set(self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]) -> Future[None]:
+        """Write offsets; None resets a partition. Done when all are acknowledged.
+
+        Raises:
+            DataError: A member is no primitive; nothing is written.
+        """
+        for partition, offset in offsets:
+            check_primitives(partition)
+            check_primitives(offset)
+        with self._lock:
+            records = [record for pair in offsets for record in self._table.records(connector, *pair)]
+        return self._write(records)
+
+    def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> Future[None]:
+        outcome: Future[None] = Future()
+        left = len(records)
+        if not left:
+            outcome.set_result(None)
+
+        def done(error: KafkaError | None) -> None:
+            nonlocal left
+            left -= 1
+            if outcome.done():
+                return
+            if error is not None:
+                outcome.set_exception(ConnectError(f"offsets were not written: {error.str()}"))
+            elif left == 0:
+                outcome.set_result(None)
+
+        for key, value in records:
+            self._log.send(key, value, done)
+        return outcome

@@ -1,0 +1,151 @@
+"""`StatusStore`: the status topic, read into statuses and written by the rules of put and safe put."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from confluent_kafka import KafkaError
+
+from connect_py.clock import Clock, SystemClock
+from connect_py.model import ConnectorTaskId, State, Status
+from connect_py.storage.kafka_based_log import KafkaBasedLog, LogRecord
+from connect_py.storage.status_table import (
+    StatusId,
+    StatusTable,
+    TopicStatus,
+    status_key,
+    status_value,
+    topic_key,
+    topic_value,
+)
+from connect_py.storage.storage_clients import StorageClients
+
+log = logging.getLogger(__name__)
+
+SAFE_STATES = (State.UNASSIGNED, State.FAILED)
+RETRY_SECONDS = 0.3
+
+
+class StatusStore:
+    """Everything known of connectors, tasks and the topics they use. All methods may be called from any thread."""
+
+    def __init__(self, topic: str, clients: StorageClients, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._table = StatusTable()
+        self._lock = threading.Lock()
+        self._sequence: dict[StatusId, int] = {}  # of the newest write of each key
+        self._announced: set[tuple[str, str]] = set()  # connector, topic: written and perhaps not read back yet
+        self._retries: set[threading.Timer] = set()
+        self._stopping = False
+        self._log = KafkaBasedLog(topic, clients, "statuses", self._apply, read_committed=False)
+
+    def start(self) -> None:
+        """Begin to read; `refresh` tells when the end is reached."""
+        self._log.start()
+
+    def stop(self) -> None:
+        """Flush and end."""
+        with self._lock:
+            self._stopping = True
+            for timer in self._retries:
+                timer.cancel()
+        self._log.stop()
+
+    def refresh(self, timeout: float) -> None:
+        """Read to the end; LogTimeoutError."""
+        self._log.await_end(timeout)
+
+    def flush(self, timeout: float) -> None:
+        """Wait for pending writes, at most `timeout` seconds."""
+        self._log.flush(timeout)
+
+    def _apply(self, record: LogRecord) -> None:
+        with self._lock:
+            self._table.apply(record.partition, record.timestamp, record.key, record.value)
+
+    def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's word
+        with self._lock:
+            return self._table.get(id)
+
+    def tasks(self, connector: str) -> dict[int, Status]:
+        """Statuses of a connector's tasks by number, in order."""
+        with self._lock:
+            return self._table.tasks(connector)
+
+    def ids(self) -> list[StatusId]:
+        """Everything that has a status."""
+        with self._lock:
+            return list(self._table.ids())
+
+    def highest_generation(self) -> int:
+        """The highest generation ever read; ours must be above it."""
+        with self._lock:
+            return self._table.highest_generation
+
+    def put(self, id: StatusId, status: Status) -> None:  # noqa: A002 - Connect's word
+        """Publish a status: UNASSIGNED and FAILED only when no newer owner has spoken, others always."""
+        with self._lock:
+            if status.state in SAFE_STATES and not self._table.permits_safe_put(id, status):
+                log.debug("status %s of %s is not written: a newer owner has spoken", status.state.value, id)
+                return
+            sequence = self._sequence[id] = self._sequence.get(id, 0) + 1
+        self._send(id, status, sequence)
+
+    def delete(self, id: StatusId) -> None:  # noqa: A002 - Connect's word
+        """Write a tombstone."""
+        self.put(id, Status(State.DESTROYED, "", 0))
+
+    def _send(self, id: StatusId, status: Status, sequence: int) -> None:  # noqa: A002 - Connect's word
+        def done(error: KafkaError | None) -> None:
+            if error is not None:
+                self._retry(id, status, sequence, error)
+
+        self._log.send(status_key(id), status_value(status), done)
+
+    def _retry(self, id: StatusId, status: Status, sequence: int, error: KafkaError) -> None:  # noqa: A002
+        """Send again, unless a newer write was queued or the safe condition broke. On a client's thread."""
+        with self._lock:
+            superseded = self._sequence.get(id) != sequence
+            unsafe = status.state in SAFE_STATES and not self._table.permits_safe_put(id, status)
+            if superseded or unsafe or self._stopping:
+                return
+            if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+                log.error("status of %s cannot be written: %s", id, error.str())
+                return
+            log.warning("status of %s was not written (%s); trying again", id, error.str())
+            timer = threading.Timer(RETRY_SECONDS, self._again, (id, status, sequence))
+            timer.name = f"status-retry-{id}"
+            timer.daemon = True
+            self._retries = {known for known in self._retries if known.is_alive()} | {timer}
+            timer.start()
+
+    def _again(self, id: StatusId, status: Status, sequence: int) -> None:  # noqa: A002 - Connect's word
+        with self._lock:
+            current = self._sequence.get(id) == sequence and not self._stopping
+        if current:
+            self._send(id, status, sequence)
+
+    def topics(self, connector: str) -> list[TopicStatus]:
+        """The topics that a connector used."""
+        with self._lock:
+            return self._table.topics(connector)
+
+    def put_topic(self, task: ConnectorTaskId, topic: str) -> None:
+        """Record that a task used a topic, once for each connector and topic."""
+        with self._lock:
+            pair = (task.connector, topic)
+            if pair in self._announced or self._table.has_topic(*pair):
+                return
+            self._announced.add(pair)
+        status = TopicStatus(topic, task.connector, task.task, self._clock.time_ms())
+        self._log.send(topic_key(topic, task.connector), topic_value(status))
+
+    def delete_topics(self, connector: str) -> None:
+        """Forget the topics of a connector."""
+        with self._lock:
+            topics = {status.topic for status in self._table.topics(connector)}
+            topics |= {topic for name, topic in self._announced if name == connector}
+            self._announced = {pair for pair in self._announced if pair[0] != connector}
+        for topic in topics:
+            self._log.send(topic_key(topic, connector), None)

@@ -1,0 +1,79 @@
+"""The Kafka clients that keep a worker's state: every setting on which correctness rests is explicit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+Settings: TypeAlias = dict[str, str | int | float]
+
+WRITE_TIMEOUT_MS = 30_000
+TRANSACTION_TIMEOUT_MS = 6_000  # an open transaction of a dead leader holds readers back this long
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClients:
+    """Makes clients from the worker's own settings, given in librdkafka's names."""
+
+    settings: Mapping[str, str | int | float]
+    client_id_prefix: str
+
+    def consumer_settings(self, client: str, *, read_committed: bool) -> Settings:
+        return {
+            **self.settings,
+            "client.id": f"{self.client_id_prefix}{client}",
+            "group.id": f"{self.client_id_prefix}{client}",  # demanded by the client, never joined
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+            "enable.partition.eof": True,  # tells positions beyond control records
+            "allow.auto.create.topics": False,
+            "fetch.queue.backoff.ms": 20,
+            "queued.max.messages.kbytes": 4_096,
+        }
+
+    def producer_settings(self, client: str) -> Settings:
+        return {
+            **self.settings,
+            "client.id": f"{self.client_id_prefix}{client}",
+            "acks": "all",
+            "partitioner": "murmur2_random",
+            "enable.idempotence": False,
+            "max.in.flight.requests.per.connection": 1,
+            "linger.ms": 0,
+            "delivery.timeout.ms": WRITE_TIMEOUT_MS,
+            "queue.buffering.max.kbytes": 32_768,
+        }
+
+    def leader_settings(self, transactional_id: str) -> Settings:
+        settings = self.producer_settings("configs-leader")
+        settings.update({"enable.idempotence": True, "transactional.id": transactional_id})
+        settings.update(
+            {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS}
+        )
+        return settings
+
+    def member_settings(self, group_id: str, session_timeout_ms: int, heartbeat_interval_ms: int) -> Settings:
+        return {
+            **self.consumer_settings("member", read_committed=True),
+            "group.id": group_id,
+            "auto.offset.reset": "latest",
+            "enable.partition.eof": False,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": session_timeout_ms,
+            "heartbeat.interval.ms": heartbeat_interval_ms,
+        }
+
+    def consumer(self, client: str, *, read_committed: bool) -> Consumer:
+        return Consumer(self.consumer_settings(client, read_committed=read_committed))
+
+    def producer(self, client: str) -> Producer:
+        return Producer(self.producer_settings(client))
+
+    def admin(self) -> AdminClient:
+        return AdminClient({**self.settings, "client.id": f"{self.client_id_prefix}shared-admin"})

@@ -1,0 +1,132 @@
+"""Internal topics: created when missing, checked when present, in Connect's words."""
+
+from __future__ import annotations
+
+import logging
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.clock import Clock, SystemClock
+from connect_py.config.worker_config import StorageTopic
+
+log = logging.getLogger(__name__)
+
+REQUEST_SECONDS = 10.0
+CREATE_SECONDS = 60.0
+BACKOFF_SECONDS = 0.5
+PURPOSES = {
+    "config.storage.topic": "connector configurations",
+    "status.storage.topic": "connector and task statuses",
+    "offset.storage.topic": "source connector offsets",
+}
+_REFUSED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.POLICY_VIOLATION,
+)  # fmt: skip
+_TEMPORARY = (
+    KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT,
+    KafkaError.NOT_CONTROLLER, KafkaError._TIMED_OUT_QUEUE, KafkaError._ALL_BROKERS_DOWN,
+)  # fmt: skip
+
+
+class TopicAdmin:
+    """Calls that wait; each has a deadline."""
+
+    def __init__(self, admin: AdminClient, clock: Clock | None = None, *, create: bool = True) -> None:
+        """Take an admin client. With `create` off, missing topics are errors."""
+        self._admin = admin
+        self._create = create
+        self._clock = clock or SystemClock()
+
+    def cluster_id(self, timeout: float = REQUEST_SECONDS) -> str:
+        """Ask for the id of the Kafka cluster.
+
+        Raises:
+            ConnectError: It does not answer.
+        """
+        try:
+            description = self._admin.describe_cluster(request_timeout=timeout).result(timeout + 1.0)
+        except (KafkaException, TimeoutError) as error:
+            raise ConnectError(f"the Kafka cluster does not answer: {error}") from error
+        return str(description.cluster_id)
+
+    def ensure(self, topic: StorageTopic) -> None:
+        """Make sure that an internal topic exists and fits its purpose.
+
+        Raises:
+            ConfigError: It exists and does not fit, or is missing and may not be created.
+            ConnectError: The cluster does not answer or refuses for another reason.
+        """
+        partitions = self._partitions(topic.name)
+        if partitions is None:
+            if not self._create:
+                raise ConfigError(
+                    "", f"Topic '{topic.name}' specified via the '{topic.property}' property is missing and "
+                    "internal.topics.automatic.creation.enable is false: create it",
+                )  # fmt: skip
+            if self._created(topic):
+                return
+            partitions = self._partitions(topic.name)
+        if topic.property in PURPOSES:
+            self._check_cleanup_policy(topic)
+        if topic.property in ("config.storage.topic", "control.storage.topic") and (partitions or 1) != 1:
+            raise ConfigError(
+                "", f"Topic '{topic.name}' supplied via the '{topic.property}' property is required to have a single "
+                f"partition in order to guarantee consistency of what it holds, but found {partitions} partitions",
+            )  # fmt: skip
+
+    def _partitions(self, name: str) -> int | None:
+        """The number of partitions; None when the topic is missing."""
+        try:
+            found = self._admin.list_topics(timeout=REQUEST_SECONDS).topics.get(name)
+        except KafkaException as error:
+            raise ConnectError(f"the Kafka cluster does not answer: {error.args[0].str()}") from error
+        return None if found is None or found.error is not None else len(found.partitions)
+
+    def _created(self, topic: StorageTopic) -> bool:
+        """Create; False when somebody else did, or when the broker refuses and an administrator may have."""
+        deadline = self._clock.monotonic() + CREATE_SECONDS
+        new = NewTopic(topic.name, topic.partitions, topic.replication_factor, config=dict(topic.settings))
+        while True:
+            try:
+                self._admin.create_topics([new], request_timeout=REQUEST_SECONDS)[topic.name].result(
+                    REQUEST_SECONDS + 1
+                )
+            except KafkaException as error:
+                problem: KafkaError = error.args[0]
+                if problem.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return False
+                if problem.code() in _REFUSED:
+                    log.warning("topic '%s' was not created (%s); assuming that it exists", topic.name, problem.str())
+                    return False
+                if problem.code() not in _TEMPORARY or self._clock.monotonic() > deadline:
+                    raise ConnectError(
+                        f"topic '{topic.name}' ({topic.property}) could not be created: {problem.str()}"
+                    ) from error
+                log.info("topic '%s' was not created yet (%s); trying again", topic.name, problem.str())
+                self._clock.sleep(BACKOFF_SECONDS)
+                continue
+            log.info("created topic '%s' (%s)", topic.name, topic.property)
+            return True
+
+    def _check_cleanup_policy(self, topic: StorageTopic) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, topic.name)
+        try:
+            answer = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+            entry = answer.result(REQUEST_SECONDS + 1).get("cleanup.policy")
+        except KafkaException as error:
+            log.info("topic '%s': cleanup.policy could not be checked: %s", topic.name, error.args[0].str())
+            return
+        found = "" if entry is None else str(entry.value)
+        if found != "compact":
+            purpose = PURPOSES[topic.property]
+            raise ConfigError(
+                "", f"Topic '{topic.name}' supplied via the '{topic.property}' property is required to have "
+                f"'cleanup.policy=compact' to guarantee consistency and durability of {purpose}, but found the topic "
+                f"currently has 'cleanup.policy={found}'. Continuing would likely result in eventually losing "
+                f"{purpose} and problems restarting this Connect cluster in the future. Change the "
+                f"'{topic.property}' property in the Connect worker configurations to use a topic with "
+                "'cleanup.policy=compact'.",
+            )  # fmt: skip
