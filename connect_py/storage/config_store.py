@@ -143,9 +143,10 @@ class ConfigStore:
     def _lead(self, writes: Sequence[Write], what: str) -> None:
         """One transaction for each record: nothing half-done is ever visible to readers of uncommitted records."""
         try:
+            last = -1
             for write in writes:
-                self._leader.write([write], WRITE_SECONDS)
-            self.refresh(WRITE_SECONDS)
+                last = self._leader.write([write], WRITE_SECONDS)
+            self._log.await_offset(last, WRITE_SECONDS)
         except FencedError:
             raise
         except ConnectError as error:

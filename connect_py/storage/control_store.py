@@ -74,8 +74,8 @@ class ControlStore:
 
     def put_epoch(self, epoch: Epoch) -> None:
         """Announce a term; errors of `LeaderProducer.write`."""
-        self._leader.write([Write(self._topic, EPOCH_KEY, epoch.encode())], WRITE_SECONDS)
-        self.refresh(WRITE_SECONDS)
+        written = self._leader.write([Write(self._topic, EPOCH_KEY, epoch.encode())], WRITE_SECONDS)
+        self._log.await_offset(written, WRITE_SECONDS)
 
     def _apply(self, record: LogRecord) -> None:
         if record.key != EPOCH_KEY:

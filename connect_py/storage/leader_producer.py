@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connect_py.api.errors import ConnectError
-from connect_py.storage.storage_clients import StorageClients
+from connect_py.storage.storage_clients import StorageClients, client_log
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class LeaderProducer:
             ConnectError: The cluster did not answer in time.
         """
         self.release()
-        producer = Producer(self._clients.leader_settings(self._id))
+        producer = Producer(self._clients.leader_settings(self._id), logger=client_log)
         try:
             producer.init_transactions(timeout)
         except KafkaException as error:
@@ -59,8 +60,8 @@ class LeaderProducer:
         """Let go of the producer; the id stays ours until somebody else takes it."""
         self._producer = None
 
-    def write(self, writes: Sequence[Write], timeout: float) -> None:
-        """Write records in one transaction.
+    def write(self, writes: Sequence[Write], timeout: float) -> int:
+        """Write records in one transaction and return the offset of the last one.
 
         Raises:
             FencedError: Somebody else took the id.
@@ -70,10 +71,11 @@ class LeaderProducer:
         producer = self._producer
         if producer is None:
             raise FencedError("this worker does not lead its group")
+        offsets: list[int] = []
         try:
             producer.begin_transaction()
             for write in writes:
-                producer.produce(write.topic, write.value, write.key)
+                producer.produce(write.topic, write.value, write.key, on_delivery=_note_offset(offsets))
         except (KafkaException, BufferError) as error:
             self._abort(producer, error)
         try:
@@ -87,8 +89,9 @@ class LeaderProducer:
                 self._abort(producer, error)
             self.release()
             raise WriteOutcomeUnknownError(f"outcome of a transaction of {self._id}: {problem.str()}") from error
+        return offsets[-1]
 
-    def _abort(self, producer: Producer, error: Exception) -> None:
+    def _abort(self, producer: Producer, error: Exception) -> NoReturn:
         problem = error.args[0] if isinstance(error, KafkaException) else None
         if problem is not None and problem.code() in _FENCED:
             self.release()
@@ -99,3 +102,12 @@ class LeaderProducer:
             log.warning("transaction of %s was not aborted: %s", self._id, abort_error.args[0].str())
         self.release()  # the next acquire aborts what is open
         raise ConnectError(f"a transaction of {self._id} was not written: {error}") from error
+
+
+def _note_offset(offsets: list[int]) -> Callable[[KafkaError | None, Message], None]:
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is None and offset is not None:
+            offsets.append(offset)
+
+    return delivered

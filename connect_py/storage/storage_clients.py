@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
+
+client_log = logging.getLogger("connect_py.storage.kafka_client")  # what the client library says
 
 Settings: TypeAlias = dict[str, str | int | float]
 
@@ -34,6 +37,7 @@ class StorageClients:
             "enable.partition.eof": True,  # tells positions beyond control records
             "allow.auto.create.topics": False,
             "fetch.queue.backoff.ms": 20,
+            "fetch.wait.max.ms": 100,  # a position beyond a transaction's marker is known one fetch later
             "queued.max.messages.kbytes": 4_096,
         }
 
@@ -70,10 +74,10 @@ class StorageClients:
         }
 
     def consumer(self, client: str, *, read_committed: bool) -> Consumer:
-        return Consumer(self.consumer_settings(client, read_committed=read_committed))
+        return Consumer(self.consumer_settings(client, read_committed=read_committed), logger=client_log)
 
     def producer(self, client: str) -> Producer:
-        return Producer(self.producer_settings(client))
+        return Producer(self.producer_settings(client), logger=client_log)
 
     def admin(self) -> AdminClient:
-        return AdminClient({**self.settings, "client.id": f"{self.client_id_prefix}shared-admin"})
+        return AdminClient({**self.settings, "client.id": f"{self.client_id_prefix}shared-admin"}, logger=client_log)
