@@ -166,6 +166,24 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
     return pa.array(values, _PRIMITIVES[kind])
 
 
+def list_array(sizes: Sequence[int | None], items: pa.Array) -> pa.ListArray:
+    """Make a list column of each row's number of items (None: a null row) and all items in order."""
+    ends: list[int | None] = []
+    at = 0
+    for size in sizes:
+        ends.append(None if size is None else at)
+        at += size or 0
+    ends.append(at)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, type=pa.list_(pa.field(ELEMENT, items.type)))
+
+
+def spread_indices(there: Sequence[bool]) -> pa.Int64Array:
+    """What to `take` from a column of the rows that are there, to get one with nulls at the other places."""
+    mask = pa.array(there, pa.bool_())
+    places = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
+    return pc.if_else(mask, places, pa.scalar(None, pa.int64()))
+
+
 def _offsets(values: Sequence[Value]) -> pa.Int32Array:
     ends: list[int | None] = []
     at = 0

@@ -1,0 +1,104 @@
+"""`org.apache.kafka.connect.json.JsonConverter`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import ClassVar
+
+from connect_py.api.config import ConfigDef, Importance, Type, one_of
+from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
+from connect_py.api.errors import ConfigError, DataError, NotColumnar
+from connect_py.api.record import RawHeaders
+from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
+from connect_py.converters.json_schema_text import read_schema, write_schema
+from connect_py.converters.json_text import SERIALIZATION_ERROR, read_json
+from connect_py.converters.json_values import JsonValueReader, JsonValueWriter, Tree
+from connect_py.converters.schemaless_json_reader import SchemalessJsonReader
+
+NO_ENVELOPE = (
+    'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain additional fields. '
+    "If you are trying to deserialize plain JSON data, set schemas.enable=false in your converter configuration."
+)
+BAD_SCHEMA_CONTENT = "Failed to parse schema in converter config due to serialization error: "
+
+
+class JsonConverter(Converter, HeaderConverter):
+    """JSON with or without Connect's schema beside it in every message."""
+
+    config_def: ClassVar[ConfigDef] = (
+        ConfigDef()
+        .define("schemas.enable", Type.BOOLEAN, default=True, importance=Importance.HIGH,
+                doc="Include schemas within each of the serialized values and keys.")
+        .define("schemas.cache.size", Type.INT, default=1000, importance=Importance.HIGH,
+                doc="The maximum number of schemas that can be cached in this converter instance.")
+        .define("decimal.format", Type.STRING, default="BASE64", validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
+                importance=Importance.LOW,
+                doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are read.")
+        .define("replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.LOW,
+                doc="Whether to replace fields that have a default value and that are null to the default value.")
+        .define("schema.content", Type.STRING, default=None, importance=Importance.HIGH,
+                doc="A Connect schema in JSON that every message has; then messages are payloads only.")
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
+        parsed = self.config_def.parse(configs)
+        self._enveloped: bool = parsed["schemas.enable"]
+        replace_nulls: bool = parsed["replace.null.with.default"]
+        self._values = JsonValueReader(replace_nulls)
+        self._writer = JsonValueWriter(replace_nulls, parsed["decimal.format"].upper() == "NUMERIC")
+        self._fixed_schema: Schema | None = None
+        if self._enveloped and parsed["schema.content"]:
+            try:
+                tree = read_json(parsed["schema.content"].encode(), exact=True)
+                self._fixed_schema = read_schema(tree, self._values)
+            except DataError as error:
+                raise ConfigError("schema.content", BAD_SCHEMA_CONTENT + str(error)) from error
+        cache_size: int = parsed["schemas.cache.size"]
+        self._schema_text = lru_cache(maxsize=cache_size)(self._write_schema)
+        self._schemaless: dict[str, SchemalessJsonReader] = {}
+
+    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
+        if data is None:
+            return NULL
+        if not self._enveloped:
+            return SchemaAndValue(None, read_json(data))
+        tree = read_json(data, exact=True)
+        if self._fixed_schema is not None:
+            return SchemaAndValue(self._fixed_schema, self._values.read(self._fixed_schema, tree))
+        schema_tree, payload = _envelope(tree)
+        schema = read_schema(schema_tree, self._values)
+        return SchemaAndValue(schema, self._values.read(schema, payload))
+
+    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+        if schema is None and value is None:
+            return None
+        payload = self._writer.write(schema, value)
+        if not self._enveloped or self._fixed_schema is not None:
+            return payload.encode()
+        return f'{{"schema":{self._schema_text(schema)},"payload":{payload}}}'.encode()
+
+    def _write_schema(self, schema: Schema | None) -> str:
+        return write_schema(schema, self._writer)
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        return self.to_connect(topic, data)
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Value) -> bytes | None:
+        return self.from_connect(topic, schema, value)
+
+    def to_batch(
+        self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
+    ) -> Sequence[ColumnRun]:
+        if self._enveloped:
+            raise NotColumnar("JSON with schema")
+        reader = self._schemaless.get(topic)
+        if reader is None:
+            reader = self._schemaless[topic] = SchemalessJsonReader()
+        return reader.read(data)
+
+
+def _envelope(tree: Tree) -> tuple[Tree, Tree]:
+    if not isinstance(tree, dict) or len(tree) != 2 or "schema" not in tree or "payload" not in tree:
+        raise DataError(NO_ENVELOPE)
+    return tree["schema"], tree["payload"]

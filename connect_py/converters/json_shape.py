@@ -1,0 +1,289 @@
+"""Schemaless JSON to columns: msgspec structs made from the shape that messages were seen to have.
+
+A `Shape` says which members objects have and what kind of value each holds. Messages of that shape are decoded by
+msgspec into structs of exactly these members: an unknown member or another kind of value is an error there, never a
+silent loss, and makes the shape wider. Members that are missing are told from members that are null.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from itertools import chain, compress, repeat
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from connect_py.api.batch import Path
+from connect_py.api.errors import NotColumnar
+from connect_py.converters.json_text import MAX_NUMBER_LENGTH, wrap
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_SHAPE_DEPTH = 50
+MAX_SHAPE_MEMBERS = 5_000
+_TOO_LONG = 10**MAX_NUMBER_LENGTH  # Jackson refuses such integers, msgspec reads them
+
+
+class Kind(Enum):
+    """What a member holds in every message seen so far, nulls aside."""
+
+    NULL = "null"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    NUMBER = "number"  # integers or others; one message sequence has either or is not columnar
+    STRING = "string"
+    LIST = "list"
+    OBJECT = "object"
+
+
+class Shape:
+    """The shape of a JSON value. Widened in place by `widen`."""
+
+    __slots__ = ("items", "kind", "members")
+
+    def __init__(self, kind: Kind = Kind.NULL) -> None:
+        self.kind = kind
+        self.items: Shape | None = None  # LIST
+        self.members: dict[str, Shape] = {}  # OBJECT
+
+    def widen(self, value: Any, depth: int = 0) -> bool:
+        """Make this shape cover `value` (None, bool, int, float, str, list, dict); return whether it changed.
+
+        Raises:
+            NotColumnar: `value` holds another kind somewhere, or nests too deep.
+        """
+        if value is None:
+            return False
+        found = _KINDS[type(value)]
+        changed = False
+        if found is not self.kind:
+            merged = _MERGED.get((self.kind, found))
+            if merged is None:
+                raise NotColumnar(f"{self.kind.value} changes to {found.value}")
+            changed = merged is not self.kind
+            self.kind = merged
+        if found is Kind.OBJECT:
+            if depth > MAX_SHAPE_DEPTH:
+                raise NotColumnar("objects nest too deep")
+            for name, member in value.items():
+                shape = self.members.get(name)
+                if shape is None:
+                    shape = self.members[name] = Shape()
+                    changed = True
+                changed |= shape.widen(member, depth + 1)
+        elif found is Kind.LIST:
+            if depth > MAX_SHAPE_DEPTH:
+                raise NotColumnar("lists nest too deep")
+            if self.items is None:
+                self.items = Shape()
+                changed = True
+            for item in value:
+                changed |= self.items.widen(item, depth + 1)
+        return changed
+
+    def size(self) -> int:
+        """Count members, at all depths."""
+        inside = sum(1 + m.size() for m in self.members.values())
+        return inside + (0 if self.items is None else self.items.size())
+
+    def compile(self) -> Reader:
+        """Make the reader of messages of this shape.
+
+        Raises:
+            NotColumnar: Too many members, or one whose name msgspec cannot carry.
+        """
+        if self.size() > MAX_SHAPE_MEMBERS:
+            raise NotColumnar(f"objects have more than {MAX_SHAPE_MEMBERS} different members")
+        return _compile(self)
+
+
+_KINDS: Mapping[type, Kind] = {
+    bool: Kind.BOOLEAN, int: Kind.INTEGER, float: Kind.NUMBER, str: Kind.STRING, list: Kind.LIST, dict: Kind.OBJECT,
+}  # fmt: skip
+_MERGED: Mapping[tuple[Kind, Kind], Kind] = {
+    **{(Kind.NULL, kind): kind for kind in Kind},
+    (Kind.INTEGER, Kind.NUMBER): Kind.NUMBER,
+    (Kind.NUMBER, Kind.INTEGER): Kind.NUMBER,
+}
+
+
+class Reader:
+    """Decodes one kind of value and makes a column of the decoded ones."""
+
+    type: Any  # what msgspec decodes, null allowed
+
+    def column(self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
+        """Make a column of decoded values; rows where a member is missing go to `absent`.
+
+        Raises:
+            NotColumnar: Integers and other numbers are mixed.
+        """
+        import pyarrow as pa
+
+        try:
+            return self._array(values, path)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            missing = _missing(values)
+            if not any(missing):
+                raise
+        absent[path] = pa.array(missing, pa.bool_())
+        return self._array([None if v is UNSET else v for v in values], path)
+
+    def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
+        """Make a column of values that are all there."""
+        raise NotImplementedError
+
+
+def _missing(values: Sequence[Any]) -> list[bool]:
+    return list(map(operator.is_, values, repeat(UNSET)))
+
+
+class _NullReader(Reader):
+    type = None
+
+    def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
+        import pyarrow as pa
+
+        return pa.array(values, pa.null())
+
+
+class _BooleanReader(Reader):
+    type = bool | None
+
+    def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
+        import pyarrow as pa
+
+        return pa.array(values, pa.bool_())
+
+
+class _StringReader(Reader):
+    type = str | None
+
+    def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
+        import pyarrow as pa
+
+        return pa.array(values, pa.string())
+
+
+class _IntegerReader(Reader):
+    type = int | None
+
+    def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
+        import pyarrow as pa
+
+        try:
+            return pa.array(values, pa.int64())
+        except OverflowError:
+            if any(type(v) is int and abs(v) >= _TOO_LONG for v in values):
+                raise NotColumnar(f"{'.'.join(path)} has an integer of too many digits") from None
+            return pa.array([wrap(v, 64) if type(v) is int else v for v in values], pa.int64())
+
+
+class _NumberReader(_IntegerReader):
+    type = int | float | None
+
+    def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
+        import pyarrow as pa
+
+        kinds = set(map(type, values))
+        if int not in kinds:
+            return pa.array(values, pa.float64())
+        if float in kinds:  # Arrow would cut 2.5 to 2 without a word
+            raise NotColumnar(f"{'.'.join(path)} mixes integers and other numbers")
+        return super()._array(values, path)
+
+
+class _ListReader(Reader):
+    def __init__(self, items: Reader) -> None:
+        self._items = items
+        self.type = list[items.type] | None  # type: ignore[name-defined] # a type made at run time
+
+    def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        missing = _missing(values)
+        if any(missing):
+            raise pa.ArrowInvalid("members are missing")
+        inside: dict[Path, pa.Array] = {}
+        items = list(chain.from_iterable(filter(None, values)))
+        column = self._items.column(items, (*path, arrow.ELEMENT), inside)
+        if inside:
+            raise NotColumnar(f"items of the list {'.'.join(path)} differ in their members")
+        return arrow.list_array([None if v is None else len(v) for v in values], column)
+
+
+class _ObjectReader(Reader):
+    def __init__(self, names: Sequence[str], members: Sequence[Reader]) -> None:
+        self._names = names
+        self._members = members
+        fields = [(f"f{i}", m.type | UnsetType, UNSET) for i, m in enumerate(members)]
+        try:
+            self._class = msgspec.defstruct(
+                "Object", fields, rename={f"f{i}": n for i, n in enumerate(names)}, forbid_unknown_fields=True, gc=False
+            )  # fmt: skip
+        except ValueError as error:
+            raise NotColumnar(f"a member's name: {error}") from error
+        self.type = self._class | None
+
+    def column(self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        there = list(map(operator.truth, values))  # structs are true, None and UNSET are not
+        if all(there):
+            return self._structs(values, path, absent) if there else pa.nulls(0)
+        missing = _missing(values)
+        if any(missing):
+            absent[path] = pa.array(missing, pa.bool_())
+        rows = list(compress(values, there))
+        if not rows:
+            return pa.nulls(len(values))
+        inside: dict[Path, pa.Array] = {}
+        compact = self._structs(rows, path, inside)
+        spread = arrow.spread_indices(there)
+        for member, mask in inside.items():
+            absent[member] = mask.take(spread).fill_null(False)
+        return compact.take(spread)
+
+    def _structs(self, rows: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
+        import pyarrow as pa
+
+        names, children = [], []
+        columns = zip(*map(msgspec.structs.astuple, rows), strict=True)
+        for name, reader, values in zip(self._names, self._members, columns, strict=True):
+            member = (*path, name)
+            inside: dict[Path, pa.Array] = {}
+            child = reader.column(values, member, inside)
+            mask = inside.get(member)
+            if mask is not None and mask.true_count == len(rows):
+                continue  # other messages had this member; none of these has
+            absent.update(inside)
+            names.append(name)
+            children.append(child)
+        if not children:
+            return pa.array([{}] * len(rows), pa.struct([]))
+        return pa.StructArray.from_arrays(children, names=names)
+
+
+def _compile(shape: Shape) -> Reader:
+    if shape.kind is Kind.OBJECT:
+        return _ObjectReader(list(shape.members), [_compile(m) for m in shape.members.values()])
+    if shape.kind is Kind.LIST:
+        return _ListReader(_compile(shape.items or Shape()))
+    return _SCALARS[shape.kind]
+
+
+_SCALARS: Mapping[Kind, Reader] = {
+    Kind.NULL: _NullReader(),
+    Kind.BOOLEAN: _BooleanReader(),
+    Kind.INTEGER: _IntegerReader(),
+    Kind.NUMBER: _NumberReader(),
+    Kind.STRING: _StringReader(),
+}

@@ -1,0 +1,241 @@
+"""JSON text as Jackson reads and writes it, in the settings of Connect's JsonConverter."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+import sys
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from json.encoder import encode_basestring
+from typing import Any, Final
+
+from connect_py.api.errors import DataError
+
+SERIALIZATION_ERROR: Final = "Converting byte[] to Kafka Connect data failed due to serialization error: "
+MAX_DEPTH: Final = 1000
+MAX_NUMBER_LENGTH: Final = 1000  # characters of an integer
+MAX_NAME_LENGTH: Final = 50_000  # characters
+MAX_STRING_LENGTH: Final = 20_000_000  # characters
+
+_BLANK = " \t\n\r"
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_LEADING_ZEROS = re.compile(_STRING + r"|(?<![\d.eE+-])(-?)0+(?=\d)", re.DOTALL)
+_STRUCTURE = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_CONTROL = re.compile(r"\\u00[0-9a-f]{2}")
+_PLAIN_LOW, _PLAIN_HIGH = Decimal("0.001"), Decimal(10_000_000)  # Java prints doubles in between without an exponent
+_FLOAT32 = struct.Struct("<f")
+
+
+def wrap(value: int, bits: int) -> int:
+    """The low bits of an integer, as a signed number of that width."""
+    half = 1 << (bits - 1)
+    return (value + half & (1 << bits) - 1) - half
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _exact_integer(text: str) -> int:
+    if len(text) > MAX_NUMBER_LENGTH:
+        raise ValueError(f"Number value length ({len(text)}) exceeds the maximum allowed ({MAX_NUMBER_LENGTH})")
+    return int(text)
+
+
+def _long(text: str) -> int:
+    value = _exact_integer(text)
+    return value if -(1 << 63) <= value < 1 << 63 else wrap(value, 64)
+
+
+def _exact_decimal(text: str) -> Decimal | float:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return float(text)  # an exponent beyond any decimal: zero or infinity
+
+
+_LONGS_AND_DOUBLES = json.JSONDecoder(parse_int=_long, parse_float=float, parse_constant=_refuse_constant)
+_AS_WRITTEN = json.JSONDecoder(parse_int=_exact_integer, parse_float=_exact_decimal, parse_constant=_refuse_constant)
+
+
+def read_json(data: bytes, *, exact: bool = False) -> Any:
+    """Read the first JSON value; text after it is ignored, leading zeros are allowed, blank bytes are None.
+
+    Numbers: integers become `int`, wrapped to 64 bits as Java's `longValue`; others `float`. With `exact` they keep
+    their value as written, as `int` and `Decimal`. Lone surrogates become U+FFFD.
+
+    Raises:
+        DataError: This is no JSON, or beyond Jackson's limits.
+    """
+    try:
+        return _read(data, _AS_WRITTEN if exact else _LONGS_AND_DOUBLES)
+    except (ValueError, RecursionError) as error:
+        raise DataError(SERIALIZATION_ERROR) from error
+
+
+def _read(data: bytes, decoder: json.JSONDecoder) -> Any:
+    text = data.decode(json.detect_encoding(data)).lstrip(_BLANK)
+    if not text:
+        return None
+    deep = data.count(b"[") + data.count(b"{") > MAX_DEPTH // 4
+    try:
+        value, end = _decode(decoder, text, deep=deep)
+    except json.JSONDecodeError:
+        zeroless = _LEADING_ZEROS.sub(lambda m: m[1] if m[1] is not None else m[0], text)
+        if zeroless == text:
+            raise
+        text = zeroless
+        value, end = _decode(decoder, text, deep=deep)
+    if isinstance(value, int | float | Decimal) and value is not True and value is not False and text[end : end + 1]:
+        if text[end] not in _BLANK:
+            raise ValueError("root-level values must be separated by blanks")
+    if len(text) > MAX_NAME_LENGTH:
+        _check_lengths(value)
+    if _SURROGATE_ESCAPE.search(text):
+        value = _without_lone_surrogates(value)
+    return value
+
+
+def _decode(decoder: json.JSONDecoder, text: str, *, deep: bool) -> tuple[Any, int]:
+    if not deep:
+        return decoder.raw_decode(text)
+    _check_depth(text)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 4 * MAX_DEPTH)  # the C scanner counts its own depth against this limit
+    try:
+        return decoder.raw_decode(text)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for match in _STRUCTURE.finditer(text):
+        token = match[0]
+        if token in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ValueError(f"Document nesting depth exceeds the maximum allowed ({MAX_DEPTH})")
+        elif token in "]}":
+            depth -= 1
+
+
+def _check_lengths(root: Any) -> None:
+    waiting = [root]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            if len(value) > MAX_STRING_LENGTH:
+                raise ValueError(f"String value length exceeds the maximum allowed ({MAX_STRING_LENGTH})")
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            if max(map(len, value), default=0) > MAX_NAME_LENGTH:
+                raise ValueError(f"Name length exceeds the maximum allowed ({MAX_NAME_LENGTH})")
+            waiting += value.values()
+
+
+def _without_lone_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, list):
+        return [_without_lone_surrogates(v) for v in value]
+    if isinstance(value, dict):
+        return {well_formed(k): _without_lone_surrogates(v) for k, v in value.items()}
+    return value
+
+
+def well_formed(text: str) -> str:
+    """The same text with lone surrogates replaced by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return text
+
+
+def write_json(value: Any, write_other: Callable[[Any], str] | None = None) -> str:
+    """Write compact JSON in Jackson's spelling: no blanks, text as UTF-8, Java's doubles.
+
+    `write_other` gives the text of values that are none of None, bool, int, float, str, list and dict.
+    """
+    if value is None:
+        return "null"
+    kind = type(value)
+    if kind is str:
+        return write_string(value)
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is int:
+        return str(value)
+    if kind is float:
+        return write_double(value)
+    if kind is list:
+        return "[" + ",".join([write_json(v, write_other) for v in value]) + "]"
+    if kind is dict:
+        members = [f"{write_string(k)}:{write_json(v, write_other)}" for k, v in value.items()]
+        return "{" + ",".join(members) + "}"
+    if write_other is None:
+        raise TypeError(f"a {kind.__name__} has no JSON form")
+    return write_other(value)
+
+
+def write_string(text: str) -> str:
+    """Write a JSON string."""
+    quoted = encode_basestring(text)
+    return _CONTROL.sub(lambda m: "\\u" + m[0][2:].upper(), quoted) if "\\u" in quoted else quoted
+
+
+def write_double(value: float) -> str:
+    """Write a number as Java's `Double.toString`; NaN and the infinities as strings."""
+    text = double_text(value)
+    return text if math.isfinite(value) else f'"{text}"'
+
+
+def double_text(value: float) -> str:
+    """Java's `Double.toString`: shortest digits, an exponent below 10^-3 and from 10^7."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return _java_number(repr(value))
+
+
+def float_text(value: float) -> str:
+    """Java's `Float.toString`: the shortest digits that name this 32-bit number."""
+    if not math.isfinite(value):
+        return double_text(value)
+    for digits in range(1, 10):
+        text = f"{value:.{digits}g}"
+        if to_float32(float(text)) == value:
+            return _java_number(repr(float(text)))
+    return _java_number(repr(value))
+
+
+def _java_number(text: str) -> str:
+    sign = "-" if text.startswith("-") else ""
+    number = Decimal(text.lstrip("-"))
+    if number == 0:
+        return sign + "0.0"
+    _, digit_tuple, exponent = number.as_tuple()
+    digits = "".join(map(str, digit_tuple)).rstrip("0")
+    assert isinstance(exponent, int)
+    point = len(digit_tuple) + exponent  # digits before the decimal point
+    if _PLAIN_LOW <= number < _PLAIN_HIGH:
+        if point <= 0:
+            return f"{sign}0.{'0' * -point}{digits}"
+        return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+def to_float32(value: float) -> float:
+    """Round to the nearest 32-bit number; beyond the largest one to infinity, as Java does."""
+    try:
+        rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return rounded

@@ -1,0 +1,132 @@
+"""The batch form of JsonConverter without schemas."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from itertools import compress, count, islice, repeat
+from typing import Any
+
+import msgspec
+
+from connect_py.api.batch import Column, Path
+from connect_py.api.converter import ColumnRun
+from connect_py.api.errors import DataError, NotColumnar
+from connect_py.converters.json_shape import Reader, Shape
+from connect_py.converters.json_text import read_json
+
+MAX_WIDENINGS = 12  # per run; each looks twice as far ahead as the one before
+FREE_CUTS = 8  # per call
+MIN_ROWS_PER_CUT = 100  # beyond that, on average: more cuts cost more than rows do
+REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)  # what msgspec raises for text it does not take
+
+
+class SchemalessJsonReader:
+    """Makes columns of one topic's messages, and remembers their shape from call to call."""
+
+    def __init__(self) -> None:
+        self._start_over(None)
+
+    def _start_over(self, value: Any) -> None:
+        shape = Shape()
+        shape.widen(value)
+        self._shape = shape
+        self._compile()
+
+    def _compile(self) -> None:
+        try:
+            self._reader: Reader = self._shape.compile()
+        except NotColumnar:
+            self._start_over(None)
+            raise
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._reader.type)
+
+    def read(self, data: Sequence[bytes | None]) -> list[ColumnRun]:
+        """Convert messages; a run ends where a member changes its kind.
+
+        Raises:
+            NotColumnar: Kinds change too often, or a value has no column form at all.
+        """
+        runs: list[ColumnRun] = []
+        start = 0
+        while start < len(data):
+            if len(runs) > FREE_CUTS + len(data) // MIN_ROWS_PER_CUT:
+                raise NotColumnar("members change their kind too often")
+            runs.append(self._run(data, start))
+            start = runs[-1].stop
+        return runs
+
+    def _run(self, data: Sequence[bytes | None], start: int) -> ColumnRun:
+        rest = data[start:] if start else data
+        there = list(map(operator.is_not, rest, repeat(None)))
+        present = list(compress(rest, there))
+        for widenings in range(MAX_WIDENINGS):
+            failures: dict[int, Exception] = {}
+            reader = self._reader
+            rows = self._rows(present, failures, ahead=1 << widenings)
+            if rows is not None:
+                break
+        else:
+            raise NotColumnar("objects have ever new members")
+        positions = list(compress(count(start), there))
+        stop = len(data) if len(rows) == len(present) else positions[len(rows)]
+        column = _column(reader, rows, there[: stop - start], failures)
+        return ColumnRun(start, stop, column, {positions[i]: error for i, error in failures.items()})
+
+    def _rows(self, present: Sequence[Any], failures: dict[int, Exception], ahead: int) -> list[Any] | None:
+        """Decode up to the end or a change of kind; None: the shape is another one now, so once more."""
+        rows: list[Any] = []
+        messages = iter(present)
+        decode = self._decoder.decode
+        while True:
+            try:
+                rows.extend(map(decode, messages))  # what was decoded before an error stays in the list
+                return rows
+            except REFUSED:
+                index = len(rows)
+            try:
+                value = read_json(present[index])
+            except DataError as error:
+                failures[index] = error
+                rows.append(None)
+                continue
+            try:
+                widened = self._shape.widen(value)
+            except NotColumnar:
+                self._start_over(None)  # a refused value has widened the shape in part
+                self._start_over(value)
+                return rows if index else None
+            if widened:
+                self._look_at(islice(present, index + 1, index + 1 + ahead))
+                self._compile()
+                return None
+            rows.append(msgspec.convert(value, self._reader.type))  # text that Jackson takes and msgspec does not
+
+    def _look_at(self, messages: Iterable[bytes]) -> None:
+        for message in messages:
+            try:
+                self._shape.widen(read_json(message))
+            except (DataError, NotColumnar):  # its own turn will come
+                return
+
+
+def _column(reader: Reader, rows: Sequence[Any], there: Sequence[bool], failures: dict[int, Exception]) -> Column:
+    import pyarrow as pa
+
+    from connect_py.api import arrow
+
+    absent: dict[Path, pa.Array] = {}
+    column = reader.column(rows, (), absent)
+    if len(rows) < len(there):
+        spread = arrow.spread_indices(there)
+        column = column.take(spread)
+        absent = {path: mask.take(spread).fill_null(False) for path, mask in absent.items()}
+    if not column.null_count:
+        return Column(None, column, None, absent)
+    nulls = list(map(operator.is_, rows, repeat(None)))
+    for index in failures:
+        nulls[index] = False
+    tombstone = pa.array(nulls, pa.bool_())
+    if len(rows) < len(there):
+        tombstone = tombstone.take(spread).fill_null(True)
+    return Column(None, column, tombstone if tombstone.true_count else None, absent)
