@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
+from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type, one_of
 from connect_py.api.errors import ConfigError, ConnectError, DataError
 from connect_py.api.record import Headers, R
@@ -17,6 +19,9 @@ from transforms.debezium.field_reference import FieldReference
 from transforms.java_errors import ClassCastError, IllegalArgumentError
 from transforms.rebuild import members, rebuilt, values_of
 from transforms.requirements import require_struct
+
+if TYPE_CHECKING:
+    from transforms.debezium.unwrap_columns import UnwrapColumns
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +140,7 @@ class ExtractNewRecordState(Transformation[R]):
         self._keep_compatible: bool = props["drop.fields.keep.schema.compatible"]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
         self.row_schema = lru_cache(maxsize=64)(self._row_schema)
+        self._columns: UnwrapColumns | None = None
 
     def _row_schema(self, row: Schema, envelope: Schema) -> Schema:
         """The schema of unwrapped rows: of the row, `__deleted`, and what is added, in this order."""
@@ -174,6 +180,13 @@ class ExtractNewRecordState(Transformation[R]):
             headers=self.event_headers(record.headers, event),
         )  # fmt: skip
         return self._without_dropped(made)
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        if self._columns is None:
+            from transforms.debezium.unwrap_columns import UnwrapColumns
+
+            self._columns = UnwrapColumns(self)
+        return self._columns.apply(batch)
 
     def _unwrapped(self, record: R, event: Struct, block: Value, *, deleted: bool) -> R:
         row = require_struct(block, _PURPOSE)

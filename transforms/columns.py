@@ -1,0 +1,92 @@
+"""Column kernels that several transformations share. Imports pyarrow, so it is itself imported on first use only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.arrow import arrow_type, to_array
+from connect_py.api.batch import Batch
+from connect_py.api.errors import BadRows, NotColumnar
+from connect_py.api.record import SinkRecord
+from connect_py.api.schema import Schema, Value
+
+ROWS_PER_CUT = 8  # shorter runs cost more as batches than as rows
+
+
+def children(data: pa.StructArray) -> list[pa.Array]:
+    """The members of a struct column; a null struct hides what stands in them."""
+    return [data.field(index) for index in range(data.type.num_fields)]
+
+
+def child(data: pa.StructArray, index: int) -> pa.Array:
+    """One member of a struct column, null where the struct is."""
+    found = data.field(index)
+    return hidden(found, data.is_valid()) if data.null_count else found
+
+
+def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
+    """The column with null in all rows that are not visible."""
+    if data.type == pa.null():
+        return data
+    return pc.if_else(visible, data, pa.scalar(None, data.type))
+
+
+def struct_column(schema: Schema, members: Sequence[pa.Array], null: pa.BooleanArray | None, length: int) -> pa.Array:
+    """A column of this struct schema from its members, null where `null` is true."""
+    kind = arrow_type(schema)
+    if not members:  # Arrow cannot tell the length of a struct without members
+        nulls = [False] * length if null is None else null.to_pylist()
+        return pa.array([None if is_null else {} for is_null in nulls], kind)
+    return pa.StructArray.from_arrays(members, fields=list(kind), mask=null)
+
+
+def constant(value: Value, schema: Schema, length: int) -> pa.Array:
+    """A column that holds one value of this schema in every row."""
+    return pa.repeat(scalar(schema, value), length)
+
+
+def scalar(schema: Schema, value: Value) -> pa.Scalar:
+    """One value of this schema as Arrow holds it; NotColumnar when Arrow cannot."""
+    return to_array(schema, [value])[0]
+
+
+def with_default(data: pa.Array, default: pa.Scalar | None) -> pa.Array:
+    """The column with its nulls replaced; None: there is no default."""
+    return data if default is None or not data.null_count else pc.coalesce(data, default)
+
+
+def defaults(schema: Schema) -> list[pa.Scalar | None]:
+    """The default of each field of a struct schema, None where there is none."""
+    return [None if f.schema.default is None else scalar(f.schema, f.schema.default) for f in schema.fields]
+
+
+def cut(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
+    """Cut a batch where neighbours differ in their code (no nulls); each part comes with its code.
+
+    Raises:
+        NotColumnar: The parts would be so short that rows are cheaper.
+    """
+    length = len(batch)
+    changes = pc.indices_nonzero(pc.not_equal(codes[1:], codes[:-1])).to_pylist()
+    if not changes:
+        return [(codes[0].as_py(), batch)]
+    if len(changes) * ROWS_PER_CUT > length and len(changes) > 1:
+        raise NotColumnar(f"{length} rows fall into {len(changes) + 1} parts")
+    starts = [0, *(index + 1 for index in changes)]
+    ends = [*starts[1:], length]
+    return [(codes[start].as_py(), batch.slice(start, end)) for start, end in zip(starts, ends, strict=True)]
+
+
+def blamed(batch: Batch, apply: Callable[[SinkRecord], SinkRecord | None]) -> BadRows | NotColumnar:
+    """What to raise when a batch cannot be done as columns: the rows that fail as rows, with their errors."""
+    errors: dict[int, Exception] = {}
+    for index, record in enumerate(batch.records()):
+        try:
+            apply(record)
+        except Exception as error:  # noqa: BLE001 - whatever the reference raises is that row's failure
+            errors[index] = error
+    return BadRows(errors) if errors else NotColumnar("no row fails by itself")

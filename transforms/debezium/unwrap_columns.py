@@ -1,0 +1,278 @@
+"""The batch form of `ExtractNewRecordState`: columns in, columns out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.arrow import to_values
+from connect_py.api.batch import Batch, Column
+from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.record import NO_HEADERS, Headers
+from connect_py.api.schema import Schema, Type, Value
+from transforms.columns import blamed, child, children, cut, defaults, hidden, struct_column, with_default
+from transforms.debezium.delete_handling import Deletes
+from transforms.debezium.field_reference import FieldReference
+
+if TYPE_CHECKING:
+    from transforms.debezium.extract_new_record_state import ExtractNewRecordState
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What follows from the schema of the envelope alone."""
+
+    after: int
+    before: int
+    op: int | None
+    row: Schema  # of `after` and of `before`
+    result: Schema
+    defaults: list[pa.Scalar | None] | None  # of the row's columns; None: nulls stay
+    routing: int | None
+    added: Sequence[tuple[FieldReference, Schema]]
+    added_headers: Sequence[tuple[FieldReference, Schema]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """What each row of a batch is; at most one mask of a row is true, and a row without any is dropped."""
+
+    after: pa.BooleanArray
+    before: pa.BooleanArray  # of a delete event, unless deletes are dropped
+    keyed: pa.BooleanArray | None  # a delete event that only its key names
+    passing: pa.BooleanArray | None  # a null value that passes
+
+    def kept(self) -> pa.BooleanArray:
+        kept = pc.or_(self.after, self.before)
+        for mask in (self.keyed, self.passing):
+            if mask is not None:
+                kept = pc.or_(kept, mask)
+        return kept
+
+
+class UnwrapColumns:
+    """Unwraps batches as the reference unwraps rows."""
+
+    def __init__(self, reference: ExtractNewRecordState[Any]) -> None:
+        self._reference = reference
+        self._plan = lru_cache(maxsize=64)(self._make_plan)
+
+    def apply(self, batch: Batch) -> Sequence[Batch]:
+        """See `Transformation.apply_batch`."""
+        from transforms.debezium.extract_new_record_state import is_envelope
+
+        self._refuse_dropped_fields(batch)
+        if not is_envelope(batch.value.schema):
+            return self._without_envelope(batch)
+        assert batch.value.schema is not None
+        try:
+            plan = self._plan(batch.value.schema)
+        except DataError as error:
+            raise blamed(batch, self._reference.apply) from error
+        return self._unwrap(batch, plan)
+
+    def _refuse_dropped_fields(self, batch: Batch) -> None:
+        name = self._reference.drop_fields_header
+        if not name:
+            return
+        if any(reference.new_name == name for reference in self._reference.add_headers):
+            raise NotColumnar(f"header {name} is made row by row")
+        if batch.headers is not None and any(h.key == name for headers in batch.headers for h in headers):
+            raise NotColumnar(f"header {name} decides row by row which columns there are")
+
+    def _make_plan(self, envelope: Schema) -> _Plan:
+        from transforms.debezium.extract_new_record_state import AFTER, BEFORE, OP, routing_column
+
+        reference = self._reference
+        after, before, op = envelope.field(AFTER), envelope.field(BEFORE), envelope.field(OP)
+        if after is None or before is None or after.schema.type is not Type.STRUCT:
+            raise NotColumnar("the envelope has no rows")
+        if after.schema != before.schema:
+            raise NotColumnar("rows before and after a change have different schemas")
+        result = reference.row_schema(after.schema, envelope)
+        substitutes = reference.handling.rewrites and reference.replace_null_with_default
+        return _Plan(
+            after.index,
+            before.index,
+            None if op is None else op.index,
+            after.schema,
+            result,
+            defaults(after.schema) if substitutes else None,
+            routing_column(after.schema, reference.route_by_field) if reference.route_by_field else None,
+            _present(reference.add_fields, envelope),
+            _present(reference.add_headers, envelope),
+        )
+
+    def _without_envelope(self, batch: Batch) -> Sequence[Batch]:
+        """Values pass; null values as the mode says."""
+        data = batch.value.data
+        if not data.null_count:
+            return [batch]
+        if self._reference.handling.drop_tombstones:
+            valid = data.is_valid()
+            return [batch.where(valid)] if valid.true_count else []
+        if self._reference.add_headers:
+            headers = [
+                self._reference.tombstone_headers(h) if is_null else h
+                for h, is_null in zip(_headers(batch), data.is_null().to_pylist(), strict=True)
+            ]
+            return [batch.replace(headers=headers)]
+        return [batch]
+
+    def _unwrap(self, batch: Batch, plan: _Plan) -> Sequence[Batch]:
+        events = batch.value.data
+        after, before = events.field(plan.after), events.field(plan.before)
+        kinds = self._kinds(batch, plan, after, before)
+        kept = kinds.kept()
+        count = kept.true_count
+        if count == 0:
+            return []
+        whole = count == len(batch)
+        rows = None if whole else pc.indices_nonzero(kept)
+        value = self._value(batch, plan, kinds, rows, count)
+        headers = self._headers(batch, plan, kinds, rows) if plan.added_headers or kinds.passing is not None else None
+        made = batch if whole else batch.where(kept)
+        made = made.replace(value=value, headers=headers)
+        return [made] if plan.routing is None else self._routed(made, plan, events, kinds, rows)
+
+    def _kinds(self, batch: Batch, plan: _Plan, after: pa.Array, before: pa.Array) -> _Kinds:
+        """Find out what each row is: masks without nulls."""
+        handling = self._reference.handling
+        events = batch.value.data
+        has_after, has_before = after.is_valid(), pc.and_not(before.is_valid(), after.is_valid())
+        if handling.deletes is Deletes.DROP:
+            has_before = pc.and_not(has_before, has_before)
+        valid = events.is_valid()
+        nulls = events.null_count
+        if nulls:
+            has_after, has_before = pc.and_(has_after, valid), pc.and_(has_before, valid)
+        passing = pc.invert(valid) if nulls and not handling.drop_tombstones else None
+        keyed = None
+        rowless = len(batch) - nulls - has_after.true_count - has_before.true_count
+        if rowless and handling.deletes is not Deletes.DROP and plan.op is not None:
+            delete = pc.fill_null(pc.equal(events.field(plan.op), "d"), False)
+            keyed = pc.and_(pc.and_(delete, valid), batch.key.data.is_valid())
+            keyed = pc.and_not(pc.and_not(keyed, has_after), has_before)
+            keyed = keyed if keyed.true_count else None
+        return _Kinds(has_after, has_before, keyed, passing)
+
+    def _value(self, batch: Batch, plan: _Plan, kinds: _Kinds, rows: pa.Array | None, count: int) -> Column:
+        """The value column of the rows that are kept; `rows` are their indices, None: all."""
+        handling, events = self._reference.handling, batch.value.data
+        rewritten = handling.rewrites and kinds.before.true_count > 0
+        after = events.field(plan.after)
+        is_after = kinds.after if rows is None else kinds.after.take(rows)
+        is_before = (kinds.before if rows is None else kinds.before.take(rows)) if rewritten else None
+        shown = is_after if is_before is None else pc.or_(is_after, is_before)
+        if is_before is not None:
+            at = pc.indices_nonzero(pa.repeat(True, len(batch))) if rows is None else rows
+            at = pc.if_else(is_before, pc.add(at, pa.scalar(len(batch), pa.uint64())), at)
+            chosen = pa.concat_arrays([after, events.field(plan.before)]).take(at)
+        else:
+            chosen = after if rows is None else after.take(rows)
+        columns = children(chosen)
+        if plan.defaults is not None:
+            columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
+        if handling.rewrites:
+            columns.append(
+                pa.repeat(pa.scalar("false"), count) if is_before is None else pc.if_else(is_before, "true", "false")
+            )
+        for reference, _ in plan.added:
+            column = _member(batch.value, reference)
+            columns.append(column if rows is None else column.take(rows))
+        null = None if shown.true_count == count else pc.invert(shown)
+        data = struct_column(plan.result, columns, null, count)
+        return Column(plan.result, data, null, tombstone_schema=self._null_schema(batch, plan, kinds))
+
+    def _null_schema(self, batch: Batch, plan: _Plan, kinds: _Kinds) -> Schema | None:
+        """The schema that the result's null values show.
+
+        Raises:
+            NotColumnar: They show different ones.
+        """
+        schemas: set[Schema | None] = set()
+        if kinds.keyed is not None:
+            schemas.add(None)
+        if self._reference.handling.deletes in (Deletes.NULL, Deletes.TOMBSTONE) and kinds.before.true_count:
+            schemas.add(plan.row if self._reference.handling.deletes is Deletes.NULL else None)
+        if kinds.passing is not None:
+            value = batch.value
+            marked = 0 if value.tombstone is None else value.tombstone.true_count
+            if marked:
+                schemas.add(value.tombstone_schema)
+            if marked < value.data.null_count:
+                schemas.add(value.schema)
+        if len(schemas) > 1:
+            raise NotColumnar("null values of several schemas")
+        return schemas.pop() if schemas else None
+
+    def _headers(self, batch: Batch, plan: _Plan, kinds: _Kinds, rows: pa.Array | None) -> list[Headers] | None:
+        """The headers of the rows that are kept, with what is added; None leaves them as they are."""
+        if not self._reference.add_headers:
+            return None
+        added: list[list[Value]] = []
+        for reference, schema in plan.added_headers:
+            column = _member(batch.value, reference)
+            added.append(to_values(schema, column if rows is None else column.take(rows)))
+        names = [(reference.new_name, schema) for reference, schema in plan.added_headers]
+        old = _headers(batch)
+        at: Sequence[int] = range(len(batch)) if rows is None else rows.to_pylist()
+        passing = None if kinds.passing is None else kinds.passing.to_pylist()
+        made = []
+        for place, index in enumerate(at):
+            headers = old[index]
+            if passing is not None and passing[index]:
+                headers = self._reference.tombstone_headers(headers)
+            else:
+                for (name, schema), values in zip(names, added, strict=True):
+                    headers = headers.add(name, values[place], schema)
+            made.append(headers)
+        return made
+
+    def _routed(
+        self, made: Batch, plan: _Plan, events: pa.Array, kinds: _Kinds, rows: pa.Array | None
+    ) -> Sequence[Batch]:
+        """Cut where the routing column names another topic; null and blank leave the topic."""
+        names = pc.if_else(
+            kinds.after, events.field(plan.after).field(plan.routing), events.field(plan.before).field(plan.routing)
+        )
+        names = hidden(names, pc.or_(kinds.after, kinds.before))
+        encoded = (names if rows is None else names.take(rows)).dictionary_encode(null_encoding="encode")
+        topics = [name if name is not None and name.strip() else made.topic for name in encoded.dictionary.to_pylist()]
+        first = pa.array([topics.index(topic) for topic in topics], pa.int32())
+        parts = cut(made, first.take(encoded.indices))
+        return [part if topics[code] == part.topic else replace(part, topic=topics[code]) for code, part in parts]
+
+
+def _present(references: Sequence[FieldReference], envelope: Schema) -> list[tuple[FieldReference, Schema]]:
+    found = [(reference, reference.schema(envelope)) for reference in references]
+    return [(reference, schema) for reference, schema in found if schema is not None]
+
+
+def _member(value: Column, reference: FieldReference) -> pa.Array:
+    """A member of the events, null where its block is null; what it is in null events does not matter."""
+    assert value.schema is not None
+    path = reference.path(value.schema)
+    assert path is not None
+    field = value.schema.field(path[0])
+    assert field is not None
+    if len(path) == 1:
+        column = value.data.field(field.index)
+        if reference.parent is None:
+            return column
+        parent = value.schema.field(reference.parent)  # another transformation put the member beside its block
+        assert parent is not None
+        block = value.data.field(parent.index)
+        return hidden(column, block.is_valid()) if block.null_count else column
+    member = field.schema.field(path[1])
+    assert member is not None
+    return child(value.data.field(field.index), member.index)
+
+
+def _headers(batch: Batch) -> Sequence[Headers]:
+    return batch.headers if batch.headers is not None else [NO_HEADERS] * len(batch)
