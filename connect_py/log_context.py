@@ -71,9 +71,9 @@ class ContextFilter(logging.Filter):
     """Puts the context on every record: `context`, and `connector_context` for format strings."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not hasattr(record, "context"):
-            record.context = current_context()
-        record.connector_context = record.context.prefix
+        context = getattr(record, "context", None) or current_context()
+        record.context = context
+        record.connector_context = context.prefix
         return True
 
 

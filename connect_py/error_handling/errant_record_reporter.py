@@ -1,0 +1,46 @@
+"""`TaskErrantRecordReporter`: takes the records that a sink task itself could not write."""
+
+from __future__ import annotations
+
+from connect_py.api.batch import Batch
+from connect_py.api.record import SinkRecord
+from connect_py.error_handling.error_handler import ErrorHandler, ToleranceExceededError
+from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.stage import Stage
+
+
+class TaskErrantRecordReporter:
+    """Reports at stage TASK_PUT. Remembers that nothing is tolerated, in case the task swallows the error."""
+
+    def __init__(self, handler: ErrorHandler, task_class: str) -> None:
+        self._handler = handler
+        self._task_class = task_class
+        self._exceeded: ToleranceExceededError | None = None
+
+    def report(self, record: SinkRecord, error: Exception) -> None:
+        """Report one record, with the bytes it was consumed with."""
+        self._report(FailedRecord(
+            Stage.TASK_PUT, self._task_class, error, record.origin, record.timestamp, record.timestamp_type
+        ))  # fmt: skip
+
+    def report_row(self, batch: Batch, row: int, error: Exception) -> None:
+        """Report one row of a batch."""
+        if not 0 <= row < len(batch):
+            raise IndexError(f"row {row} of a batch of {len(batch)}")
+        origin = batch.origin.slice(row, row + 1)
+        self._report(FailedRecord(
+            Stage.TASK_PUT, self._task_class, error, origin.records()[0],
+            batch.timestamp[row].as_py(), batch.origin.timestamp_type,
+        ))  # fmt: skip
+
+    def _report(self, failed: FailedRecord) -> None:
+        try:
+            self._handler.report(failed)
+        except ToleranceExceededError as exceeded:
+            self._exceeded = exceeded
+            raise
+
+    def check(self) -> None:
+        """Raise what the task may have swallowed. The worker calls it after each put."""
+        if self._exceeded is not None:
+            raise self._exceeded

@@ -1,0 +1,58 @@
+"""`ErrorConfig`: the `errors.*` keys of a connector, parsed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from connect_py.api.config import ConfigDef, Importance, Type, one_of
+
+_DEF = (
+    ConfigDef()
+    .define("errors.retry.timeout", Type.LONG, default=0, importance=Importance.MEDIUM,
+            doc="Milliseconds for which a failing operation is repeated; -1 for ever.")
+    .define("errors.retry.delay.max.ms", Type.LONG, default=60_000, importance=Importance.MEDIUM,
+            doc="Longest wait between two attempts, in milliseconds.")
+    .define("errors.tolerance", Type.STRING, default="none", validator=one_of("none", "all"),
+            importance=Importance.MEDIUM, doc="Whether records that fail are skipped (all) or fail the task (none).")
+    .define("errors.log.enable", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+            doc="Log each record that fails.")
+    .define("errors.log.include.messages", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+            doc="Log the coordinates of records that fail.")
+    .define("errors.deadletterqueue.topic.name", Type.STRING, default="", importance=Importance.MEDIUM,
+            doc="Topic for records that fail; none when empty.")
+    .define("errors.deadletterqueue.topic.replication.factor", Type.SHORT, default=3, importance=Importance.MEDIUM,
+            doc="Replication factor of that topic if it is created.")
+    .define("errors.deadletterqueue.context.headers.enable", Type.BOOLEAN, default=False,
+            importance=Importance.MEDIUM, doc="Add headers that say where and why a record failed.")
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorConfig:
+    """How failures of single records are treated."""
+
+    retry_timeout_ms: int = 0  # -1: no end
+    retry_delay_max_ms: int = 60_000
+    tolerate_all: bool = False
+    log_enable: bool = False
+    log_include_messages: bool = False
+    dead_letter_topic: str = ""
+    dead_letter_replication_factor: int = 3
+    dead_letter_headers: bool = False
+
+    @classmethod
+    def parse(cls, props: Mapping[str, str]) -> Self:
+        """Read a connector's configuration; ConfigError when a value is not acceptable."""
+        parsed = _DEF.parse(props)
+        return cls(
+            retry_timeout_ms=parsed["errors.retry.timeout"],
+            retry_delay_max_ms=parsed["errors.retry.delay.max.ms"],
+            tolerate_all=parsed["errors.tolerance"] == "all",
+            log_enable=parsed["errors.log.enable"],
+            log_include_messages=parsed["errors.log.include.messages"],
+            dead_letter_topic=(parsed["errors.deadletterqueue.topic.name"] or "").strip(),
+            dead_letter_replication_factor=parsed["errors.deadletterqueue.topic.replication.factor"],
+            dead_letter_headers=parsed["errors.deadletterqueue.context.headers.enable"],
+        )

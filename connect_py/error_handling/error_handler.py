@@ -1,0 +1,176 @@
+"""`ErrorHandler`: repeats what may be repeated, reports what failed, and says whether to go on without it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from connect_py.api.errors import ConnectError
+from connect_py.clock import Clock
+from connect_py.error_handling.error_config import ErrorConfig
+from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.stage import Stage, is_retried, is_tolerable
+
+FIRST_DELAY_MS: Final = 300
+
+T = TypeVar("T")
+
+
+class ToleranceExceededError(ConnectError):
+    """A record failed and nothing is tolerated; the cause is attached."""
+
+    def __init__(self) -> None:
+        super().__init__("Tolerance exceeded in error handler")
+
+
+class UnhandledError(ConnectError):
+    """Something failed that no tolerance covers; the cause is attached."""
+
+    def __init__(self) -> None:
+        super().__init__("Unhandled exception in error handler")
+
+
+class Skipped:
+    """Stands for the result of an operation whose record was reported and is left out."""
+
+
+SKIPPED: Final = Skipped()
+
+
+class ErrorReporter(Protocol):
+    """Takes failures of single records; called on the task thread."""
+
+    def report(self, failed: FailedRecord) -> None:
+        """Report one failure; returns before it is safe."""
+
+    def pending(self) -> int:
+        """How many reports are not safe yet; ConnectError when one failed for good."""
+
+    def flush(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds; True when all reports are safe. ConnectError as for `pending`."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+@dataclass(slots=True)
+class ErrorCounters:
+    """Totals since the task started, as `task-error-metrics` shows them."""
+
+    failures: int = 0  # attempts that raised
+    errors: int = 0  # records that stayed bad
+    skipped: int = 0
+    retries: int = 0
+    logged: int = 0
+    last_error_ms: int = 0
+
+
+class ErrorHandler:
+    """One per task, used on its thread."""
+
+    def __init__(
+        self,
+        config: ErrorConfig,
+        reporters: Sequence[ErrorReporter],
+        clock: Clock,
+        wait: Callable[[float], None],
+    ) -> None:
+        """Take the rules.
+
+        Args:
+            config: The connector's `errors.*`.
+            reporters: All are told of every failure.
+            clock: For deadlines.
+            wait: Waits that many seconds between attempts, keeps the task alive meanwhile, and raises when the task
+                is to stop: the record then counts neither as failed nor as done.
+        """
+        self.config = config
+        self.counters = ErrorCounters()
+        self._reporters = tuple(reporters)
+        self._clock = clock
+        self._wait = wait
+
+    def recover(
+        self,
+        stage: Stage,
+        class_name: str,
+        error: Exception,
+        failed: Callable[[Exception], FailedRecord],
+        again: Callable[[], T] | None = None,
+    ) -> T | Skipped:
+        """Deal with the first error of an operation on one record: repeat it, or report the record.
+
+        Returns:
+            What a repetition returned, or `SKIPPED` when the record was reported and is tolerated.
+
+        Raises:
+            ToleranceExceededError: Reported, and nothing is tolerated.
+            UnhandledError: This stage has no tolerance.
+        """
+        self.counters.failures += 1
+        if again is not None and is_retried(stage, error):
+            try:
+                return self._retry(stage, error, again)
+            except _ExhaustedError as exhausted:
+                error = exhausted.last
+        self.report(failed(error))
+        return SKIPPED
+
+    def _retry(self, stage: Stage, error: Exception, again: Callable[[], T]) -> T:
+        config = self.config
+        start = self._clock.monotonic()
+        attempt = 1
+        while True:
+            delay_ms = FIRST_DELAY_MS << min(attempt - 1, 30)
+            if delay_ms > config.retry_delay_max_ms:
+                delay_ms = random.randrange(max(1, config.retry_delay_max_ms))
+            if config.retry_timeout_ms >= 0:
+                left_ms = config.retry_timeout_ms - (self._clock.monotonic() - start) * 1000
+                if left_ms <= 0:
+                    raise _ExhaustedError(error)
+                delay_ms = min(delay_ms, left_ms)
+            self.counters.retries += 1
+            self._wait(delay_ms / 1000)
+            try:
+                return again()
+            except Exception as next_error:  # the table decides, whatever a plugin raises
+                self.counters.failures += 1
+                error = next_error
+                if not is_retried(stage, next_error):
+                    raise _ExhaustedError(next_error) from next_error
+            attempt += 1
+
+    def report(self, failed: FailedRecord) -> None:
+        """Report a record that stays bad; returns if it may be skipped. Errors as for `recover`."""
+        self.counters.errors += 1
+        self.counters.last_error_ms = self._clock.time_ms()
+        for reporter in self._reporters:
+            reporter.report(failed)
+        if not is_tolerable(failed.stage, failed.error):
+            raise UnhandledError from failed.error
+        if not self.config.tolerate_all:
+            raise ToleranceExceededError from failed.error
+        self.counters.skipped += 1
+
+    @property
+    def has_reporters(self) -> bool:
+        """Whether anybody is told of failures."""
+        return bool(self._reporters)
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until every report is safe, `timeout` seconds at most; ConnectError when one failed for good."""
+        deadline = self._clock.monotonic() + timeout
+        return all([r.flush(max(0.0, deadline - self._clock.monotonic())) for r in self._reporters])
+
+    def close(self) -> None:
+        """Close the reporters."""
+        for reporter in self._reporters:
+            reporter.close()
+
+
+class _ExhaustedError(Exception):
+    def __init__(self, last: Exception) -> None:
+        super().__init__()
+        self.last = last

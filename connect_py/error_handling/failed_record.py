@@ -1,0 +1,43 @@
+"""`FailedRecord`: a consumed or produced record that failed, and why; what reporters are told."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.record import RecordOrigin, TimestampType
+from connect_py.error_handling.stage import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRecord:
+    """One failure. `origin` is None for a source's record, then `source_record` names it."""
+
+    stage: Stage
+    class_name: str  # as the user configured it
+    error: Exception
+    origin: RecordOrigin | None = None
+    timestamp: int | None = None  # ms since the epoch
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    source_record: str | None = None  # topic and source partition; never key or value
+
+
+def error_class_name(error: BaseException) -> str:
+    """The Java name where one corresponds, else the Python one."""
+    if isinstance(error, ConnectError):
+        return error.java_name
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def stack_trace(error: BaseException) -> str:
+    """The error's full text, causes included."""
+    return "".join(traceback.format_exception(error))
+
+
+def class_name_of(instance: Any) -> str:
+    """A plugin instance's Python class, for those that nobody configured by name."""
+    kind = type(instance)
+    return f"{kind.__module__}.{kind.__qualname__}"

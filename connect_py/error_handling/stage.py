@@ -1,0 +1,54 @@
+"""What may be retried and what may be tolerated: one table, by the stage an error happened in and its class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from connect_py.api.errors import RetriableError
+
+
+class Stage(Enum):
+    """Where in a record's journey something failed; the values are what logs and DLQ headers show."""
+
+    KEY_CONVERTER = "KEY_CONVERTER"
+    VALUE_CONVERTER = "VALUE_CONVERTER"
+    HEADER_CONVERTER = "HEADER_CONVERTER"
+    TRANSFORMATION = "TRANSFORMATION"  # predicates too
+    KAFKA_CONSUME = "KAFKA_CONSUME"
+    KAFKA_PRODUCE = "KAFKA_PRODUCE"
+    TASK_POLL = "TASK_POLL"
+    TASK_PUT = "TASK_PUT"  # only errors that the task itself reported
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Error classes with which a stage is repeated, and with which its record may be skipped."""
+
+    retried: tuple[type[Exception], ...]
+    tolerated: tuple[type[Exception], ...]
+
+
+_RECORD_STAGE: Final = Rule(retried=(RetriableError,), tolerated=(Exception,))
+RULES: Final[Mapping[Stage, Rule]] = {
+    Stage.KEY_CONVERTER: _RECORD_STAGE,
+    Stage.VALUE_CONVERTER: _RECORD_STAGE,
+    Stage.HEADER_CONVERTER: _RECORD_STAGE,
+    Stage.TRANSFORMATION: _RECORD_STAGE,
+    Stage.KAFKA_PRODUCE: Rule(retried=(RetriableError,), tolerated=(Exception,)),
+    Stage.KAFKA_CONSUME: Rule(retried=(), tolerated=()),
+    Stage.TASK_POLL: Rule(retried=(), tolerated=()),
+    Stage.TASK_PUT: Rule(retried=(), tolerated=(Exception,)),
+}
+
+
+def is_retried(stage: Stage, error: Exception) -> bool:
+    """Whether the operation may be repeated."""
+    return isinstance(error, RULES[stage].retried)
+
+
+def is_tolerable(stage: Stage, error: Exception) -> bool:
+    """Whether the record may be skipped when `errors.tolerance` says so."""
+    return isinstance(error, RULES[stage].tolerated)
