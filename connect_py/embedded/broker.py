@@ -66,6 +66,7 @@ class KafkaBroker:
         port: int = 0,
         auto_create_topics: bool = False,
         properties: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
         detached: bool = False,
         start_seconds: float = 90.0,
     ) -> None:
@@ -76,6 +77,7 @@ class KafkaBroker:
             port: For clients, on loopback; 0 takes a free one at the first start.
             auto_create_topics: Whether a topic appears because somebody asked for it.
             properties: Broker settings that win over ours.
+            java_options: JVM options that win over ours.
             detached: The broker outlives this process; whoever stops it needs `pid`.
             start_seconds: How long a start may take before it counts as failed.
         """
@@ -87,6 +89,7 @@ class KafkaBroker:
         self._controller_port = 0
         self._auto_create_topics = auto_create_topics
         self._extra = dict(properties or {})
+        self._java_options = tuple(java_options)
         self._detached = detached
         self._start_seconds = start_seconds
         self._child: ChildProcess | None = None
@@ -134,7 +137,7 @@ class KafkaBroker:
             self._format(java, jars)
             log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
             self._child = ChildProcess(
-                self._command(java, jars, "kafka.Kafka", self.directory / "server.properties"),
+                self._command(java, jars, self._java_options, "kafka.Kafka", self.directory / "server.properties"),
                 self.log_path,
                 detached=self._detached,
             )
@@ -243,7 +246,7 @@ class KafkaBroker:
             return
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = self._command(
-            java, jars, "kafka.tools.StorageTool",
+            java, jars, (), "kafka.tools.StorageTool",
             "format", f"--cluster-id={cluster_id}", "--config", self.directory / "server.properties",
         )  # fmt: skip
         try:
@@ -253,16 +256,18 @@ class KafkaBroker:
         if done.returncode != 0:
             raise BrokerError(f"{self.directory} could not be formatted:\n{done.stdout}{done.stderr}")
 
-    def _command(self, java: JavaRuntime, jars: Sequence[Path], main: str, *arguments: str | Path) -> list[str | Path]:
-        class_path = os.pathsep.join(map(str, jars))
+    def _command(
+        self, java: JavaRuntime, jars: Sequence[Path], options: Sequence[str], main: str, *arguments: str | Path
+    ) -> list[str | Path]:
         return [
             java.path,
             *_JVM_OPTIONS,
-            *ClassDataArchive("broker", java, class_path).options(),
+            *ClassDataArchive("broker", java, tuple(jars)).options(),
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.xml'}",
             "-Dlog4j2.disableJmx=true",
+            *options,
             "-cp",
-            class_path,
+            os.pathsep.join(map(str, jars)),
             main,
             *arguments,
         ]

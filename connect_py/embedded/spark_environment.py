@@ -1,25 +1,41 @@
-"""What a process needs to know to start Spark: which Java, and which jars beside pyspark's own."""
+"""What a process needs to know to start Spark: which Java, which jars beside pyspark's own, which JVM options."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shlex
+from pathlib import Path
 
+from connect_py.embedded.class_data_archive import ClassDataArchive
 from connect_py.embedded.jar_lock import JarLock
-from connect_py.embedded.java_runtime import find_java
+from connect_py.embedded.java_runtime import JavaRuntime, find_java
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"
+OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"
 
 
 def spark_environment() -> dict[str, str]:
-    """Return CONNECT_PY_JAVA (an executable) and CONNECT_PY_SPARK_JARS (paths joined by `os.pathsep`).
+    """Return what `SparkGateway.from_environment` reads, for export to the processes that start Spark.
 
-    A variable that is already set is returned as it is: an image that carries its own Java or jars
-    downloads nothing. The caller exports the answer to the processes that will start Spark.
+    CONNECT_PY_JAVA is an executable, CONNECT_PY_SPARK_JARS paths joined by `os.pathsep`,
+    CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none). A variable that is already set is
+    returned as it is: an image that carries its own Java and jars downloads nothing.
 
     Raises:
         JavaNotFoundError, IvyError, JarLockError: As for `find_java` and `JarLock.resolve`.
     """
-    java = os.environ.get(JAVA_VARIABLE) or str(find_java().path)
-    jars = os.environ.get(JARS_VARIABLE) or os.pathsep.join(map(str, JarLock.shipped("spark").resolve()))
-    return {JAVA_VARIABLE: java, JARS_VARIABLE: jars}
+    given = {name: os.environ.get(name, "") for name in (JAVA_VARIABLE, JARS_VARIABLE, OPTIONS_VARIABLE)}
+    ours = not given[JAVA_VARIABLE] and not given[JARS_VARIABLE]
+    jars = given[JARS_VARIABLE] or os.pathsep.join(map(str, JarLock.shipped("spark").resolve()))
+    java = given[JAVA_VARIABLE] or str(find_java().path)
+    options = given[OPTIONS_VARIABLE] or (shlex.join(spark_archive().options()) if ours else "")
+    return {JAVA_VARIABLE: java, JARS_VARIABLE: jars, OPTIONS_VARIABLE: options}
+
+
+def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
+    """The archive of Spark's classes for the Java and the jars that `spark_environment` finds."""
+    spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
+    bundled = sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
+    return ClassDataArchive("spark", java or find_java(), (*bundled, *JarLock.shipped("spark").resolve()))

@@ -1,0 +1,83 @@
+"""Making the start-up archives: half a minute of one core, once per Java and set of jars.
+
+`python -m connect_py.embedded.archives` makes those that are missing. `make_archives_in_background` is
+called after a first success: whoever waits for a first row should not wait for this too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from connect_py.embedded.broker import KafkaBroker
+from connect_py.embedded.class_data_archive import ClassDataArchive
+from connect_py.embedded.jar_lock import JarLock
+from connect_py.embedded.java_runtime import find_java
+from connect_py.embedded.spark_environment import JARS_VARIABLE, JAVA_VARIABLE, spark_archive, spark_environment
+
+_SPARK_SECONDS = 240.0
+_NICE = 15
+# A plugin's module, run by name: the embedded runtime does not import plugins.
+_SPARK_TRAINING = "connectors.iceberg.spark.class_archive"
+
+
+class ArchiveError(Exception):
+    """A run that should have made an archive failed. The message carries its last lines."""
+
+
+def broker_archive() -> ClassDataArchive:
+    """The archive of the broker's classes for the Java and the jars that `KafkaBroker` uses."""
+    return ClassDataArchive("broker", find_java(), tuple(JarLock.shipped("broker").resolve()))
+
+
+def make_archives() -> list[str]:
+    """Make the archives that are missing and return their names.
+
+    Raises:
+        BrokerError, JavaNotFoundError, IvyError, JarLockError: As for `KafkaBroker.start`.
+        ArchiveError: Spark's run failed.
+    """
+    recordings = ((broker_archive(), _run_broker), (spark_archive(), _run_spark))
+    return [archive.name for archive, run in recordings if archive.record(run)]
+
+
+def make_archives_in_background() -> None:
+    """Let a process of its own make what is missing, at low priority. Returns at once; nobody waits for it."""
+    if broker_archive().path.exists() and spark_archive().path.exists():
+        return
+    # The shell ends at once, so what it leaves behind is nobody's child and a stop of ours does not wait for it.
+    subprocess.run(
+        ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-m", "connect_py.embedded.archives"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        check=False,
+    )
+
+
+def _run_broker(options: Sequence[str]) -> None:
+    with KafkaBroker(java_options=options) as broker:
+        broker.stop()  # a temporary broker is otherwise killed, and Java writes the archive at a proper exit
+
+
+def _run_spark(options: Sequence[str]) -> None:
+    known = spark_environment()
+    done = subprocess.run(
+        [sys.executable, "-m", _SPARK_TRAINING, *options],
+        env={**os.environ, JAVA_VARIABLE: known[JAVA_VARIABLE], JARS_VARIABLE: known[JARS_VARIABLE]},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_SPARK_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ArchiveError("Spark's run for its archive failed:\n" + "\n".join(done.stderr.splitlines()[-25:]))
+
+
+if __name__ == "__main__":
+    os.nice(_NICE)
+    make_archives()
