@@ -514,6 +514,13 @@ class CoordinatorState:
                     f"this one reads cluster {self._settings.cluster}: rename one of them"
                 )
             )
+        if lookup.standing is Standing.LOST:
+            return self._end(
+                Fail(
+                    f"table {name} was rolled back to a snapshot whose ledger was expired, so what it holds is not "
+                    "known: roll it back to another snapshot, or replace it"
+                )
+            )
         rolled_back = lookup.standing is Standing.ROLLED_BACK and Rule.REFILL_EXACTLY_FROM_LEDGER in self._rules
         needs: dict[TopicPartition, int] = {}
         for partition, state in self._partitions.items():
@@ -726,7 +733,8 @@ class CoordinatorState:
         table = self._tables[name]
         actions: list[CoordinatorAction] = []
         table.version, table.ledger = version, work.request.ledger
-        table.needs, table.bases = dict(work.after), dict(work.after)
+        table.needs.update(work.after)  # partitions added since keep theirs
+        table.bases.update(work.after)
         table.guarded, table.failures = False, 0
         if not table.committed:
             table.committed = True

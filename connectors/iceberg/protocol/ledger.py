@@ -197,6 +197,7 @@ class Standing(Enum):
     FOUND = "found"
     EXPIRED = "expired"  # our snapshots were expired by somebody; the property speaks
     ROLLED_BACK = "rolled back"  # by its owner: refill from the ledger that is left
+    LOST = "lost"  # rolled back to a snapshot whose ledger somebody expired: nobody knows what it holds
     NONE = "none"  # never written by this connector, or dropped and re-created
 
 
@@ -266,8 +267,10 @@ def _judge(
         return (Standing.ROLLED_BACK if rolled_back else Standing.FOUND), found[1]
     if prop is None:
         return Standing.NONE, None
-    if view.complete or prop.snapshot in view.present:
+    if view.complete:
         return Standing.ROLLED_BACK, None  # to before our first commit, or replaced in place
+    if prop.snapshot in view.present:
+        return Standing.LOST, None
     return Standing.EXPIRED, prop.ledger
 
 

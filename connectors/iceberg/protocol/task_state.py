@@ -126,8 +126,8 @@ class TaskState:
         `topic_ids` are described now; `marks` come from the group's committed offsets.
         """
         for mark in marks.values():
-            if mark is not None:
-                self._saw(mark.epoch)
+            if mark is not None and (self._seen is None or mark.epoch > self._seen):
+                self._seen = mark.epoch
         for partition, topic_id in topic_ids.items():
             self._partitions[partition] = _Partition(topic_id, "", now_ms)
         if not topic_ids:
@@ -219,13 +219,16 @@ class TaskState:
             return []
         if Rule.EPOCH_ABOVE_EVERY_TRACE in self._rules and message.epoch.number < self._start_number:
             return []  # a coordinator from before the connector was stopped
+        if self._seen is not None and message.epoch < self._seen:
+            if not isinstance(message, StartCommit):
+                return []
+            # Every other trace of our epoch may be gone (group lost, channel wiped): say that it existed.
+            return [Send(Attach(self.task, self._start_number, self._new_nonce(), {}, self._seen))]
         actions: list[TaskAction] = []
-        if self._saw(message.epoch) or self.epoch is None:
-            self.epoch = self._seen
+        if message.epoch != self.epoch:
+            self.epoch = self._seen = message.epoch
             self._cycle = 0
             actions += self._detach(list(self._partitions), now_ms)
-        if message.epoch != self.epoch:
-            return actions
         match message:
             case Attached():
                 for partition, attachment in message.partitions.items():
@@ -306,13 +309,6 @@ class TaskState:
             for p, s in self._partitions.items()
             if not s.attached and now_ms - s.asked_ms >= self._ask_interval_ms
         ]
-
-    def _saw(self, epoch: Epoch) -> bool:
-        """Remember the highest epoch; True when this one is higher than all before."""
-        if self._seen is not None and epoch <= self._seen:
-            return False
-        self._seen = epoch
-        return True
 
     def _ask(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[TaskAction]:
         asked = list(partitions)
