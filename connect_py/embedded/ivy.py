@@ -29,9 +29,10 @@ MIRROR_VARIABLE = "CONNECT_PY_MAVEN_MIRROR"
 _DEADLINE_SECONDS = 900.0
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 1.0  # progress appears when fetching takes longer than this
-_FILE_NAME = "[organisation]--[artifact]--[revision].[ext]"
+_FILE_NAME = "[organisation]--[artifact]--[revision](--[classifier]).[ext]"
+_MAVEN_NAMES = "http://ant.apache.org/ivy/maven"  # the name of an XML vocabulary; nobody connects to it
 
-Coordinates = tuple[str, str, str]  # group, artifact, version
+Coordinates = tuple[str, str, str, str]  # group, artifact, version, variant (Maven's classifier, often empty)
 
 
 class IvyError(Exception):
@@ -39,7 +40,7 @@ class IvyError(Exception):
 
 
 def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
-    """Fetch exactly these jars into `folder` as `group--artifact--version.jar`; the caller checks digests.
+    """Fetch exactly these jars into `folder` as `group--artifact--version[--variant].jar`; the caller checks digests.
 
     Shows progress on stderr once it takes longer than a second.
 
@@ -47,11 +48,14 @@ def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
         IvyError: A file is not to be had, or fetching took longer than a quarter of an hour.
         JavaNotFoundError: There is no Java to run Ivy with.
     """
+    files: dict[tuple[str, str, str], str] = {}  # Ivy takes one entry per module, with all its variants inside
+    for group, artifact, version, variant in jars:
+        file = f'<artifact name={quoteattr(artifact)} type="jar" ext="jar"{_variant(variant)}/>'
+        files[group, artifact, version] = files.get((group, artifact, version), "") + file
     dependencies = "\n".join(
         f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)}"
-        f' transitive="false" conf="default->default">'
-        f'<artifact name={quoteattr(artifact)} type="jar" ext="jar"/></dependency>'
-        for group, artifact, version in jars
+        f' transitive="false" conf="default->default">{artifacts}</dependency>'
+        for (group, artifact, version), artifacts in files.items()
     )
     _run(title, dependencies, folder, use_poms=False)
 
@@ -65,7 +69,7 @@ def fetch_transitively(title: str, roots: Sequence[Coordinates], folder: Path) -
     dependencies = "\n".join(
         f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)}"
         f' conf="default->default(runtime)"/>'
-        for group, artifact, version in roots
+        for group, artifact, version, _ in roots
     )
     _run(title, dependencies, folder, use_poms=True)
 
@@ -103,7 +107,8 @@ def _run(title: str, dependencies: str, folder: Path, *, use_poms: bool) -> None
     with tempfile.TemporaryDirectory(prefix="connect-py-ivy-") as scratch_name:
         scratch = Path(scratch_name)
         (scratch / "ivy.xml").write_text(
-            f'<ivy-module version="2.0"><info organisation="connect-py" module={quoteattr(title)}/>'
+            f'<ivy-module version="2.0" xmlns:m="{_MAVEN_NAMES}">'
+            f'<info organisation="connect-py" module={quoteattr(title)}/>'
             '<configurations><conf name="default"/></configurations>'
             f"<dependencies>\n{dependencies}\n</dependencies></ivy-module>\n"
         )
@@ -121,6 +126,10 @@ def _run(title: str, dependencies: str, folder: Path, *, use_poms: bool) -> None
         if status != 0:
             last = log_path.read_text(errors="replace").strip().splitlines()[-25:]
             raise IvyError(f"the jars of {title} could not be fetched:\n" + "\n".join(last))
+
+
+def _variant(name: str) -> str:
+    return f" m:classifier={quoteattr(name)}" if name else ""
 
 
 def _settings(cache: Path, *, use_poms: bool) -> str:

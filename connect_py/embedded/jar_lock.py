@@ -1,6 +1,7 @@
 """Jars by lock: which files, with which SHA-256; fetched once per user, checked at every use.
 
-A lock is a text file with one `group:artifact:version sha256:<hex>` per line and `#` comments. The
+A lock is a text file with one `group:artifact:version sha256:<hex>` per line and `#` comments; a variant of
+an artifact (Maven's classifier) is a fourth part, `group:artifact:version:variant`. The
 cache keeps one folder per content of a lock, so an upgrade never disturbs what runs, and a folder is
 renamed into place only after every file in it was counted and hashed. With a matching folder neither
 Java nor the network is touched.
@@ -21,9 +22,12 @@ from importlib import resources
 from pathlib import Path
 
 from connect_py.embedded.cache_directory import cache_directory, exclusive
-from connect_py.embedded.ivy import fetch
+from connect_py.embedded.ivy import Coordinates, fetch
 
-_LINE = re.compile(r"(?P<group>[^\s:]+):(?P<artifact>[^\s:]+):(?P<version>[^\s:]+) sha256:(?P<digest>[0-9a-f]{64})")
+_LINE = re.compile(
+    r"(?P<group>[^\s:]+):(?P<artifact>[^\s:]+):(?P<version>[^\s:]+)(:(?P<variant>[^\s:]+))? "
+    r"sha256:(?P<digest>[0-9a-f]{64})"
+)
 SHIPPED_LOCKS = ("broker", "spark", "connect")
 _OTHER_PROCESS_SECONDS = 900.0
 
@@ -40,14 +44,20 @@ class Jar:
     artifact: str
     version: str
     sha256: str  # lower-case hex
+    variant: str = ""  # Maven's classifier
 
     @property
     def file_name(self) -> str:
         """The name in the cache: two groups may ship an artifact of one name, so the group is in it."""
-        return f"{self.group}--{self.artifact}--{self.version}.jar"
+        return f"{'--'.join(filter(None, self.coordinates))}.jar"
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """What Maven calls the file."""
+        return self.group, self.artifact, self.version, self.variant
 
     def __str__(self) -> str:
-        return f"{self.group}:{self.artifact}:{self.version}"
+        return ":".join(filter(None, self.coordinates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +87,10 @@ class JarLock:
             found = _LINE.fullmatch(line.strip())
             if found is None:
                 raise JarLockError(f"{name}.lock, line {number}: expected group:artifact:version sha256:<hex>")
-            jars.append(Jar(found["group"], found["artifact"], found["version"], found["digest"]))
-        if len({(jar.group, jar.artifact) for jar in jars}) != len(jars):
+            jars.append(
+                Jar(found["group"], found["artifact"], found["version"], found["digest"], found["variant"] or "")
+            )
+        if len({(jar.group, jar.artifact, jar.variant) for jar in jars}) != len(jars):
             raise JarLockError(f"{name}.lock names an artifact twice")
         return JarLock(name, tuple(jars))
 
@@ -130,7 +142,7 @@ class JarLock:
         scratch = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=folder.parent))
         try:
             fetched = scratch / "jars"
-            fetch(self.name, [(jar.group, jar.artifact, jar.version) for jar in self.jars], fetched)
+            fetch(self.name, [jar.coordinates for jar in self.jars], fetched)
             if wrong := self.complaints(fetched):
                 raise JarLockError(f"the jars of {self.name}.lock were refused: {'; '.join(wrong)}")
             if folder.exists():

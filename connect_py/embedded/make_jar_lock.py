@@ -41,13 +41,13 @@ def _coordinates(root: str) -> Coordinates:
     parts = root.split(":")
     if len(parts) != 3 or not all(parts):
         raise ValueError(f"expected group:artifact:version, found {root!r}")
-    return parts[0], parts[1], parts[2]
+    return parts[0], parts[1], parts[2], ""
 
 
 def _jar(file: Path) -> Jar:
-    """The names Ivy gave the file, read back: group--artifact--version.jar."""
-    group, artifact, version = file.name.removesuffix(".jar").split("--")
-    return Jar(group, artifact, version, sha256_of(file))
+    """The names Ivy gave the file, read back: group--artifact--version[--variant].jar."""
+    group, artifact, version, *variant = file.name.removesuffix(".jar").split("--")
+    return Jar(group, artifact, version, sha256_of(file), *variant)
 
 
 if __name__ == "__main__":
