@@ -91,7 +91,7 @@ def archives() -> None:
         made = make_archives()
     except _embedded_errors() as error:
         raise _failure(error) from error
-    typer.echo(f"made: {', '.join(made)}" if made else "all archives were there already")
+    typer.echo(f"made: {', '.join(made)}" if made else "nothing to do: they exist, or this Java cannot make them")
 
 
 def _embedded_errors() -> tuple[type[Exception], ...]:

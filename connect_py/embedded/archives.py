@@ -45,7 +45,7 @@ def make_archives() -> list[str]:
 
 def make_archives_in_background() -> None:
     """Let a process of its own make what is missing, at low priority. Returns at once; nobody waits for it."""
-    if broker_archive().path.exists() and spark_archive().path.exists():
+    if all(archive.path.exists() or not archive.possible for archive in (broker_archive(), spark_archive())):
         return
     # The shell ends at once, so what it leaves behind is nobody's child and a stop of ours does not wait for it.
     subprocess.run(

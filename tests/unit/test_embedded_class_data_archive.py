@@ -16,6 +16,9 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassDataArchive
     monkeypatch.setenv("CONNECT_PY_CACHE", str(tmp_path / "cache"))
     jar = tmp_path / "one.jar"
     jar.write_bytes(b"jar")
+    base = tmp_path / "jvm" / "lib" / "server" / "classes.jsa"
+    base.parent.mkdir(parents=True)
+    base.touch()
     return ClassDataArchive("broker", JavaRuntime(tmp_path / "jvm" / "bin" / "java", 21), (jar,))
 
 
@@ -52,3 +55,9 @@ def test_changed_jar_has_another_archive(archive: ClassDataArchive) -> None:
     before = archive.path
     archive.jars[0].write_bytes(b"a newer jar")
     assert archive.path != before
+
+
+def test_java_without_an_archive_of_its_own_is_not_asked(archive: ClassDataArchive) -> None:
+    (archive.java.home / "lib" / "server" / "classes.jsa").unlink()
+    assert not archive.record(write_archive)
+    assert archive.options() == []
