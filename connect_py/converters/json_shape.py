@@ -229,6 +229,8 @@ class _ObjectReader(Reader):
             )  # fmt: skip
         except ValueError as error:
             raise NotColumnar(f"a member's name: {error}") from error
+        self._getters = [operator.attrgetter(name) for name, *_ in fields]
+        self._null = self._class(*[None] * len(fields))  # stands in for a null while columns are made
         self.type = self._class | None
 
     def column(self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
@@ -246,30 +248,38 @@ class _ObjectReader(Reader):
         if not rows:
             return pa.nulls(len(values))
         inside: dict[Path, pa.Array] = {}
+        if 2 * len(rows) > len(values):  # few nulls: cheaper to carry them along than to spread the others
+            rows = [v or self._null for v in values]
+            mask = pa.array(list(map(operator.not_, there)), pa.bool_())
+            return self._structs(rows, path, absent, mask)
         compact = self._structs(rows, path, inside)
         spread = arrow.spread_indices(there)
         for member, mask in inside.items():
             absent[member] = mask.take(spread).fill_null(False)
         return compact.take(spread)
 
-    def _structs(self, rows: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
+    def _structs(
+        self, rows: Sequence[Any], path: Path, absent: dict[Path, pa.Array], null: pa.BooleanArray | None = None
+    ) -> pa.Array:
         import pyarrow as pa
 
         names, children = [], []
-        columns = zip(*map(msgspec.structs.astuple, rows), strict=True)
-        for name, reader, values in zip(self._names, self._members, columns, strict=True):
+        there = len(rows) - (0 if null is None else null.true_count)
+        for name, reader, member_of in zip(self._names, self._members, self._getters, strict=True):
             member = (*path, name)
             inside: dict[Path, pa.Array] = {}
-            child = reader.column(values, member, inside)
+            child = reader.column(list(map(member_of, rows)), member, inside)
             mask = inside.get(member)
-            if mask is not None and mask.true_count == len(rows):
+            if mask is not None and mask.true_count == there:
                 continue  # other messages had this member; none of these has
             absent.update(inside)
             names.append(name)
             children.append(child)
         if not children:
-            return pa.array([{}] * len(rows), pa.struct([]))
-        return pa.StructArray.from_arrays(children, names=names)
+            return pa.array(
+                [{}] * len(rows) if null is None else [None if n else {} for n in null.to_pylist()], pa.struct([])
+            )
+        return pa.StructArray.from_arrays(children, names=names, mask=null)
 
 
 def _compile(shape: Shape) -> Reader:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
-from itertools import compress, count, islice, repeat
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, repeat
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from connect_py.converters.json_text import read_json
 MAX_WIDENINGS = 12  # per run; each looks twice as far ahead as the one before
 FREE_CUTS = 8  # per call
 MIN_ROWS_PER_CUT = 100  # beyond that, on average: more cuts cost more than rows do
+NULL_TEXT = b"null"
 REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)  # what msgspec raises for text it does not take
 
 
@@ -57,35 +58,31 @@ class SchemalessJsonReader:
         return runs
 
     def _run(self, data: Sequence[bytes | None], start: int) -> ColumnRun:
-        rest = data[start:] if start else data
-        there = list(map(operator.is_not, rest, repeat(None)))
-        present = list(compress(rest, there))
+        messages = [m or NULL_TEXT for m in (data[start:] if start else data)]  # no bytes are as good as a null
         for widenings in range(MAX_WIDENINGS):
             failures: dict[int, Exception] = {}
             reader = self._reader
-            rows = self._rows(present, failures, ahead=1 << widenings)
+            rows = self._rows(messages, failures, ahead=1 << widenings)
             if rows is not None:
-                break
-        else:
-            raise NotColumnar("objects have ever new members")
-        positions = list(compress(count(start), there))
-        stop = len(data) if len(rows) == len(present) else positions[len(rows)]
-        column = _column(reader, rows, there[: stop - start], failures)
-        return ColumnRun(start, stop, column, {positions[i]: error for i, error in failures.items()})
+                return ColumnRun(
+                    start, start + len(rows), _column(reader, rows, failures),
+                    {start + index: error for index, error in failures.items()},
+                )  # fmt: skip
+        raise NotColumnar("objects have ever new members")
 
-    def _rows(self, present: Sequence[Any], failures: dict[int, Exception], ahead: int) -> list[Any] | None:
+    def _rows(self, messages: Sequence[bytes], failures: dict[int, Exception], ahead: int) -> list[Any] | None:
         """Decode up to the end or a change of kind; None: the shape is another one now, so once more."""
         rows: list[Any] = []
-        messages = iter(present)
+        waiting = iter(messages)
         decode = self._decoder.decode
         while True:
             try:
-                rows.extend(map(decode, messages))  # what was decoded before an error stays in the list
+                rows.extend(map(decode, waiting))  # what was decoded before an error stays in the list
                 return rows
             except REFUSED:
                 index = len(rows)
             try:
-                value = read_json(present[index])
+                value = read_json(messages[index])
             except DataError as error:
                 failures[index] = error
                 rows.append(None)
@@ -97,7 +94,7 @@ class SchemalessJsonReader:
                 self._start_over(value)
                 return rows if index else None
             if widened:
-                self._look_at(islice(present, index + 1, index + 1 + ahead))
+                self._look_at(islice(messages, index + 1, index + 1 + ahead))
                 self._compile()
                 return None
             rows.append(msgspec.convert(value, self._reader.type))  # text that Jackson takes and msgspec does not
@@ -110,23 +107,14 @@ class SchemalessJsonReader:
                 return
 
 
-def _column(reader: Reader, rows: Sequence[Any], there: Sequence[bool], failures: dict[int, Exception]) -> Column:
+def _column(reader: Reader, rows: Sequence[Any], failures: Mapping[int, Exception]) -> Column:
     import pyarrow as pa
-
-    from connect_py.api import arrow
 
     absent: dict[Path, pa.Array] = {}
     column = reader.column(rows, (), absent)
-    if len(rows) < len(there):
-        spread = arrow.spread_indices(there)
-        column = column.take(spread)
-        absent = {path: mask.take(spread).fill_null(False) for path, mask in absent.items()}
     if not column.null_count:
         return Column(None, column, None, absent)
     nulls = list(map(operator.is_, rows, repeat(None)))
     for index in failures:
         nulls[index] = False
-    tombstone = pa.array(nulls, pa.bool_())
-    if len(rows) < len(there):
-        tombstone = tombstone.take(spread).fill_null(True)
-    return Column(None, column, tombstone if tombstone.true_count else None, absent)
+    return Column(None, column, pa.array(nulls, pa.bool_()) if any(nulls) else None, absent)
