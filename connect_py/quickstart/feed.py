@@ -1,0 +1,114 @@
+"""Produces the shop's changes at a steady rate, on a thread of its own, and remembers when each was written."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+import time
+from collections import defaultdict
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.record import TopicPartition
+from connect_py.quickstart.envelope import key_bytes, topic_of, value_bytes
+from connect_py.quickstart.shop import KEYS, Change, Shop
+
+PARTITIONS = 2
+TICK_SECONDS = 0.05
+ADMIN_SECONDS = 30.0
+
+
+class Feed:
+    """Starts with `start`, ends with `stop`; the counters may be read from any thread."""
+
+    def __init__(self, bootstrap_servers: str, changes_per_second: float, seed: int = 7) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._rate = changes_per_second
+        self.shop = Shop(seed)
+        self.changes = 0
+        self.failed: KafkaError | None = None
+        self._written: dict[TopicPartition, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+
+    def create_topics(self) -> None:
+        """Make the shop's topics.
+
+        Raises:
+            ConnectError: The broker refuses.
+        """
+        admin = AdminClient({"bootstrap.servers": self._bootstrap_servers})
+        wanted = [NewTopic(topic_of(table), PARTITIONS, 1) for table in KEYS]
+        for topic, future in admin.create_topics(wanted).items():
+            try:
+                future.result(ADMIN_SECONDS)
+            except Exception as error:
+                raise ConnectError(f"topic {topic} cannot be created: {error}") from error
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the changes and wait until the broker has them all.
+
+        Raises:
+            ConnectError: The broker did not take one.
+        """
+        self._stopping.set()
+        self._thread.join(ADMIN_SECONDS)
+        if self.failed is not None:
+            raise ConnectError(f"the broker did not take a change: {self.failed.str()}")
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition, as far as the broker has acknowledged."""
+        with self._lock:
+            return {tp: offsets[-1] + 1 for tp, (offsets, _) in self._written.items() if offsets}
+
+    def written_at(self, partition: TopicPartition, offset: int) -> float | None:
+        """When the first record at or above this offset was acknowledged (`time.time`); None: there is none yet."""
+        with self._lock:
+            offsets, times = self._written[partition]
+            index = bisect.bisect_left(offsets, offset)
+            return times[index] if index < len(times) else None
+
+    def _run(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap_servers,
+                "partitioner": "murmur2_random",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+            }
+        )
+        started = time.monotonic()
+        while not self._stopping.is_set():
+            due = (time.monotonic() - started) * self._rate
+            while self.changes < due:
+                for change in self.shop.changes(time.time_ns() // 1000):
+                    self._write(producer, change)
+            producer.poll(0)
+            self._stopping.wait(TICK_SECONDS)
+        producer.flush(ADMIN_SECONDS)
+
+    def _write(self, producer: Producer, change: Change) -> None:
+        self.changes += 1
+        topic, key = topic_of(change.table), key_bytes(change)
+        value = value_bytes(change, self.changes, time.time_ns() // 1_000_000)
+        for body in (value, None) if change.after is None else (value,):  # a tombstone follows each delete
+            producer.produce(topic, body, key, on_delivery=self._delivered)
+
+    def _delivered(self, error: KafkaError | None, record: Message) -> None:
+        if error is not None:
+            self.failed = error
+            return
+        topic, partition, offset = record.topic(), record.partition(), record.offset()
+        if topic is None or partition is None or offset is None:
+            return
+        with self._lock:
+            offsets, times = self._written[TopicPartition(topic, partition)]
+            offsets.append(offset)
+            times.append(time.time())

@@ -1,0 +1,89 @@
+"""What the quickstart shows while it runs."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from connect_py.quickstart.envelope import topic_of
+from connect_py.quickstart.feed import Feed
+from connect_py.quickstart.shop import KEYS
+from connect_py.quickstart.spark_sql import SPARK_SQL
+from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, TableState, catalog_uri
+
+
+class LiveView:
+    """Reads feed and tables, and draws them."""
+
+    def __init__(self, feed: Feed, tables: ShopTables, url: str, started: float) -> None:
+        self._feed = feed
+        self._tables = tables
+        self._url = url
+        self._started = started
+        self._first_rows: float | None = None
+
+    def caught_up(self) -> bool:
+        """Whether every table's snapshot covers everything that was produced for it."""
+        ends = self._feed.ends()
+        states = {table: self._tables.state(table) for table in KEYS}
+        return all(
+            (state := states[tp.topic.rpartition(".")[2]]) is not None and state.offsets.get(tp, 0) >= end
+            for tp, end in ends.items()
+        )
+
+    def render(self) -> RenderableType:
+        states = [self._tables.state(table) for table in KEYS]
+        if self._first_rows is None and any(state and state.rows for state in states):
+            self._first_rows = time.monotonic() - self._started
+        head = f"{time.monotonic() - self._started:.0f} s · {self._feed.changes} changes produced"
+        if self._first_rows is not None:
+            head += f" · first rows in a table after {self._first_rows:.1f} s"
+        return Group(Text(head, style="bold"), self._grid(states), self._how_to_query())
+
+    def _grid(self, states: list[TableState | None]) -> Table:
+        grid = Table(expand=False, pad_edge=False)
+        for name in ("table", "rows in the shop", "rows in Iceberg", "seconds behind", "snapshots", "last snapshot"):
+            grid.add_column(name, justify="right" if name.startswith(("rows", "sec", "snap")) else "left")
+        grid.add_column("its source offsets")
+        for table, state in zip(KEYS, states, strict=True):
+            expected = f"{len(self._feed.shop.tables[table]):,}"
+            if state is None:
+                grid.add_row(f"{NAMESPACE}.{table}", expected, "-", "-", "-", "waiting for the first commit", "")
+                continue
+            age = (datetime.now(UTC) - state.committed_at).total_seconds()
+            offsets = ", ".join(f"{tp.partition}: {offset}" for tp, offset in sorted(state.offsets.items())
+                                if tp.topic == topic_of(table))  # fmt: skip
+            grid.add_row(
+                f"{NAMESPACE}.{table}", expected, f"{state.rows:,}", self._behind(state, table), str(state.snapshots),
+                f"{state.snapshot_id} ({age:.0f} s ago)", offsets,
+            )  # fmt: skip
+        return grid
+
+    def _behind(self, state: TableState, table: str) -> str:
+        """The age of the oldest change that the table does not hold yet."""
+        waiting = [
+            written
+            for tp in self._feed.ends()
+            if tp.topic == topic_of(table)
+            and (written := self._feed.written_at(tp, state.offsets.get(tp, 0))) is not None
+        ]
+        return f"{time.time() - min(waiting):.1f}" if waiting else "0.0"
+
+    def _how_to_query(self) -> Panel:
+        catalog = self._tables.directory
+        text = Text.assemble(
+            ("PyIceberg  ", "bold"),
+            "from pyiceberg.catalog.sql import SqlCatalog\n"
+            f'           SqlCatalog("{CATALOG}", uri="{catalog_uri(catalog)}")'
+            f'.load_table("{NAMESPACE}.orders").scan().to_pandas()\n',
+            ("Spark      ", "bold"),
+            f"{catalog / SPARK_SQL} -e 'SELECT status, count(*) FROM {CATALOG}.{NAMESPACE}.orders GROUP BY 1'\n",
+            ("REST       ", "bold"),
+            f"curl {self._url}/connectors/shop-sink/status",
+        )
+        return Panel(text, title="query it", expand=False)

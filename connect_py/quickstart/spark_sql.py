@@ -1,0 +1,37 @@
+"""A `spark-sql` command for the quickstart's tables, written into its folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from connect_py.embedded.spark_environment import spark_environment
+from connect_py.quickstart.tables import CATALOG, warehouse_uri
+
+SPARK_SQL = "spark-sql"
+
+
+def write_spark_sql(directory: Path) -> Path:
+    """Write an executable script that runs Spark's own SQL shell on the catalog; it takes spark-sql's arguments."""
+    environment = spark_environment()
+    jars = environment["CONNECT_PY_SPARK_JARS"].replace(os.pathsep, ",")
+    java_home = Path(environment["CONNECT_PY_JAVA"]).resolve().parent.parent
+    catalog = f"spark.sql.catalog.{CATALOG}"
+    settings = {
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "jdbc",
+        f"{catalog}.uri": f"jdbc:sqlite:{directory / 'catalog.db'}",
+        f"{catalog}.jdbc.schema-version": "V1",
+        f"{catalog}.warehouse": warehouse_uri(directory),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.ui.enabled": "false",
+    }
+    command = [str(Path(sys.executable).parent / SPARK_SQL), "--driver-class-path", jars.replace(",", os.pathsep)]
+    for key, value in settings.items():
+        command += ["--conf", f"{key}={value}"]
+    script = directory / SPARK_SQL
+    script.write_text(f'#!/bin/sh\nJAVA_HOME={shlex.quote(str(java_home))} exec {shlex.join(command)} "$@"\n')
+    script.chmod(0o755)
+    return script

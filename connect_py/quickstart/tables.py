@@ -1,0 +1,109 @@
+"""The shop's tables as a reader sees them: PyIceberg on the same catalog, nothing of the worker's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from connect_py.api.record import TopicPartition
+from connect_py.quickstart.shop import KEYS, Key, Row, Shop
+
+CATALOG = "shop"
+NAMESPACE = "shop"
+_OFFSETS = "kafka.connect.source-offsets."
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What the newest snapshot of a table says about itself."""
+
+    table: str
+    rows: int
+    snapshots: int
+    snapshot_id: int
+    committed_at: datetime
+    offsets: Mapping[TopicPartition, int]  # next to read, as the snapshot's summary names them
+
+
+class ShopTables:
+    """Reads the tables below one folder."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._catalog = SqlCatalog(CATALOG, uri=catalog_uri(directory), warehouse=warehouse_uri(directory))
+
+    def state(self, table: str) -> TableState | None:
+        """The state of a table; None before its first commit."""
+        loaded = self._load(table)
+        snapshot = loaded.current_snapshot() if loaded is not None else None
+        if loaded is None or snapshot is None or snapshot.summary is None:
+            return None
+        summary = snapshot.summary.additional_properties
+        rows = int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
+        text = next((value for key, value in summary.items() if key.startswith(_OFFSETS)), "{}")
+        offsets = {
+            TopicPartition(topic, int(partition)): offset
+            for topic, partitions in json.loads(text).items()
+            for partition, offset in partitions.items()
+        }
+        committed_at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+        return TableState(table, rows, len(loaded.snapshots()), snapshot.snapshot_id, committed_at, offsets)
+
+    def differences(self, shop: Shop) -> list[str]:
+        """Compare every table with the shop, row by row and column by column; empty means equal."""
+        found = []
+        for table, expected in shop.tables.items():
+            actual = self._rows(table)
+            missing, extra = expected.keys() - actual.keys(), actual.keys() - expected.keys()
+            wrong = [key for key in expected.keys() & actual.keys() if _plain(expected[key]) != actual[key]]
+            if missing:
+                found.append(f"{table}: {len(missing)} rows are missing, for example {min(missing)}")
+            if extra:
+                found.append(f"{table}: {len(extra)} rows should not be there, for example {min(extra)}")
+            if wrong:
+                key = min(wrong)
+                found.append(f"{table}: {len(wrong)} rows differ, for example {_plain(expected[key])} is {actual[key]}")
+        return found
+
+    def _rows(self, table: str) -> dict[Key, Row]:
+        loaded = self._load(table)
+        if loaded is None:
+            return {}
+        rows: list[dict[str, Any]] = loaded.scan().to_arrow().to_pylist()
+        keyed = {tuple(row[name] for name in KEYS[table]): row for row in rows}
+        if len(keyed) != len(rows):
+            raise AssertionError(f"{table} holds {len(rows) - len(keyed)} keys twice")
+        return keyed
+
+    def _load(self, table: str) -> Table | None:
+        try:
+            return self._catalog.load_table(f"{NAMESPACE}.{table}")
+        except NoSuchTableError:
+            return None
+
+
+def _plain(row: Row) -> Row:
+    """A row of the shop as PyIceberg reads it: moments are datetimes without zone."""
+    return {
+        name: datetime.fromtimestamp(value / 1_000_000, UTC).replace(tzinfo=None, microsecond=value % 1_000_000)
+        if name in ("since", "ordered_at")
+        else value
+        for name, value in row.items()
+    }
+
+
+def catalog_uri(directory: Path) -> str:
+    """The catalog as PyIceberg names it; Java's name for it is `jdbc:` in front, with one slash less."""
+    return f"sqlite:///{directory / 'catalog.db'}"
+
+
+def warehouse_uri(directory: Path) -> str:
+    return f"file://{directory / 'warehouse'}"
