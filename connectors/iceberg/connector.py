@@ -1,0 +1,27 @@
+"""`IcebergSinkConnector`: checks the configuration and makes as many equal tasks as it may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from connect_py.api.config import ConfigValue
+from connect_py.api.connector import SinkConnector
+from connectors.iceberg.config import CONFIG_DEF, IcebergSinkConfig, validate
+from connectors.iceberg.sink_task import IcebergSinkTask
+
+
+class IcebergSinkConnector(SinkConnector):
+    """Lands topics in Iceberg tables. Partitions are shared among tasks by the consumer group, not here."""
+
+    config_def = CONFIG_DEF
+    task_class = IcebergSinkTask
+
+    def start(self, props: Mapping[str, str]) -> None:
+        IcebergSinkConfig.parse(props)
+        self._props = dict(props)
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [self._props] * max_tasks
+
+    def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
+        return validate(props)

@@ -1,0 +1,409 @@
+"""The coordinator: one thread in task 0 that carries out what `CoordinatorState` decides.
+
+It reads the channel, keeps time, and hands everything that may take long (catalog, commits, questions to the cluster)
+to one table thread, which owns the Spark driver. So a commit under way keeps nobody waiting who only asks where a
+partition stands.
+
+A life begins with fencing every earlier coordinator and ends when somebody newer is seen, a write's outcome is unknown,
+or the ground moved; then the next life reads everything again. What a crash leaves after each numbered step, and who
+repairs it, stands in `connectors.iceberg.protocol`.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from typing import Any
+
+from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
+from connect_py.api.record import TopicPartition
+from connect_py.api.task import SinkTaskContext
+from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
+from connectors.iceberg.config import IcebergSinkConfig, RecreatedTopic
+from connectors.iceberg.events import CommitListener
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.actions import (
+    CleanFiles,
+    CommitTable,
+    CoordinatorAction,
+    DescribeTopics,
+    Fail,
+    LoadTable,
+    PrepareTable,
+    ProveLeadership,
+    ReadGroupOffsets,
+    ReportTrouble,
+    Send,
+    Stop,
+)
+from connectors.iceberg.protocol.coordinator_state import (
+    CoordinatorSettings,
+    CoordinatorState,
+    Outcome,
+    TopicInfo,
+)
+from connectors.iceberg.protocol.mark import GroupOffset
+from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, StartCommit
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.spark.errors import DuplicateKeyError, SparkDiedError, TableMissingError
+from connectors.iceberg.table_keeper import TableKeeper
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.05  # the channel is looked at this often, also while commits run
+DESCRIBE_SECONDS = 30.0  # how soon added partitions and replaced topics are noticed
+FIRST_BACKOFF_SECONDS = 0.5
+LAST_BACKOFF_SECONDS = 30.0
+DRIVER_LIVES = 3  # a Spark driver that dies more often in a row fails the task
+
+Answer = Callable[[], list[CoordinatorAction]]
+
+
+class Coordinator:
+    """Owns its thread, the table thread and the table keeper; started and stopped by task 0."""
+
+    def __init__(
+        self, config: IcebergSinkConfig, context: SinkTaskContext, tables: TableKeeper, listener: CommitListener
+    ) -> None:
+        self._config = config
+        self._context = context
+        self._tables = tables
+        self._listener = listener
+        self._stopping = threading.Event()
+        self._failure: ConnectError | None = None
+        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """End the thread, the driver and its JVM; a commit under way is given this long."""
+        self._stopping.set()
+        self._thread.join(seconds)
+        self._tables.stop()
+
+    def check(self) -> None:
+        """Raise what ended the coordinator, if something did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        backoff = FIRST_BACKOFF_SECONDS
+        while not self._stopping.is_set():
+            try:
+                life = _Life(self._config, self._context, self._tables, self._listener, self._stopping)
+                if life.run():
+                    backoff = FIRST_BACKOFF_SECONDS
+            except (FencedError, RetriableError) as error:
+                log.warning("coordinator begins anew in %.1f s: %s", backoff, error)
+            except ConnectError as error:
+                self._failure = error
+                return
+            except Exception as error:
+                log.exception("coordinator ended")
+                self._failure = ConnectError(f"the coordinator ended: {type(error).__name__}: {error}")
+                self._failure.__cause__ = error
+                return
+            self._stopping.wait(backoff)
+            backoff = min(2 * backoff, LAST_BACKOFF_SECONDS)
+
+
+class _Life:
+    """One epoch of a coordinator."""
+
+    def __init__(
+        self,
+        config: IcebergSinkConfig,
+        context: SinkTaskContext,
+        tables: TableKeeper,
+        listener: CommitListener,
+        stopping: threading.Event,
+    ) -> None:
+        self._config = config
+        self._context = context
+        self._tables = tables
+        self._listener = listener
+        self._stopping = stopping
+        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._described_at = 0.0
+        self._driver_deaths = 0
+
+    def run(self) -> bool:
+        """Live until stopped, fenced or overtaken; True when at least one cycle was completed.
+
+        Raises:
+            FencedError: A newer coordinator exists, or nobody knows.
+            RetriableError: Kafka or the catalog is away; a new life may find them.
+            ConnectError: Something that a person must decide.
+        """
+        config, context = self._config, self._context
+        self._worked = False
+        with ExitStack() as stack:
+            executor = stack.enter_context(_TableThread(self._stopping))
+            starting = executor.submit(self._tables.start)
+            create_channel(context.client_config, config.channel_topic, config.channel_replication)
+            reader = stack.enter_context(closing(ChannelReader(context.client_config, config.channel_topic)))
+            writer = CoordinatorWriter(context.client_config, config.channel_topic, config.coordinator_transactional_id)
+            stack.enter_context(closing(writer))
+            highest = _highest_epoch(reader.read_to_end())
+            self._await(starting)
+            state, actions = self._begin(executor, highest)
+            log.info("coordinator of epoch %d begins", state.epoch.number, extra={"action": "epoch_started"})
+            self._carry_out(state, actions, executor, writer)
+            while not self._stopping.is_set() and not state.ended:
+                for message in reader.poll(POLL_SECONDS):
+                    self._carry_out(state, state.on_message(message, _now_ms()), executor, writer)
+                while not self._answers.empty():
+                    self._carry_out(state, self._answers.get()(), executor, writer)
+                if time.monotonic() - self._described_at > DESCRIBE_SECONDS:
+                    self._describe(state, executor)
+                self._carry_out(state, state.on_tick(_now_ms()), executor, writer)
+        return self._worked
+
+    def _await(self, future: Future[Any]) -> Any:
+        """Wait for a call on the table thread, unless we are told to stop meanwhile."""
+        while True:
+            try:
+                return future.result(POLL_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if self._stopping.is_set():
+                    raise RetriableError("stopped while the table thread was busy") from None
+
+    # --- the start of a life
+
+    def _begin(self, executor: _TableThread, highest: Epoch | None) -> tuple[CoordinatorState, list[CoordinatorAction]]:
+        config, context = self._config, self._context
+        topics = _describe(context)
+        known = _likely_tables(config, topics)
+        group = self._group_offsets(topics)
+        views = {name: self._await(executor.submit(self._tables.view, name)) for name in known}
+        if not group and not any(view and self._tables.has_ledger(view) for view in views.values()):
+            group = self._first_positions(topics)
+        settings = CoordinatorSettings(
+            cluster=context.cluster_id,
+            start_number=context.start_number,
+            commit_interval_ms=config.commit_interval_ms,
+            commit_timeout_ms=config.commit_timeout_ms,
+            tables=tuple(known),
+            dynamic=config.dynamic or bool(config.topic_rules),
+            new_topic_allowed=config.recreated_topic is RecreatedTopic.START_OVER,
+        )
+        state = CoordinatorState(settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4()))
+        return state, state.begin(topics, group, views, highest, _now_ms())
+
+    def _group_offsets(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, GroupOffset]:
+        partitions = [TopicPartition(t, p) for t, info in topics.items() for p in range(len(info.log_starts))]
+        committed = self._context.committed(partitions)
+        return {tp: GroupOffset.of(at.offset, at.metadata) for tp, at in committed.items()}
+
+    def _first_positions(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, GroupOffset]:
+        """Resolve `auto.offset.reset=latest` once, at the very first start, to numbers; afterwards never."""
+        reset = str(self._context.client_config("consumer").get("auto.offset.reset", "earliest"))
+        if reset not in ("latest", "largest", "end"):
+            return {}
+        return {
+            TopicPartition(topic, number): GroupOffset(end, None)
+            for topic, info in topics.items()
+            for number, end in enumerate(info.log_ends or ())
+        }
+
+    # --- carrying out
+
+    def _carry_out(
+        self,
+        state: CoordinatorState,
+        actions: Iterable[CoordinatorAction],
+        executor: _TableThread,
+        writer: CoordinatorWriter,
+    ) -> None:
+        """Do what was decided, in order; messages that stand together go out in one transaction."""
+        messages: list[Message] = []
+        for action in actions:
+            if isinstance(action, Send):
+                messages.append(action.message)
+                continue
+            self._send(writer, messages)
+            messages = []
+            self._do(state, action, executor, writer)
+        self._send(writer, messages)
+
+    def _send(self, writer: CoordinatorWriter, messages: list[Message]) -> None:
+        if not messages:
+            return
+        for message in messages:
+            if isinstance(message, StartCommit):
+                fault_point("before_start_commit")
+            elif isinstance(message, CommitComplete):
+                fault_point("before_commit_complete")
+        writer.send(messages)
+        for message in messages:
+            if isinstance(message, StartCommit):
+                fault_point("after_start_commit")
+            elif isinstance(message, CommitComplete):
+                self._worked = True
+                self._listener.on_cycle_complete(str(uuid.uuid4()), None)
+                fault_point("after_commit_complete")
+
+    def _do(
+        self, state: CoordinatorState, action: CoordinatorAction, executor: _TableThread, writer: CoordinatorWriter
+    ) -> None:
+        match action:
+            case Stop(reason):
+                raise FencedError(reason)
+            case Fail(reason):
+                raise ConnectError(reason)
+            case ReportTrouble(table, reason, consecutive):
+                log.error(
+                    "table %s is not committed, its partitions wait (%d cycles in a row): %s",
+                    table, consecutive, reason, extra={"action": "table_held", "table": table},
+                )  # fmt: skip
+            case ProveLeadership(token):
+                writer.send([EpochStarted(state.epoch)])  # fenced: raises, and the life is over
+                self._answers.put(lambda: state.on_leadership(token, True, _now_ms()))
+            case DescribeTopics():
+                self._describe(state, executor)
+            case ReadGroupOffsets():
+                topics = executor.submit(_describe, self._context)
+                self._then(topics, lambda found: state.on_group_offsets(self._group_offsets(found), _now_ms()))
+            case LoadTable(table):
+                future = executor.submit(self._tables.view, table)
+                self._then(
+                    future,
+                    lambda view: state.on_table_loaded(table, view, _now_ms()),
+                    lambda error: state.on_load_failed(table, str(error), _now_ms()),
+                )
+            case PrepareTable(table, need, schema):
+                future = executor.submit(self._tables.prepare, table, need, schema)
+                self._then(
+                    future,
+                    lambda found: state.on_table_prepared(table, found[0], found[1], _now_ms()),
+                    lambda error: state.on_table_refused(table, str(error)),
+                )
+            case CommitTable(request):
+                future = executor.submit(self._tables.commit, request, state.epoch)
+                self._then(
+                    future,
+                    lambda o: state.on_commit_outcome(
+                        request.table, request.commit, o.outcome, o.reason, o.snapshot, _now_ms()
+                    ),
+                    lambda error: state.on_commit_outcome(
+                        request.table, request.commit, _outcome_of(error), str(error), None, _now_ms()
+                    ),
+                )
+            case CleanFiles(table, table_uuid, epoch):
+                self._then(executor.submit(self._tables.clean, table, table_uuid, epoch), lambda _: [], _clean_later)
+
+    def _describe(self, state: CoordinatorState, executor: _TableThread) -> None:
+        self._described_at = time.monotonic()
+        self._then(executor.submit(_describe, self._context), state.on_topics, _describe_later)
+
+    def _then(
+        self,
+        future: Future[Any],
+        answer: Callable[[Any], list[CoordinatorAction]],
+        failed: Callable[[ConnectError], list[CoordinatorAction]] | None = None,
+    ) -> None:
+        """When the table thread is done, give its result to the state, on the coordinator's own thread."""
+
+        def done(finished: Future[Any]) -> None:
+            self._answers.put(lambda: self._answer(finished, answer, failed))
+
+        future.add_done_callback(done)
+
+    def _answer(
+        self,
+        finished: Future[Any],
+        answer: Callable[[Any], list[CoordinatorAction]],
+        failed: Callable[[ConnectError], list[CoordinatorAction]] | None,
+    ) -> list[CoordinatorAction]:
+        error = finished.exception()
+        if error is None:
+            self._driver_deaths = 0
+            return answer(finished.result())
+        if isinstance(error, SparkDiedError):
+            self._driver_deaths += 1
+            if self._driver_deaths > DRIVER_LIVES:
+                raise ConnectError(f"the Spark driver died {self._driver_deaths} times in a row: {error}") from error
+        if isinstance(error, DuplicateKeyError) or not isinstance(error, ConnectError) or failed is None:
+            raise error
+        return failed(error)
+
+
+class _TableThread:
+    """One thread for everything that talks to tables; leaving it drops what has not begun."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+        self._executor = ThreadPoolExecutor(1, "tables")
+
+    def __enter__(self) -> _TableThread:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A life does not begin while a commit of the last one runs; but who stops us also ends the driver.
+        self._executor.shutdown(wait=not self._stopping.is_set(), cancel_futures=True)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        return self._executor.submit(function, *arguments)
+
+
+def _outcome_of(error: ConnectError) -> Outcome:
+    if isinstance(error, SparkDiedError):
+        return Outcome.UNKNOWN
+    return Outcome.MISSING if isinstance(error, TableMissingError) else Outcome.FAILED
+
+
+def _clean_later(error: ConnectError) -> list[CoordinatorAction]:
+    log.warning("files of earlier epochs stay until the next start: %s", error)
+    return []
+
+
+def _describe_later(error: ConnectError) -> list[CoordinatorAction]:
+    log.warning("topics could not be described, tried again later: %s", error)
+    return []
+
+
+def _describe(context: SinkTaskContext) -> dict[str, TopicInfo]:
+    """Ask the cluster for ids and log ranges of the connector's topics.
+
+    Raises:
+        RetriableError: The cluster does not answer, or a topic does not exist (yet).
+    """
+    described: dict[str, TopicInfo] = {}
+    for topic in context.topics():
+        try:
+            topic_id = context.topic_id(topic)
+            partitions = [TopicPartition(topic, p) for p in range(context.partition_count(topic))]
+        except NotFoundError as error:
+            raise RetriableError(f"topic {topic} does not exist: {error}") from error
+        ranges = context.log_range(partitions)
+        described[topic] = TopicInfo(
+            topic_id, tuple(ranges[p][0] for p in partitions), tuple(ranges[p][1] for p in partitions)
+        )
+    return described
+
+
+def _likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]:
+    """The tables that will be written, as far as they can be known before any record is read."""
+    found = dict.fromkeys(config.tables)
+    for topic in topics if config.topic_rules else ():
+        names = (rule.table(topic) for rule in config.topic_rules)
+        found.update(dict.fromkeys(name for name in names if name is not None))
+    return list(found)
+
+
+def _highest_epoch(messages: Iterable[Message]) -> Epoch | None:
+    epochs = [epoch for m in messages if (epoch := getattr(m, "epoch", None) or getattr(m, "seen", None)) is not None]
+    return max(epochs, default=None)
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

@@ -1,0 +1,344 @@
+"""`IcebergSinkTask`: stages rows as Parquet, and does what the coordinator says about them.
+
+Everything happens on the task thread, between polls: the channel is read on every call of `put` and after every batch.
+`TaskState` decides; this module carries out. Task 0 also owns the coordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import BadRows, ConnectError
+from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
+from connect_py.api.task import SinkTask
+from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
+from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.coordinator import Coordinator
+from connectors.iceberg.events import EventPublisher
+from connectors.iceberg.event_writer import EventWriter
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.actions import (
+    CloseFiles,
+    Discard,
+    Fail,
+    Pause,
+    RequestCommit,
+    Resume,
+    Seek,
+    Send,
+    TaskAction,
+)
+from connectors.iceberg.protocol.mark import Mark
+from connectors.iceberg.protocol.messages import FileKind, Need
+from connectors.iceberg.protocol.messages import StagedFile as ReportedFile
+from connectors.iceberg.protocol.task_state import TaskState
+from connectors.iceberg.routing import Routed, Router
+from connectors.iceberg.staging.stage import ConvertedRows, Stage
+from connectors.iceberg.table_keeper import TableKeeper
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 4.0  # for the coordinator; the worker allows 5 s for the whole task
+
+
+class _Held(NamedTuple):
+    """Why a partition must be held."""
+
+    first: int  # offset of the first row that cannot be staged
+    table: str
+    need: Need
+    wish: str
+
+
+class _Converted(NamedTuple):
+    """One table's rows of a batch, ready to be staged."""
+
+    table: str
+    rows: ConvertedRows | None  # None: all were filtered away
+    firsts: Mapping[TopicPartition, int | None]  # offset of the first row left, per partition met
+
+
+class IcebergSinkTask(SinkTask):
+    """One task of the Iceberg sink."""
+
+    def start(self, props: Mapping[str, str]) -> None:
+        config = IcebergSinkConfig.parse(props)
+        context = self.context
+        self._config = config
+        self._name = f"{config.connector}-{context.task}"
+        self._state = TaskState(
+            self._name,
+            context.start_number,
+            new_nonce=lambda: uuid.uuid4().hex,
+            max_staged_cycles=config.max_staged_cycles,
+        )
+        self._router = Router(config)
+        self._stage = Stage(config, self._name)
+        self._unrouted = 0
+        self._coordinator: Coordinator | None = None
+        for warning in config.warnings:
+            log.warning("%s", warning)
+        create_channel(context.client_config, config.channel_topic, config.channel_replication)
+        self._reader = ChannelReader(context.client_config, config.channel_topic)
+        self._reader.start_at_end()
+        self._writer = ChannelWriter(context.client_config, config.channel_topic)
+        if context.task == 0:
+            events = EventPublisher(
+                config.connect_group,
+                config.catalog_name,
+                EventWriter(context.client_config, config.control_topic, config.kafka),
+            )
+            self._coordinator = Coordinator(config, context, TableKeeper(config, events), events)
+            self._coordinator.start()
+
+    def stop(self) -> None:
+        coordinator = getattr(self, "_coordinator", None)
+        if coordinator is not None:
+            coordinator.stop(STOP_SECONDS)
+        for name in ("_writer", "_reader", "_stage"):
+            held = getattr(self, name, None)  # a failed start may not have come this far
+            if held is not None:
+                held.close()
+
+    # --- partitions
+
+    def open(self, partitions: Sequence[TopicPartition]) -> None:
+        topic_ids = {topic: self.context.topic_id(topic) for topic in {p.topic for p in partitions}}
+        committed = self.context.committed(partitions)
+        marks = {p: Mark.from_text(at.metadata) for p, at in committed.items()}
+        foreign = [p for p, mark in marks.items() if mark is None]
+        if foreign:
+            log.warning(
+                "the group's offsets of %s were not committed by this connector and do not count once its tables "
+                "have a ledger; to change where it reads, stop it and use PATCH /connectors/%s/offsets",
+                ", ".join(map(str, foreign)), self._config.connector,
+            )  # fmt: skip
+        ids = {p: topic_ids[p.topic] for p in partitions}
+        self._carry_out(self._state.assign(ids, {p: marks.get(p) for p in partitions}, _now_ms()))
+
+    def close(self, partitions: Sequence[TopicPartition]) -> None:
+        self._carry_out(self._state.revoke(partitions))
+
+    # --- rows
+
+    def put(self, records: Sequence[SinkRecord]) -> None:
+        if records:
+            for batch in Batch.of(records):
+                self.put_batch(batch)
+        else:
+            self._turn()
+
+    def put_batch(self, batch: Batch) -> None:
+        """Stage the rows that their tables still need; hold a partition at a row that cannot be staged yet."""
+        readable = self._without(batch, self._unreadable(batch))
+        rest = readable
+        while rest is not None:
+            rest, held = self._stage_rows(rest)
+            if rest is None or not held:
+                break
+            rest = self._hold(rest, held)
+        if readable is not None:
+            self._advance(readable)
+        self._turn()
+
+    def _unreadable(self, batch: Batch) -> dict[int, int]:
+        """Partitions of which no row may be handled now: they will be read again. Value: from which offset."""
+        topic = batch.origin.topic
+        partitions: list[int] = pc.unique(batch.origin.partitions).to_pylist()
+        return {p: 0 for p in partitions if not self._state.is_reading(TopicPartition(topic, p))}
+
+    @staticmethod
+    def _without(batch: Batch, ends: Mapping[int, int]) -> Batch | None:
+        """The batch without the rows at or above these offsets, by partition; None when nothing is left."""
+        if not ends:
+            return batch
+        partitions, offsets = batch.origin.partitions, batch.origin.offsets
+        keep: pa.BooleanArray = pa.repeat(pa.scalar(True), len(batch))
+        for partition, end in ends.items():
+            beyond = pc.and_(pc.equal(partitions, partition), pc.greater_equal(offsets, end))
+            keep = pc.and_not(keep, beyond)
+        if not pc.any(keep).as_py():
+            return None
+        return batch.where(keep)
+
+    def _stage_rows(self, batch: Batch) -> tuple[Batch | None, dict[int, _Held]]:
+        """Stage a batch whole, or nothing of it; bad rows are reported and left out first.
+
+        Returns the rows that are left, and the partitions that must be held: then nothing was staged.
+        """
+        rest: Batch | None = batch
+        while rest is not None:
+            try:
+                routing = self._router.route(rest)
+                held = self._needs(routing.routed)
+                if not held:
+                    for staged in [self._convert(routed) for routed in routing.routed]:
+                        self._add(staged)
+                    self._unrouted += routing.unrouted
+                return rest, held
+            except BadRows as bad:
+                rest = self._report(rest, bad)
+        return None, {}
+
+    def _needs(self, routed: Sequence[Routed]) -> dict[int, _Held]:
+        """Where a table is not open, or lacks columns, and so its partitions must be held."""
+        held: dict[int, _Held] = {}
+        for item in routed:
+            origin = item.batch.origin
+            for partition, first in _first_offsets(origin.partitions, origin.offsets).items():
+                tp = TopicPartition(origin.topic, partition)
+                answer = self._state.answer(item.table)
+                if self._state.filter_position(item.table, tp) is None or answer is None:
+                    need, wish = Need.CREATE, self._stage.wish(item.table, None, item.batch)
+                else:
+                    lacking = self._stage.lacks(item.table, answer, item.batch)
+                    if lacking is None:
+                        continue
+                    need, wish = Need.EVOLVE, lacking
+                if partition not in held or first < held[partition].first:
+                    held[partition] = _Held(first, item.table, need, wish)
+        return held
+
+    def _convert(self, routed: Routed) -> _Converted:
+        """Convert one table's rows, those below its position left out by one comparison; nothing is staged yet.
+
+        Raises:
+            BadRows: By their index in the batch that was routed.
+        """
+        batch = routed.batch
+        origin = batch.origin
+        firsts: dict[TopicPartition, int | None] = {}
+        keep: pa.BooleanArray | None = None
+        for partition, first in _first_offsets(origin.partitions, origin.offsets).items():
+            tp = TopicPartition(origin.topic, partition)
+            position = self._state.filter_position(routed.table, tp)
+            if position is None:
+                raise ConnectError(f"table {routed.table} is not open for {tp}")
+            firsts[tp] = first
+            if first < position:
+                own = pc.equal(origin.partitions, partition)
+                below = pc.and_(own, pc.less(origin.offsets, position))
+                keep = pc.invert(below) if keep is None else pc.and_not(keep, below)
+                firsts[tp] = pc.min(origin.offsets.filter(pc.and_not(own, below))).as_py()
+        answer = self._state.answer(routed.table)
+        if answer is None or (keep is not None and not pc.any(keep).as_py()):
+            return _Converted(routed.table, None, firsts)
+        try:
+            needed = batch if keep is None else batch.where(keep)
+            return _Converted(routed.table, self._stage.convert(routed.table, answer, needed), firsts)
+        except BadRows as bad:
+            if keep is not None:
+                kept = pc.indices_nonzero(keep).to_pylist()
+                bad = BadRows({kept[row]: error for row, error in bad.errors.items()})
+            raise routed.in_whole_batch(bad) from bad
+
+    def _add(self, converted: _Converted) -> None:
+        if converted.rows is not None:
+            self._stage.add(converted.rows)
+        for tp, first in converted.firsts.items():
+            self._state.handled(tp, converted.table, first)
+
+    def _report(self, batch: Batch, bad: BadRows) -> Batch | None:
+        """Give bad rows to the reporter, which raises when nothing is tolerated; the rest goes on."""
+        reporter = self.context.errant_record_reporter
+        for row, error in sorted(bad.errors.items()):
+            if reporter is None:
+                raise error
+            reporter.report_row(batch, row, error)
+        keep = [True] * len(batch)
+        for row in bad.errors:
+            keep[row] = False
+        return batch.where(pa.array(keep)) if any(keep) else None
+
+    def _hold(self, batch: Batch, held: Mapping[int, _Held]) -> Batch | None:
+        topic = batch.origin.topic
+        for partition, (first, table, need, wish) in held.items():
+            tp = TopicPartition(topic, partition)
+            self._state.advance(tp, first)
+            self._carry_out(self._state.hold(tp, table, need, wish, _now_ms()))
+        return self._without(batch, {partition: first for partition, (first, *_) in held.items()})
+
+    def _advance(self, batch: Batch) -> None:
+        """Everything in the batch was handled, but for the partitions that were held on the way."""
+        latest = pc.max(batch.timestamp).as_py()
+        for tp, following in batch.origin.next_offsets().items():
+            if self._state.is_reading(tp):
+                self._state.advance(tp, following, latest)
+
+    # --- offsets
+
+    def pre_commit(self, current: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The floor of every partition, with our mark: the group follows the tables and never leads."""
+        for tp, following in current.items():
+            if self._state.is_reading(tp):
+                self._state.advance(tp, following)  # rows that transformations dropped are handled too
+        self._turn()
+        fault_point("before_group_commit")
+        offsets = self._state.offsets_to_commit()
+        return {tp: OffsetAndMetadata(at.offset, at.mark.to_text()) for tp, at in offsets.items() if at.mark}
+
+    # --- the channel
+
+    def _turn(self) -> None:
+        """Read the channel, keep time, carry out."""
+        if self._coordinator is not None:
+            self._coordinator.check()
+        self._writer.poll()
+        now = _now_ms()
+        for message in self._reader.poll():
+            self._carry_out(self._state.on_message(message, now))
+        self._carry_out(self._state.on_tick(now))
+
+    def _carry_out(self, actions: Iterable[TaskAction]) -> None:
+        for action in actions:
+            match action:
+                case Send(message):
+                    self._writer.send([message])
+                case Pause(partitions):
+                    self.context.pause(*partitions)
+                case Resume(partitions):
+                    self.context.resume(*partitions)
+                case Seek(partition, offset):
+                    self.context.offset({partition: offset})
+                case Discard(partition):
+                    self._stage.discard(partition)
+                case RequestCommit():
+                    self.context.request_commit()
+                case CloseFiles(cycle):
+                    self._close_files(cycle)
+                case Fail(reason):
+                    raise ConnectError(reason)
+
+    def _close_files(self, cycle: int) -> None:
+        """Step 2: close the files, describe the topics again, report."""
+        epoch = self._state.epoch
+        if epoch is None:
+            return
+        fault_point("before_close_files")
+        staged = self._stage.close_cycle(epoch, cycle)
+        fault_point("after_close_files")
+        files = {
+            key: [ReportedFile(f.path, FileKind(f.kind.value), f.rows, f.size, f.to_json()) for f in found]
+            for key, found in staged.items()
+        }
+        topic_ids = {topic: self.context.topic_id(topic) for topic in {p.topic for p in self.context.assignment()}}
+        self._carry_out(self._state.report(cycle, files, topic_ids, _now_ms()))
+        fault_point("after_report")
+
+
+def _first_offsets(partitions: pa.Int32Array, offsets: pa.Int64Array) -> dict[int, int]:
+    """The lowest offset of each partition."""
+    found = pa.table({"partition": partitions, "offset": offsets}).group_by("partition").aggregate([("offset", "min")])
+    return dict(zip(found["partition"].to_pylist(), found["offset_min"].to_pylist(), strict=True))
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

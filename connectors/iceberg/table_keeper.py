@@ -1,0 +1,258 @@
+"""What the coordinator does to tables: open, create, evolve, commit, clean up.
+
+Everything runs on the coordinator's table thread, through the one Spark driver of the coordinator.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from connect_py.api.errors import DataError
+from connectors.iceberg.config import IcebergSinkConfig, MissingTable
+from connectors.iceberg.events import CommitListener
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol import actions
+from connectors.iceberg.protocol.coordinator_state import Outcome
+from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
+from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.spark.catalog import ColumnChange, LoadedTable, TableCatalog
+from connectors.iceberg.spark.catalog import ChangeKind as CatalogChange
+from connectors.iceberg.spark.commit_request import (
+    COMMIT_ID_KEY,
+    MAIN,
+    SNAPSHOT_ID,
+    CommitRequest,
+    CommitStatus,
+    EngineName,
+)
+from connectors.iceberg.spark.committer import TableCommitter
+from connectors.iceberg.spark.errors import TableMissingError, TableUnsuitableError
+from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.staging.file_name import StagedFileName
+from connectors.iceberg.staging.types import ChangeKind, SchemaChange, partition_spec
+from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
+
+log = logging.getLogger(__name__)
+
+TASK_ID_KEY = "kafka.connect.task-id"
+VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
+_UNWRITTEN = 9_000_000_000_000_000_001  # stands for the snapshot's id until the committer knows it
+
+_OUTCOMES: Mapping[CommitStatus, Outcome] = {
+    CommitStatus.COMMITTED: Outcome.COMMITTED,
+    CommitStatus.CONFLICT: Outcome.CONFLICT,
+    CommitStatus.FAILED_RETRY: Outcome.CONFLICT,
+    CommitStatus.UNKNOWN: Outcome.UNKNOWN,
+}
+_CATALOG_CHANGES: Mapping[ChangeKind, CatalogChange] = {
+    ChangeKind.ADD: CatalogChange.ADD,
+    ChangeKind.WIDEN: CatalogChange.WIDEN,
+    ChangeKind.OPTIONAL: CatalogChange.MAKE_OPTIONAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How a commit ended, in the protocol's words."""
+
+    outcome: Outcome
+    reason: str
+    snapshot: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a task asks of a table: how to create it, and what it lacks. Travels as text inside `OpenTable`."""
+
+    schema: Mapping[str, Any] | None  # Iceberg schema JSON for a new table; None: the rows say nothing
+    changes: tuple[SchemaChange, ...] = ()
+
+    def to_text(self) -> str:
+        return json.dumps(
+            {"schema": self.schema, "changes": [change.to_json() for change in self.changes]}, separators=(",", ":")
+        )
+
+    @staticmethod
+    def from_text(text: str) -> Wish:
+        data = json.loads(text)
+        return Wish(data["schema"], tuple(SchemaChange.from_json(change) for change in data["changes"]))
+
+
+class TableKeeper:
+    """Owns the Spark driver. All methods but `stop` are called on one thread at a time."""
+
+    def __init__(self, config: IcebergSinkConfig, listener: CommitListener) -> None:
+        self._config = config
+        self._listener = listener
+        spark = SparkConfig(config.catalog_name, config.catalog, config.hadoop, config.spark)
+        self._driver = SparkDriver(spark)
+        self._catalog = TableCatalog(self._driver)
+        self._committer = TableCommitter(
+            self._driver,
+            self._catalog,
+            EngineName(config.commit_engine.value),
+            refuse_foreign_rows=config.foreign_writers.value == "refuse",
+        )
+        self._property_key = ledger_key(config.connect_group)
+        self._described: dict[str, TableDescription] = {}
+
+    def start(self) -> None:
+        """Have the driver running; starts it, or a new one when it died."""
+        if not self._driver.alive():
+            self._driver.restart()
+
+    def stop(self) -> None:
+        """End the driver and its JVM. From any thread; a call under way fails."""
+        self._driver.stop()
+
+    def view(self, name: str) -> TableView | None:
+        """What the protocol wants to know of a table, from the catalog; None: it does not exist.
+
+        Raises:
+            ConnectError: The catalog does not answer, or refuses.
+        """
+        try:
+            return self._load(name).view
+        except TableMissingError:
+            return None
+
+    def has_ledger(self, view: TableView) -> bool:
+        return look_up(view).ledger is not None
+
+    def _load(self, name: str) -> LoadedTable:
+        self.start()
+        table = self._config.table(name)
+        loaded = self._catalog.load(
+            name, self._property_key, table.commit_branch or MAIN, self._config.mode, table.id_columns
+        )
+        self._described[name] = loaded.description
+        return loaded
+
+    def prepare(self, name: str, need: Need, wish_text: str) -> tuple[TableView, str]:
+        """Open a table for tasks, creating or evolving it as they asked and the configuration allows.
+
+        Returns the view of the protocol and the description that goes to the tasks.
+
+        Raises:
+            ConnectError: It cannot be had; the text goes to the tasks that wait.
+        """
+        wish = Wish.from_text(wish_text)
+        try:
+            loaded = self._load(name)
+        except TableMissingError:
+            self._create(name, wish)
+            loaded = self._load(name)
+        if need is Need.EVOLVE and wish.changes and self._config.evolve_schema:
+            changed = self._catalog.evolve(name, [_column_change(change) for change in wish.changes])
+            if changed:
+                log.info("table %s: %s", name, ", ".join(_in_words(c) for c in wish.changes))
+                loaded = self._load(name)
+        description = loaded.description
+        if description.mode is WriteMode.MERGE and not description.key_columns:
+            raise TableUnsuitableError(
+                name,
+                f"MERGE needs to know the key: set iceberg.table.{name}.id-columns or "
+                "iceberg.tables.default-id-columns, or identifier fields on the table",
+            )
+        return loaded.view, json.dumps(description.to_json(), separators=(",", ":"))
+
+    def _create(self, name: str, wish: Wish) -> None:
+        config = self._config
+        if not config.auto_create:
+            raise TableMissingError(name, "does not exist, and iceberg.tables.auto-create-enabled is false")
+        if wish.schema is None:
+            raise TableUnsuitableError(name, "does not exist, and cannot be created from records without a value")
+        try:
+            spec = partition_spec(wish.schema, config.table(name).partition_by)
+        except DataError as error:
+            raise TableUnsuitableError(name, str(error)) from error
+        properties = {**config.auto_create_props, "format-version": str(config.format_version)}
+        if self._catalog.create(name, json.dumps(wish.schema), json.dumps(spec), properties):
+            log.info("created table %s", name, extra={"action": "table_created", "table": name})
+
+    def commit(self, request: actions.CommitRequest, epoch: Epoch) -> Committed:
+        """Make one snapshot (steps 4 and 5).
+
+        Raises:
+            ConnectError: Certainly nothing was committed, except for `SparkDiedError`: nobody knows.
+        """
+        self.start()
+        config = self._config
+        description = self._described[request.table]
+        table = config.table(request.table)
+        files = [StagedFile.from_json(file.details) for files in request.files.values() for file in files]
+        summary = {
+            self._property_key: request.ledger.to_json(),
+            source_offsets_key(config.connect_group): request.ledger.source_offsets(),
+            COMMIT_ID_KEY: request.commit,
+            TASK_ID_KEY: f"{config.connector}-0",
+        }
+        valid_through = None
+        if request.valid_through_ms is not None:
+            valid_through = datetime.fromtimestamp(request.valid_through_ms / 1000, UTC)
+            summary[VALID_THROUGH_KEY] = valid_through.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        fault_point("before_prepare")
+        outcome = self._committer.commit(
+            CommitRequest(
+                table=request.table,
+                commit_id=request.commit,
+                expected=request.expected,
+                property_key=self._property_key,
+                property_template=request.property_text(_UNWRITTEN).replace(str(_UNWRITTEN), SNAPSHOT_ID),
+                summary=summary,
+                files=files,
+                mode=description.mode,
+                key_columns=description.key_columns,
+                ordering_columns=config.ordering_columns,
+                ref=table.commit_branch or MAIN,
+                work_branch=f"connect-{config.connector}-{epoch.number}-{epoch.nonce}",
+            )
+        )
+        fault_point("after_compare_and_swap")
+        counts = outcome.counts
+        log.info(
+            "commit %s to %s: %s by engine %s, %d rows in %d files, %d replaced, %d ms%s",
+            request.commit, request.table, outcome.status.value, outcome.engine.value, counts.added_rows,
+            counts.added_files, counts.replaced_rows, counts.milliseconds,
+            f" ({outcome.reason})" if outcome.reason else "",
+            extra={"action": "table_commit", "table": request.table, "commit_id": request.commit},
+        )  # fmt: skip
+        if outcome.snapshot_id is not None:
+            self._listener.on_table_commit(request, outcome.snapshot_id, valid_through)
+        return Committed(_OUTCOMES[outcome.status], outcome.reason, outcome.snapshot_id)
+
+    def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
+        """Remove what earlier epochs left: staged files that no snapshot references, and their branches."""
+        config = self._config
+        prefix, keep = StagedFileName.prefixes(config.connector, epoch)
+        removed = self._catalog.remove_files(name, table_uuid, [prefix], [keep])
+        if config.commit_engine.value == EngineName.MERGE.value:
+            branches = f"connect-{config.connector}-"
+            self._catalog.drop_branches(name, branches, f"{branches}{epoch.number}-{epoch.nonce}")
+        if removed:
+            log.info("table %s: removed %d staged files of earlier epochs", name, removed)
+
+    @property
+    def skips_missing(self) -> bool:
+        return self._config.missing_table is MissingTable.SKIP
+
+
+def _column_change(change: SchemaChange) -> ColumnChange:
+    type_text = None
+    if change.type is not None:
+        type_text = json.dumps(change.type)
+    default = None if change.default is None else json.dumps(change.default)
+    return ColumnChange(_CATALOG_CHANGES[change.kind], change.path, type_text, None, default)
+
+
+def _in_words(change: SchemaChange) -> str:
+    column = ".".join(change.path)
+    if change.kind is ChangeKind.ADD:
+        return f"added column {column}"
+    return f"column {column} is now optional" if change.kind is ChangeKind.OPTIONAL else f"widened column {column}"
