@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.arrow import arrow_type, to_array
-from connect_py.api.batch import Batch
+from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, NotColumnar
 from connect_py.api.record import SinkRecord
 from connect_py.api.schema import Schema, Value
@@ -37,11 +37,15 @@ def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
 
 def struct_column(schema: Schema, members: Sequence[pa.Array], null: pa.BooleanArray | None, length: int) -> pa.Array:
     """A column of this struct schema from its members, null where `null` is true."""
-    kind = arrow_type(schema)
-    if not members:  # Arrow cannot tell the length of a struct without members
-        nulls = [False] * length if null is None else null.to_pylist()
-        return pa.array([None if is_null else {} for is_null in nulls], kind)
-    return pa.StructArray.from_arrays(members, fields=list(kind), mask=null)
+    if not members:
+        return empty_structs(null, length)
+    return pa.StructArray.from_arrays(members, fields=list(arrow_type(schema)), mask=null)
+
+
+def empty_structs(null: pa.BooleanArray | None, length: int) -> pa.StructArray:
+    """A column of structs without members: Arrow cannot tell the length from members that do not exist."""
+    nulls = [False] * length if null is None else null.to_pylist()
+    return pa.array([None if is_null else {} for is_null in nulls], pa.struct([]))
 
 
 def constant(value: Value, schema: Schema, length: int) -> pa.Array:
@@ -90,3 +94,57 @@ def blamed(batch: Batch, apply: Callable[[SinkRecord], SinkRecord | None]) -> Ba
         except Exception as error:  # noqa: BLE001 - whatever the reference raises is that row's failure
             errors[index] = error
     return BadRows(errors) if errors else NotColumnar("no row fails by itself")
+
+
+def required_nulls(schema: Schema, members: Sequence[pa.Array], data: pa.StructArray) -> bool:
+    """Whether a required field is null in a row of the struct column that is not null itself."""
+    for field, member in zip(schema.fields, members, strict=True):
+        if field.schema.optional or not member.null_count:
+            continue
+        if not data.null_count or pc.and_(member.is_null(), data.is_valid()).true_count:
+            return True
+    return False
+
+
+def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
+    """The null rows of a column whose schema is about to change, and the schema that they go on to show.
+
+    Raises:
+        NotColumnar: They show different ones.
+    """
+    data = column.data
+    if not data.null_count:
+        return None, None
+    marked = 0 if column.tombstone is None else column.tombstone.true_count
+    schemas = {column.tombstone_schema} if marked else set()
+    if marked < data.null_count:
+        schemas.add(column.schema)
+    if len(schemas) > 1:
+        raise NotColumnar("null values of several schemas")
+    return data.is_null(), schemas.pop()
+
+
+def chosen_rows(
+    after: pa.Array, before: pa.Array, is_before: pa.BooleanArray | None, rows: pa.Array | None
+) -> pa.Array:
+    """Select rows of two columns of one type in one step.
+
+    `rows` are the indices to keep (uint64; None: all of them), `is_before` says for each kept row which column it
+    comes from (None: all from `after`).
+    """
+    if is_before is None:
+        return after if rows is None else after.take(rows)
+    if rows is None:
+        rows = all_rows(len(after))
+    rows = pc.if_else(is_before, pc.add(rows, pa.scalar(len(after), pa.uint64())), rows)
+    return pa.concat_arrays([after, before]).take(rows)
+
+
+def all_rows(length: int) -> pa.Array:
+    """The indices of all rows, uint64."""
+    return pc.indices_nonzero(pa.repeat(True, length))
+
+
+def taken(data: pa.Array, rows: pa.Array | None) -> pa.Array:
+    """The rows of these indices; None: all of them."""
+    return data if rows is None else data.take(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from connect_py.api.schema import Schema, Struct, Type, Value
+from connect_py.api.schema import Schema, Struct, Type, Value, validate_value
 
 
 def rebuilt(container: Schema, fields: Iterable[tuple[str, Schema]]) -> Schema:
@@ -31,3 +31,10 @@ def values_of(row: Struct, *, replace_null_with_default: bool) -> list[Value]:
     if not replace_null_with_default:
         return list(row.values)
     return [field.schema.default if value is None else value for field, value in row]
+
+
+def check_required(schema: Schema, values: Iterable[Value]) -> None:
+    """Check what copying values into a new row checks: DataError names the first required field that is null."""
+    for field, value in zip(schema.fields, values, strict=True):
+        if value is None and not field.schema.optional:
+            validate_value(field.schema, None, field.name)

@@ -15,7 +15,7 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.record import NO_HEADERS, Headers
 from connect_py.api.schema import Schema, Type, Value
-from transforms.columns import blamed, child, children, cut, defaults, hidden, struct_column, with_default
+from transforms.columns import blamed, child, children, chosen_rows, cut, defaults, hidden, kept_nulls, struct_column, with_default
 from transforms.debezium.delete_handling import Deletes
 from transforms.debezium.field_reference import FieldReference
 
@@ -169,12 +169,7 @@ class UnwrapColumns:
         is_after = kinds.after if rows is None else kinds.after.take(rows)
         is_before = (kinds.before if rows is None else kinds.before.take(rows)) if rewritten else None
         shown = is_after if is_before is None else pc.or_(is_after, is_before)
-        if is_before is not None:
-            at = pc.indices_nonzero(pa.repeat(True, len(batch))) if rows is None else rows
-            at = pc.if_else(is_before, pc.add(at, pa.scalar(len(batch), pa.uint64())), at)
-            chosen = pa.concat_arrays([after, events.field(plan.before)]).take(at)
-        else:
-            chosen = after if rows is None else after.take(rows)
+        chosen = chosen_rows(after, events.field(plan.before), is_before, rows)
         columns = children(chosen)
         if plan.defaults is not None:
             columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
@@ -201,12 +196,7 @@ class UnwrapColumns:
         if self._reference.handling.deletes in (Deletes.NULL, Deletes.TOMBSTONE) and kinds.before.true_count:
             schemas.add(plan.row if self._reference.handling.deletes is Deletes.NULL else None)
         if kinds.passing is not None:
-            value = batch.value
-            marked = 0 if value.tombstone is None else value.tombstone.true_count
-            if marked:
-                schemas.add(value.tombstone_schema)
-            if marked < value.data.null_count:
-                schemas.add(value.schema)
+            schemas.add(kept_nulls(batch.value)[1])
         if len(schemas) > 1:
             raise NotColumnar("null values of several schemas")
         return schemas.pop() if schemas else None

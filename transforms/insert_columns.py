@@ -1,0 +1,93 @@
+"""The batch form of `InsertField`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from connect_py.api.arrow import as_logical
+from connect_py.api.batch import Batch, Column
+from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.schema import Type
+from transforms.columns import blamed, children, cut, defaults, kept_nulls, required_nulls, struct_column, with_default
+from transforms.side import Side
+
+if TYPE_CHECKING:
+    from transforms.insert_field import InsertField, Insertion
+
+
+class InsertColumns:
+    """Adds columns as the reference adds fields."""
+
+    def __init__(self, reference: InsertField[Any]) -> None:
+        self._reference = reference
+        self._defaults = lru_cache(maxsize=64)(defaults)
+
+    def apply(self, batch: Batch) -> Sequence[Batch]:
+        """See `Transformation.apply_batch`."""
+        data = batch.value.data
+        if data.null_count == len(data):
+            return [batch]
+        if self._reference.side is Side.KEY and data.null_count:  # rows that pass keep another schema
+            parts = cut(batch, data.is_null())
+            return [part if passes else self._inserted(part) for passes, part in parts]
+        return [self._inserted(batch)]
+
+    def _inserted(self, batch: Batch) -> Batch:
+        column = self._reference.side.column(batch)
+        if self._reference.side is Side.KEY and column.data.null_count:
+            raise blamed(batch, self._reference.apply)
+        if column.schema is None:
+            return self._reference.side.put_column(batch, self._schemaless(batch, column))
+        if column.schema.type is not Type.STRUCT:
+            raise blamed(batch, self._reference.apply)
+        try:
+            result = self._reference.result(column.schema)
+        except DataError as error:
+            raise blamed(batch, self._reference.apply) from error
+        columns = children(column.data)
+        if self._reference.replace_null_with_default:
+            columns = [with_default(c, d) for c, d in zip(columns, self._defaults(column.schema), strict=True)]
+        if required_nulls(column.schema, columns, column.data):
+            raise blamed(batch, self._reference.apply)
+        columns += [self._column(insertion, batch) for insertion in self._reference.insertions]
+        null, null_schema = kept_nulls(column)
+        data = struct_column(result, columns, null, len(batch))
+        return self._reference.side.put_column(batch, Column(result, data, null, tombstone_schema=null_schema))
+
+    def _schemaless(self, batch: Batch, column: Column) -> Column:
+        data = column.data
+        if not pa.types.is_struct(data.type):
+            raise blamed(batch, self._reference.apply)
+        columns = dict(zip((f.name for f in data.type), children(data), strict=True))
+        absent = dict(column.absent)
+        for insertion in self._reference.insertions:
+            inserted = self._column(insertion, batch)
+            replaced = columns.pop(insertion.name, None)
+            if inserted.null_count and replaced is not None:
+                raise NotColumnar(f"{insertion.name} is overwritten in some rows only")
+            columns[insertion.name] = inserted if insertion.schema.name is None else batch.timestamp
+            absent = {path: rows for path, rows in absent.items() if path[0] != insertion.name}
+            if inserted.null_count:
+                absent[(insertion.name,)] = inserted.is_null()
+        null = data.is_null() if data.null_count else None
+        made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null)
+        return Column(None, made, column.tombstone, absent, column.tombstone_schema)
+
+    def _column(self, insertion: Insertion, batch: Batch) -> pa.Array:
+        from transforms.insert_field import Origin
+
+        match insertion.origin:
+            case Origin.TOPIC:
+                return pa.repeat(pa.scalar(batch.topic), len(batch))
+            case Origin.PARTITION:
+                return batch.origin.partitions
+            case Origin.OFFSET:
+                return batch.origin.offsets
+            case Origin.TIMESTAMP:
+                return as_logical(insertion.schema, batch.timestamp)
+            case Origin.STATIC:
+                return pa.repeat(pa.scalar(self._reference.static_value), len(batch))

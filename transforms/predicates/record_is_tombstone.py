@@ -1,0 +1,29 @@
+"""`RecordIsTombstone`: true for records whose value is null."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from connect_py.api.batch import Batch
+from connect_py.api.predicate import Predicate
+from connect_py.api.record import R
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RecordIsTombstone(Predicate[R]):
+    """Whether the value is null, with a schema or without."""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        pass
+
+    def test(self, record: R) -> bool:
+        return record.value is None
+
+    def test_batch(self, batch: Batch) -> pa.BooleanArray | bool:
+        data = batch.value.data
+        if data.null_count in (0, len(data)):
+            return bool(data.null_count)
+        return data.is_null()

@@ -1,0 +1,57 @@
+"""`RegexRouter`: renames topics by a regular expression."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from connect_py.api.batch import Batch
+from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
+from connect_py.api.errors import BadRows, ConnectError
+from connect_py.api.record import R
+from connect_py.api.transformation import Transformation
+from transforms.java_regex import JavaPattern, JavaRegexError, Replacement
+
+
+def java_regex(name: str, value: Parsed) -> None:
+    """A Java regular expression that can be compiled here."""
+    try:
+        JavaPattern(value)
+    except JavaRegexError as error:
+        raise ConfigValueError(name, value, f"Invalid regex: {error}") from error
+
+
+class RegexRouter(Transformation[R]):
+    """Where the whole topic matches, replaces the first match in it. Partitions stay."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "regex", Type.STRING, validator=java_regex, importance=Importance.HIGH,
+            doc="Regular expression, in Java's syntax, that the whole topic must match.",
+        )
+        .define(
+            "replacement", Type.STRING, importance=Importance.HIGH,
+            doc="What takes the place of the match: $1 or ${name} for groups, a backslash before literal characters.",
+        )
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._pattern = JavaPattern(props["regex"])
+        self._replacement = Replacement(props["replacement"])
+        self._topic = lru_cache(maxsize=1024)(self._routed)
+
+    def _routed(self, topic: str) -> str:
+        return self._pattern.replace_first(topic, self._replacement) if self._pattern.matches(topic) else topic
+
+    def apply(self, record: R) -> R | None:
+        return record.replace(topic=self._topic(record.topic))
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        try:
+            topic = self._topic(batch.topic)
+        except ConnectError as error:
+            raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
+        return [batch if topic == batch.topic else dataclasses.replace(batch, topic=topic)]

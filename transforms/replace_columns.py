@@ -1,0 +1,80 @@
+"""The batch form of `ReplaceField`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.schema import Type
+from transforms.columns import (
+    blamed,
+    children,
+    defaults,
+    empty_structs,
+    kept_nulls,
+    required_nulls,
+    struct_column,
+    with_default,
+)
+
+if TYPE_CHECKING:
+    from transforms.replace_field import ReplaceField
+
+
+class ReplaceColumns:
+    """Leaves out and renames columns as the reference does fields; what stays is shared."""
+
+    def __init__(self, reference: ReplaceField[Any]) -> None:
+        self._reference = reference
+        self._defaults = lru_cache(maxsize=64)(defaults)
+
+    def apply(self, batch: Batch) -> Sequence[Batch]:
+        """See `Transformation.apply_batch`."""
+        column = self._reference.side.column(batch)
+        if column.data.null_count == len(batch):
+            return [batch]
+        made = self._schemaless(batch, column) if column.schema is None else self._with_schema(batch, column)
+        return [self._reference.side.put_column(batch, made)]
+
+    def _with_schema(self, batch: Batch, column: Column) -> Column:
+        schema = column.schema
+        assert schema is not None
+        if schema.type is not Type.STRUCT:
+            raise blamed(batch, self._reference.apply)
+        try:
+            result, sources = self._reference.result(schema)
+        except DataError as error:
+            raise blamed(batch, self._reference.apply) from error
+        for field, source in zip(result.fields, sources, strict=True):
+            if field.schema is not schema.fields[source].schema and field.schema != schema.fields[source].schema:
+                raise NotColumnar(f"{field.name} takes values of another type")
+        columns = [column.data.field(source) for source in sources]
+        if self._reference.replace_null_with_default:
+            found = self._defaults(schema)
+            columns = [with_default(c, found[source]) for c, source in zip(columns, sources, strict=True)]
+        if required_nulls(result, columns, column.data):
+            raise blamed(batch, self._reference.apply)
+        null, null_schema = kept_nulls(column)
+        return Column(result, struct_column(result, columns, null, len(batch)), null, tombstone_schema=null_schema)
+
+    def _schemaless(self, batch: Batch, column: Column) -> Column:
+        data = column.data
+        if not pa.types.is_struct(data.type):
+            raise blamed(batch, self._reference.apply)
+        keeps, new_name = self._reference.keeps, self._reference.new_name
+        kept = [(new_name(f.name), c) for f, c in zip(data.type, children(data), strict=True) if keeps(f.name)]
+        names = [name for name, _ in kept]
+        if len(set(names)) < len(names):
+            raise NotColumnar("two members get one name")
+        absent = {(new_name(path[0]), *path[1:]): rows for path, rows in column.absent.items() if keeps(path[0])}
+        null = data.is_null() if data.null_count else None
+        if kept:
+            made = pa.StructArray.from_arrays([c for _, c in kept], names=names, mask=null)
+        else:
+            made = empty_structs(null, len(batch))
+        return Column(None, made, column.tombstone, absent, column.tombstone_schema)

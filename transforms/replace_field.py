@@ -1,0 +1,130 @@
+"""`ReplaceField`: removes and renames fields."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+from connect_py.api.batch import Batch
+from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
+from connect_py.api.errors import DataError
+from connect_py.api.record import R
+from connect_py.api.schema import Schema, Struct
+from connect_py.api.transformation import Transformation
+from transforms.rebuild import rebuilt, values_of
+from transforms.requirements import require_map, require_struct
+from transforms.side import Side
+
+if TYPE_CHECKING:
+    from transforms.replace_columns import ReplaceColumns
+
+log = logging.getLogger(__name__)
+
+PURPOSE = "field replacement"
+
+
+def _renames(name: str, value: Parsed) -> None:
+    for mapping in value or []:
+        if len(mapping.split(":")) != 2:
+            raise ConfigValueError(name, value, f"Invalid rename mapping: {mapping}")
+
+
+class ReplaceField(Transformation[R]):
+    """Keeps the fields that are included and not excluded, under their new names. Null values pass unchanged."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "exclude", Type.LIST, default="", importance=Importance.MEDIUM,
+            doc="Fields to remove; stronger than include.",
+        )
+        .define(
+            "include", Type.LIST, default="", importance=Importance.MEDIUM, doc="Fields to keep; empty keeps all."
+        )
+        .define(
+            "renames", Type.LIST, default="", validator=_renames, importance=Importance.MEDIUM,
+            doc="New names of fields, each as old:new.",
+        )
+        .define(
+            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+            doc="Put the default of a field in place of null.",
+        )
+        .define("blacklist", Type.LIST, default="", importance=Importance.LOW, doc="Deprecated: use exclude.")
+        .define("whitelist", Type.LIST, default="", importance=Importance.LOW, doc="Deprecated: use include.")
+    )  # fmt: skip
+    side: ClassVar[Side]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        for old, new in (("blacklist", "exclude"), ("whitelist", "include")):
+            if props[old]:
+                log.warning("%s is deprecated, use %s", old, new)
+        self._exclude = frozenset(props["exclude"] or props["blacklist"])
+        self._include = frozenset(props["include"] or props["whitelist"])
+        self._new_names: dict[str, str] = dict(mapping.split(":") for mapping in props["renames"])
+        self._old_names = {new: old for old, new in self._new_names.items()}
+        self.replace_null_with_default: bool = props["replace.null.with.default"]
+        self.result = lru_cache(maxsize=64)(self._result)
+        self._columns: ReplaceColumns | None = None
+
+    def keeps(self, name: str) -> bool:
+        """Whether a field of this (original) name stays."""
+        return name not in self._exclude and (not self._include or name in self._include)
+
+    def new_name(self, name: str) -> str:
+        """What a field is called afterwards."""
+        return self._new_names.get(name, name)
+
+    def _result(self, schema: Schema) -> tuple[Schema, tuple[int, ...]]:
+        """The schema afterwards, and for each of its fields the index of the one its value comes from.
+
+        Raises:
+            SchemaBuilderError: Two fields get the same name.
+            DataError: A value is to come from a field that is not there: what is renamed to the name of a field
+                that stays must exist.
+        """
+        result = rebuilt(schema, [(self.new_name(f.name), f.schema) for f in schema.fields if self.keeps(f.name)])
+        sources = []
+        for field in result.fields:
+            name = self._old_names.get(field.name, field.name)
+            source = schema.field(name)
+            if source is None:
+                raise DataError(f"{name} is not a valid field name")
+            sources.append(source.index)
+        return result, tuple(sources)
+
+    def apply(self, record: R) -> R | None:
+        schema, value = self.side.of(record)
+        if value is None:
+            return record
+        if schema is None:
+            kept = {self.new_name(k): v for k, v in require_map(value, PURPOSE).items() if self.keeps(k)}
+            return self.side.put(record, None, kept)
+        row = require_struct(value, PURPOSE)
+        result, sources = self.result(row.schema)
+        values = values_of(row, replace_null_with_default=self.replace_null_with_default)
+        made = Struct(result)
+        for field, source in zip(result.fields, sources, strict=True):
+            made.put(field.name, values[source])
+        return self.side.put(record, result, made)
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        if self._columns is None:
+            from transforms.replace_columns import ReplaceColumns
+
+            self._columns = ReplaceColumns(self)
+        return self._columns.apply(batch)
+
+
+class ReplaceFieldKey(ReplaceField[R]):
+    """`ReplaceField$Key`."""
+
+    side = Side.KEY
+
+
+class ReplaceFieldValue(ReplaceField[R]):
+    """`ReplaceField$Value`."""
+
+    side = Side.VALUE

@@ -1,0 +1,36 @@
+"""The side of a record that a `$Key` or `$Value` transformation works on."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.record import ConnectRecord, R
+from connect_py.api.schema import Schema, SchemaAndValue, Value
+
+
+class Side(Enum):
+    """Key or value."""
+
+    KEY = "Key"
+    VALUE = "Value"
+
+    def of(self, record: ConnectRecord) -> SchemaAndValue:
+        """Schema and value of this side."""
+        if self is Side.KEY:
+            return SchemaAndValue(record.key_schema, record.key)
+        return SchemaAndValue(record.value_schema, record.value)
+
+    def put(self, record: R, schema: Schema | None, value: Value) -> R:
+        """The record with another schema and value on this side."""
+        if self is Side.KEY:
+            return record.replace(key_schema=schema, key=value)
+        return record.replace(value_schema=schema, value=value)
+
+    def column(self, batch: Batch) -> Column:
+        """This side of a batch."""
+        return batch.key if self is Side.KEY else batch.value
+
+    def put_column(self, batch: Batch, column: Column) -> Batch:
+        """The batch with another column on this side."""
+        return batch.replace(key=column) if self is Side.KEY else batch.replace(value=column)
