@@ -69,7 +69,7 @@ class DeadLetterQueue:
         origin = failed.origin
         if origin is None:
             raise ConnectError("only consumed records can be dead-lettered")
-        headers = list(origin.headers)
+        headers: list[tuple[str, str | bytes | None]] = list(origin.headers)
         if self._headers:
             headers += self.context_headers(failed)
         while True:

@@ -123,7 +123,7 @@ class ErrorHandler:
         start = self._clock.monotonic()
         attempt = 1
         while True:
-            delay_ms = FIRST_DELAY_MS << min(attempt - 1, 30)
+            delay_ms: float = FIRST_DELAY_MS << min(attempt - 1, 30)
             if delay_ms > config.retry_delay_max_ms:
                 delay_ms = random.randrange(max(1, config.retry_delay_max_ms))
             if config.retry_timeout_ms >= 0:
@@ -162,7 +162,8 @@ class ErrorHandler:
     def flush(self, timeout: float) -> bool:
         """Wait until every report is safe, `timeout` seconds at most; ConnectError when one failed for good."""
         deadline = self._clock.monotonic() + timeout
-        return all([r.flush(max(0.0, deadline - self._clock.monotonic())) for r in self._reporters])
+        done = [r.flush(max(0.0, deadline - self._clock.monotonic())) for r in self._reporters]  # all are asked
+        return all(done)
 
     def close(self) -> None:
         """Close the reporters."""

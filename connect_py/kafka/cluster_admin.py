@@ -46,7 +46,7 @@ class ClusterAdmin:
 
     def _admin(self) -> AdminClient:
         if self._client is None:
-            self._client = AdminClient(self._settings)
+            self._client = AdminClient(self._settings)  # type: ignore[arg-type] # values are texts, numbers and booleans
         return self._client
 
     def cluster_id(self) -> str:
@@ -66,6 +66,14 @@ class ClusterAdmin:
         """How many partitions a topic has; NotFoundError: there is no such topic."""
         return len(self._describe(topic).partitions)
 
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        try:
+            listed = self._admin().list_topics(timeout=REQUEST_SECONDS).topics
+        except KafkaException as error:
+            raise translated(error, "the list of topics") from error
+        return sorted(name for name, topic in listed.items() if topic.error is None)
+
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """A group's offsets with their metadata; partitions without one are left out."""
         wanted = [ClientTopicPartition(tp.topic, tp.partition) for tp in partitions]
@@ -83,8 +91,8 @@ class ClusterAdmin:
     def log_range(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """The first offset and the end of the log of each partition; NotFoundError: one does not exist."""
         wanted = list(partitions)
-        first = self._offsets(wanted, OffsetSpec.earliest())
-        end = self._offsets(wanted, OffsetSpec.latest())
+        first = self._offsets(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call] # the client's
+        end = self._offsets(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call] # the client's
         return {tp: (first[tp], end[tp]) for tp in wanted}
 
     def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:

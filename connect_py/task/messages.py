@@ -1,0 +1,122 @@
+"""What travels on the pipe between the worker and a task process: few kinds, plain data, never a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from connect_py.api.schema import Value
+from connect_py.log_context import LogLine
+from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.plugins.plugin_registry import PluginTable
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """All that a task process needs to know to begin."""
+
+    id: ConnectorTaskId
+    worker_props: Mapping[str, str]  # placeholders resolved, as everywhere here
+    connector_config: Mapping[str, str]
+    task_config: Mapping[str, str]
+    target: TargetState
+    start_number: int
+    plugins: Sequence[PluginTable]
+    log_levels: Mapping[str, int] = field(default_factory=dict)  # by logger; "" is the root
+
+
+# From the worker to the task.
+
+
+@dataclass(frozen=True, slots=True)
+class SetTargetState:
+    """Pause or go on."""
+
+    target: TargetState
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End in order; there is no way back."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLogLevels:
+    """Levels by logger name; "" is the root, None takes a logger's own level away."""
+
+    levels: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of a `Question`: a value, or an error's text."""
+
+    number: int
+    value: Value = None
+    error: str | None = None
+
+
+# From the task to the worker.
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """`start` of the task returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The task noticed that its target is PAUSED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The task noticed that it may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The task ended as asked; nothing follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The task ended with an error; nothing follows."""
+
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUsed:
+    """The task read from or wrote to a topic for the first time."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The process lives; with the task's measurements by their Connect names (`sink-record-read-total`)."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSourceOffsets:
+    """Asks for the stored offsets of source partitions, in order; the answer is a list."""
+
+    number: int
+    partitions: Sequence[Mapping[str, Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSourceOffsets:
+    """Asks to store offsets; answered when they are safe."""
+
+    number: int
+    offsets: Sequence[tuple[Mapping[str, Value], Mapping[str, Value]]]
+
+
+Question: TypeAlias = ReadSourceOffsets | WriteSourceOffsets
+ToTask: TypeAlias = SetTargetState | Stop | SetLogLevels | Answer
+FromTask: TypeAlias = Started | Paused | Resumed | Stopped | Failed | TopicUsed | Beat | LogLine | Question

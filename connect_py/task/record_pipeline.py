@@ -1,0 +1,282 @@
+"""`RecordPipeline`: from consumed messages to what a sink task is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+
+from connect_py.api.batch import Batch, Column, Origin
+from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
+from connect_py.api.errors import NotColumnar, RetriableError
+from connect_py.api.record import (
+    NO_HEADERS,
+    Header,
+    Headers,
+    RawHeaders,
+    RecordOrigin,
+    SinkRecord,
+    TimestampType,
+)
+from connect_py.error_handling.error_handler import ErrorHandler, Skipped
+from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.stage import Stage
+from connect_py.task.transformation_chain import Delivery, TransformationChain
+
+Consumed: TypeAlias = Any  # confluent_kafka's Message; its accessors are called by the thousand through map
+
+T = TypeVar("T")
+
+_TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
+    TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME: TimestampType.LOG_APPEND_TIME,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Converters:
+    """The three converters of a task, with the names under which the user knows them."""
+
+    key: Converter
+    value: Converter
+    header: HeaderConverter
+    key_name: str
+    value_name: str
+    header_name: str
+
+    def close(self) -> None:
+        """Let go of connections."""
+        for converter in (self.key, self.value, self.header):
+            converter.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Consecutive messages of one topic and one kind of timestamp, field by field."""
+
+    topic: str
+    partitions: list[int]
+    offsets: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[RawHeaders | None] | None  # None: no message has any
+    timestamps: list[int | None]
+    timestamp_type: TimestampType
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def origin(self, row: int) -> RecordOrigin:
+        headers = () if self.headers is None else self.headers[row] or ()
+        return RecordOrigin(
+            self.topic, self.partitions[row], self.offsets[row], self.keys[row], self.values[row], headers
+        )
+
+    def failed(self, stage: Stage, class_name: str, row: int, error: Exception) -> FailedRecord:
+        return FailedRecord(stage, class_name, error, self.origin(row), self.timestamps[row], self.timestamp_type)
+
+
+class RecordPipeline:
+    """Converts and transforms, on the task thread.
+
+    A run of messages of one topic becomes columns if both converters can do that, else rows to the end.
+    """
+
+    def __init__(self, converters: Converters, chain: TransformationChain, errors: ErrorHandler) -> None:
+        self._converters = converters
+        self._chain = chain
+        self._errors = errors
+
+    def process(self, messages: Sequence[Consumed]) -> list[Delivery]:
+        """Return batches and lists of rows, in the order of their messages; failed records were reported.
+
+        Messages must be free of errors.
+
+        Raises:
+            ToleranceExceededError: A record failed and nothing is tolerated; nothing of `messages` may be delivered.
+        """
+        results: list[Delivery] = []
+        for run in _runs(messages):
+            try:
+                batches = self._to_batches(run)
+            except (NotColumnar, RetriableError):  # one by one, where each record is repeated as configured
+                rows = self._chain.process_rows(self._to_records(run))
+                if rows:
+                    results.append(rows)
+            else:
+                for batch in batches:
+                    results.extend(self._chain.process(batch))
+        return results
+
+    def close(self) -> None:
+        """Close transformations and converters."""
+        try:
+            self._chain.close()
+        finally:
+            self._converters.close()
+
+    def _to_batches(self, run: _Run) -> list[Batch]:
+        c = self._converters
+        raw_headers: list[RawHeaders] | None = None
+        if run.headers is not None:
+            raw_headers = [h or () for h in run.headers]
+        keys = c.key.to_batch(run.topic, run.keys, raw_headers)
+        values = c.value.to_batch(run.topic, run.values, raw_headers)
+        bad = self._failed_rows(keys, values)
+        headers = self._headers(run, bad)
+        for row in sorted(bad):
+            stage, name, error = bad[row]
+            self._errors.counters.failures += 1
+            self._errors.report(run.failed(stage, name, row, error))
+        origin = Origin(
+            run.topic, pa.array(run.partitions, pa.int32()), pa.array(run.offsets, pa.int64()), run.timestamp_type,
+            run.keys, run.values, run.headers,
+        )  # fmt: skip
+        whole = pa.array(run.timestamps, pa.int64())
+        good = None if not bad else pa.array([row not in bad for row in range(len(run))], pa.bool_())
+        batches = []
+        for start, stop, key, value in _segments(keys, values):
+            entire = stop - start == len(run)
+            batch = Batch(
+                run.topic, key, value,
+                whole if entire else whole.slice(start, stop - start),
+                headers if headers is None or entire else headers[start:stop],
+                origin if entire else origin.slice(start, stop),
+            )  # fmt: skip
+            if good is not None:
+                mask = good.slice(start, stop - start)
+                if mask.true_count == 0:
+                    continue
+                if mask.true_count < len(mask):
+                    batch = batch.where(mask)
+            batches.append(batch)
+        return batches
+
+    def _failed_rows(
+        self, keys: Sequence[ColumnRun], values: Sequence[ColumnRun]
+    ) -> dict[int, tuple[Stage, str, Exception]]:
+        """The failures of each row's first failing converter: one error is reported per record."""
+        c = self._converters
+        bad: dict[int, tuple[Stage, str, Exception]] = {}
+        for run in values:
+            bad |= {row: (Stage.VALUE_CONVERTER, c.value_name, error) for row, error in run.failures.items()}
+        for run in keys:
+            bad |= {row: (Stage.KEY_CONVERTER, c.key_name, error) for row, error in run.failures.items()}
+        for _, _, error in bad.values():
+            if isinstance(error, RetriableError):
+                raise error
+        return bad
+
+    def _headers(self, run: _Run, bad: dict[int, tuple[Stage, str, Exception]]) -> list[Headers] | None:
+        if run.headers is None:
+            return None
+        headers = []
+        for row, raw in enumerate(run.headers):
+            converted = NO_HEADERS
+            if raw and row not in bad:
+                try:
+                    converted = self._convert_headers(run.topic, raw)
+                except RetriableError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - any error of a converter is a failure of this one record
+                    bad[row] = (Stage.HEADER_CONVERTER, self._converters.header_name, error)
+            headers.append(converted)
+        return headers
+
+    def _convert_headers(self, topic: str, raw: RawHeaders) -> Headers:
+        convert = self._converters.header.to_connect_header
+        converted = []
+        for name, data in raw:
+            schema, value = convert(topic, name, data)
+            converted.append(Header(name, value, schema))
+        return Headers(converted)
+
+    def _to_records(self, run: _Run) -> list[SinkRecord]:
+        records = (self._to_record(run, row) for row in range(len(run)))
+        return [record for record in records if record is not None]
+
+    def _to_record(self, run: _Run, row: int) -> SinkRecord | None:
+        c = self._converters
+        origin = run.origin(row)
+        topic, raw = origin.topic, origin.headers
+        key = self._one(run, row, Stage.KEY_CONVERTER, c.key_name, lambda: c.key.to_connect(topic, origin.key, raw))
+        if isinstance(key, Skipped):
+            return None
+        value = self._one(
+            run, row, Stage.VALUE_CONVERTER, c.value_name, lambda: c.value.to_connect(topic, origin.value, raw)
+        )
+        if isinstance(value, Skipped):
+            return None
+        headers = NO_HEADERS
+        if raw:
+            converted = self._one(
+                run, row, Stage.HEADER_CONVERTER, c.header_name, lambda: self._convert_headers(topic, raw)
+            )
+            if isinstance(converted, Skipped):
+                return None
+            headers = converted
+        return SinkRecord(
+            topic, origin.partition, key.schema, key.value, value.schema, value.value, run.timestamps[row],
+            headers, run.timestamp_type, origin,
+        )  # fmt: skip
+
+    def _one(self, run: _Run, row: int, stage: Stage, name: str, convert: Callable[[], T]) -> T | Skipped:
+        try:
+            return convert()
+        except Exception as error:  # noqa: BLE001 - any error of a converter is a failure of this one record
+            return self._errors.recover(stage, name, error, lambda last: run.failed(stage, name, row, last), convert)
+
+
+def _runs(messages: Sequence[Consumed]) -> Iterator[_Run]:
+    """Cut messages where the topic or the kind of timestamp changes; accessors are called without a Python loop."""
+    topics: list[Any] = list(map(Message.topic, messages))
+    stamps: list[Any] = list(map(Message.timestamp, messages))
+    kinds, times = zip(*stamps, strict=True)
+    if topics.count(topics[0]) == len(topics) and kinds.count(kinds[0]) == len(kinds):
+        yield _run(topics[0], kinds[0], messages, times)
+        return
+    start = 0
+    for (topic, kind), rows in groupby(zip(topics, kinds, strict=True)):
+        stop = start + sum(1 for _ in rows)
+        yield _run(topic, kind, messages[start:stop], times[start:stop])
+        start = stop
+
+
+def _run(topic: str, kind: int, messages: Sequence[Consumed], times: Sequence[int]) -> _Run:
+    headers: list[Any] = list(map(Message.headers, messages))
+    no_headers = headers.count(None) == len(headers)
+    partitions: list[Any] = list(map(Message.partition, messages))
+    offsets: list[Any] = list(map(Message.offset, messages))
+    timestamp_type = _TIMESTAMP_TYPES.get(kind)
+    return _Run(
+        topic,
+        partitions,
+        offsets,
+        list(map(Message.key, messages)),
+        list(map(Message.value, messages)),
+        None if no_headers else headers,
+        [None] * len(messages) if timestamp_type is None else list(times),
+        timestamp_type or TimestampType.NO_TIMESTAMP_TYPE,
+    )
+
+
+def _segments(keys: Sequence[ColumnRun], values: Sequence[ColumnRun]) -> Iterator[tuple[int, int, Column, Column]]:
+    """Merge the runs of both sides: [start, stop) and both columns, cut wherever either side is cut."""
+    k = v = start = 0
+    while k < len(keys) and v < len(values):
+        key, value = keys[k], values[v]
+        stop = min(key.stop, value.stop)
+        yield start, stop, _part(key, start, stop), _part(value, start, stop)
+        k += key.stop == stop
+        v += value.stop == stop
+        start = stop
+
+
+def _part(run: ColumnRun, start: int, stop: int) -> Column:
+    if run.start == start and run.stop == stop:
+        return run.column
+    return run.column.slice(start - run.start, stop - run.start)

@@ -1,0 +1,271 @@
+"""`SinkConsumer`: a task's consumer, made safe to poll in slices; rebalances are told to a listener."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.task.record_pipeline import Consumed
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
+_COOPERATIVE: Final = "cooperative-sticky"
+# Messages that carry these errors are news, not the end: the client goes on by itself.
+_PASSING: Final = frozenset({
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
+    KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_COORDINATOR, KafkaError._RESOLVE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+})  # fmt: skip
+_FATAL_WHERE_EVER: Final = frozenset({
+    KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._FATAL,
+    KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED,
+})  # fmt: skip
+
+Committed: TypeAlias = Callable[[KafkaError | None, Mapping[TopicPartition, OffsetAndMetadata]], None]
+
+
+class RebalanceListener(Protocol):
+    """Called inside `poll`, on its thread. Errors are kept and raised by `poll`."""
+
+    def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """These partitions came, each with the next offset to read and the metadata committed along with it."""
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """These partitions go; they are still ours until this returns."""
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """These partitions are gone, and somebody else may have them."""
+
+
+class SinkConsumer:
+    """One consumer, one thread. Positions are given explicitly at assignment, so that they are known."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, object],
+        listener: RebalanceListener,
+        on_commit: Committed,
+    ) -> None:
+        """Make the client; it connects in the background.
+
+        Raises:
+            ConnectError: The settings are not acceptable.
+        """
+        self._listener = listener
+        self._on_commit = on_commit
+        self._incremental = _COOPERATIVE in str(settings.get("partition.assignment.strategy", ""))
+        self._reset = str(settings.get("auto.offset.reset", "earliest"))
+        self._assigned: set[TopicPartition] = set()
+        self._fresh: dict[TopicPartition, int] = {}  # assigned inside the running poll, with their start
+        self._seeks: dict[TopicPartition, int] = {}
+        self._error: BaseException | None = None
+        self._closing = False
+        try:
+            self._consumer = Consumer({**settings, "on_commit": self._committed, "error_cb": self._client_error})
+        except (KafkaException, TypeError, ValueError) as error:
+            raise ConnectError(f"the consumer cannot be made: {error}") from error
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours now."""
+        return frozenset(self._assigned)
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Follow these topics, instead of earlier ones; partitions come by `poll`."""
+        self._consumer.subscribe(list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+
+    def topics(self, timeout: float = ASK_SECONDS) -> dict[str, int]:
+        """All topics that exist, with their number of partitions; RetriableError is the caller's to expect.
+
+        Raises:
+            KafkaException: The cluster does not answer.
+        """
+        listed = self._consumer.list_topics(timeout=timeout).topics
+        return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
+
+    def poll(self, limit: int, timeout: float) -> list[Consumed]:
+        """Return up to `limit` messages: wait for the first, then take what is there.
+
+        Messages of partitions that came or went during the call are left out; they come again where they still
+        matter.
+
+        Raises:
+            ConnectError: The client cannot go on, or a rebalance listener failed (its own error then).
+        """
+        self._fresh.clear()
+        self._apply_seeks()
+        first = self._consumer.poll(timeout)
+        self._raise_kept()
+        if first is None:
+            return []
+        messages: list[Consumed] = [first]
+        if limit > 1:
+            messages += self._consumer.consume(limit - 1, 0)
+            self._raise_kept()
+        if list(map(Message.error, messages)).count(None) < len(messages):
+            messages = [m for m in messages if self._is_record(m)]
+        if self._fresh or self._seeks:
+            messages = self._without_moved(messages)
+        return messages
+
+    def _is_record(self, message: Consumed) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() in _PASSING and not error.fatal():
+            log.warning("consumer: %s", error.str())
+            return False
+        raise ConnectError(f"the consumer cannot go on: {error.str()}")
+
+    def _without_moved(self, messages: list[Consumed]) -> list[Consumed]:
+        """Leave out messages read before a partition was assigned again, or before a seek that is still to come."""
+        moved = self._fresh.keys() | self._seeks.keys()
+        kept = [m for m in messages if TopicPartition(m.topic(), m.partition()) not in moved]
+        if len(kept) < len(messages):
+            for tp, offset in self._fresh.items():
+                self._seeks.setdefault(tp, offset)
+        return [m for m in kept if TopicPartition(m.topic(), m.partition()) in self._assigned]
+
+    def _raise_kept(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    # Rebalances. Everything below runs inside `poll`.
+
+    def _assign(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
+        try:
+            positions = self._positions(partitions)
+            start = [ClientTopicPartition(tp.topic, tp.partition, at.offset) for tp, at in positions.items()]
+            if self._incremental:
+                self._consumer.incremental_assign(start)
+            else:
+                self._consumer.assign(start)
+            self._assigned |= positions.keys()
+            self._fresh |= {tp: at.offset for tp, at in positions.items()}
+            self._listener.on_assigned(positions)
+        except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
+            self._error = self._error or error
+
+    def _positions(self, partitions: Iterable[ClientTopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        asked = [ClientTopicPartition(p.topic, p.partition) for p in partitions]
+        if not asked:
+            return {}
+        positions = {}
+        for p in self._consumer.committed(asked, timeout=ASK_SECONDS):
+            if p.error is not None:
+                raise ConnectError(f"the committed offset of {p.topic}-{p.partition} is not known: {p.error.str()}")
+            offset, metadata = p.offset, p.metadata or ""
+            if offset < 0:
+                if self._reset == "error":
+                    raise ConnectError(
+                        f"{p.topic}-{p.partition} has no committed offset, and auto.offset.reset is none"
+                    )
+                low, high = self._consumer.get_watermark_offsets(
+                    ClientTopicPartition(p.topic, p.partition), timeout=ASK_SECONDS
+                )
+                offset = high if self._reset in ("latest", "largest", "end") else low
+            positions[TopicPartition(p.topic, p.partition)] = OffsetAndMetadata(offset, metadata)
+        return positions
+
+    def _revoke(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
+        self._give_up(partitions, self._listener.on_revoked)
+
+    def _lose(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
+        self._give_up(partitions, self._listener.on_lost)
+
+    def _give_up(
+        self, partitions: Sequence[ClientTopicPartition], tell: Callable[[Sequence[TopicPartition]], None]
+    ) -> None:
+        going = [TopicPartition(p.topic, p.partition) for p in partitions]
+        try:
+            if not self._closing:
+                tell(going)
+        except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
+            self._error = self._error or error
+        finally:
+            self._assigned -= set(going)
+            for tp in going:
+                self._seeks.pop(tp, None)
+                self._fresh.pop(tp, None)
+            if self._incremental:
+                self._consumer.incremental_unassign(list(partitions))
+            else:
+                self._consumer.unassign()
+
+    # What the loop asks for.
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read nothing from these (those that are ours) until `resume`."""
+        ours = [ClientTopicPartition(*tp) for tp in partitions if tp in self._assigned]
+        if ours:
+            self._consumer.pause(ours)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these again."""
+        ours = [ClientTopicPartition(*tp) for tp in partitions if tp in self._assigned]
+        if ours:
+            self._consumer.resume(ours)
+
+    def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make these the next offsets to read; holds for the next poll, also where the client needs a moment."""
+        self._seeks |= {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
+        self._apply_seeks()
+
+    def _apply_seeks(self) -> None:
+        for tp, offset in list(self._seeks.items()):
+            try:
+                self._consumer.seek(ClientTopicPartition(tp.topic, tp.partition, offset))
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._STATE:
+                    raise ConnectError(f"cannot seek {tp} to {offset}: {error.args[0].str()}") from error
+                log.debug("%s is not read yet, seek to %d waits", tp, offset)  # its fetcher is not up yet
+            else:
+                del self._seeks[tp]
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Send a commit; its outcome comes to the callback, inside a later poll."""
+        self._consumer.commit(offsets=_client_offsets(offsets), asynchronous=True)
+
+    def commit_and_wait(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> KafkaError | None:
+        """Send a commit and wait for its outcome: None, or the first error."""
+        try:
+            outcome = self._consumer.commit(offsets=_client_offsets(offsets), asynchronous=False)
+        except KafkaException as error:
+            first: KafkaError = error.args[0]
+            return first
+        return next((p.error for p in outcome or () if p.error is not None), None)
+
+    def _committed(self, error: KafkaError | None, partitions: list[ClientTopicPartition]) -> None:
+        error = error or next((p.error for p in partitions if p.error is not None), None)
+        offsets = {
+            TopicPartition(p.topic, p.partition): OffsetAndMetadata(p.offset, p.metadata or "") for p in partitions
+        }
+        self._on_commit(error, offsets)
+
+    def _client_error(self, error: KafkaError) -> None:
+        if error.code() in _FATAL_WHERE_EVER or error.fatal():
+            self._error = self._error or ConnectError(f"the consumer cannot go on: {error.str()}")
+        else:
+            log.warning("consumer: %s", error.str())
+
+    def close(self) -> None:
+        """Leave the group. Partitions that are left are given up without a word to the listener."""
+        self._closing = True
+        self._consumer.close()
+
+
+def _client_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[Any]:
+    return [
+        ClientTopicPartition(tp.topic, tp.partition, offset.offset, offset.metadata) for tp, offset in offsets.items()
+    ]

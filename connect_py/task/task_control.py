@@ -1,0 +1,61 @@
+"""`TaskControl`: what was asked of a running task, seen from its loop; and where its loop sends news."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from connect_py.model import TargetState
+from connect_py.task.messages import FromTask
+
+
+class TaskStoppedError(Exception):
+    """A stop was asked for while something was being waited for: leave everything as it is and end in order."""
+
+
+class TaskControl:
+    """Set by the thread that reads the pipe, read by the task thread."""
+
+    def __init__(self, target: TargetState, send: Callable[[FromTask], None]) -> None:
+        self._changed = threading.Condition()
+        self._target = target
+        self._stopping = False
+        self.send = send
+
+    @property
+    def target(self) -> TargetState:
+        """The latest target state."""
+        return self._target
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._stopping
+
+    def set_target(self, target: TargetState) -> None:
+        """Take a new target state."""
+        with self._changed:
+            self._target = target
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Ask for the end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Wait that long, or until a stop or a new target state; TaskStoppedError after a stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, seconds)
+        self.check()
+
+    def wait_while_paused(self) -> None:
+        """Return once the target is not PAUSED, or a stop was asked for."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or self._target is TargetState.STARTED)
+
+    def check(self) -> None:
+        """Raise TaskStoppedError if a stop was asked for."""
+        if self._stopping:
+            raise TaskStoppedError

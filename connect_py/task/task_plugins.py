@@ -1,0 +1,122 @@
+"""Makes the plugins of a task from its configuration: task, converters, transformations, predicates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from connect_py.api.config import Type as ConfigType
+from connect_py.api.config import parse, with_prefix
+from connect_py.api.converter import Converter, HeaderConverter
+from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.api.plugin import Plugin, PluginKind
+from connect_py.api.task import Task
+from connect_py.error_handling.error_handler import ErrorHandler
+from connect_py.plugins.plugin_registry import PluginRegistry, load_class
+from connect_py.task.record_pipeline import Converters
+from connect_py.task.transformation_chain import ChainLink, TransformationChain
+
+TASK_CLASS = "task.class"
+DEFAULT_HEADER_CONVERTER = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+
+class TaskPlugins:
+    """Builds what one task needs. ConfigError and ConnectError say what cannot be made."""
+
+    def __init__(
+        self, registry: PluginRegistry, worker_props: Mapping[str, str], connector_config: Mapping[str, str]
+    ) -> None:
+        self._registry = registry
+        self._worker = worker_props
+        self._config = connector_config
+
+    def connector(self) -> Plugin:
+        """The connector's plugin."""
+        name = self._config.get("connector.class")
+        if not name:
+            raise ConfigError("connector.class", "is missing")
+        return self._registry.find_connector(name)
+
+    def task(self, task_config: Mapping[str, str]) -> tuple[Task, str]:
+        """A new task, and the name of its class as configurations carry it."""
+        connector = self.connector()
+        connector_class = self._registry.load(connector)
+        cls = connector_class.task_class
+        name = connector.task_class or f"{cls.__module__}.{cls.__qualname__}"
+        wanted = task_config.get(TASK_CLASS)
+        if wanted and wanted not in (
+            name,
+            f"{cls.__module__}.{cls.__qualname__}",
+            f"{cls.__module__}:{cls.__qualname__}",
+        ):
+            cls = self._named_task(wanted)
+            name = wanted
+        task: Task = cls()
+        return task, name
+
+    def _named_task(self, wanted: str) -> type[Task]:
+        """The class of a task configuration that was written by another connector class, or another worker."""
+        for plugin in self._registry.available(PluginKind.SINK, PluginKind.SOURCE):
+            if plugin.task_class == wanted:
+                found: type[Task] = self._registry.load(plugin).task_class
+                return found
+        if ":" in wanted:
+            return load_class(wanted)
+        raise ConnectError(f"task class {wanted} belongs to no installed connector")
+
+    def converters(self) -> Converters:
+        """The connector's converters; for each that it does not name, the worker's with the worker's settings."""
+        key, key_name = self._converter("key.converter", PluginKind.CONVERTER)
+        value, value_name = self._converter("value.converter", PluginKind.CONVERTER)
+        header, header_name = self._converter("header.converter", PluginKind.HEADER_CONVERTER)
+        assert isinstance(key, Converter)
+        assert isinstance(value, Converter)
+        assert isinstance(header, HeaderConverter)
+        return Converters(key, value, header, key_name, value_name, header_name)
+
+    def _converter(self, key: str, kind: PluginKind) -> tuple[Converter | HeaderConverter, str]:
+        source = self._config if self._config.get(key) else self._worker
+        name = source.get(key) or (DEFAULT_HEADER_CONVERTER if kind is PluginKind.HEADER_CONVERTER else None)
+        if not name:
+            raise ConfigError(key, "is set neither on the connector nor on the worker")
+        plugin = self._registry.find(name.strip(), kind)
+        instance = self._registry.load(plugin)()
+        configs = with_prefix(source, f"{key}.")
+        configs.pop("plugin.version", None)
+        configs["converter.type"] = key.removesuffix(".converter")
+        if isinstance(instance, Converter):  # some convert headers too; they are configured as for a value
+            instance.configure(configs, is_key=key == "key.converter")
+        elif isinstance(instance, HeaderConverter):
+            instance.configure(configs)
+        else:
+            raise ConfigError(key, f"{name} is no converter")
+        return instance, plugin.name
+
+    def chain(self, errors: ErrorHandler) -> TransformationChain:
+        """The transformations in the order of `transforms`, each use of a predicate an instance of its own."""
+        links = []
+        for alias in parse("transforms", self._config.get("transforms", ""), ConfigType.LIST):
+            prefix = f"transforms.{alias}."
+            configs = with_prefix(self._config, prefix)
+            transformation, name = self._plugin(f"{prefix}type", PluginKind.TRANSFORMATION)
+            predicate_alias = configs.pop("predicate", "").strip()
+            negate = configs.pop("negate", "").strip().lower() == "true"
+            transformation.configure(_own(configs))
+            predicate, predicate_name = None, ""
+            if predicate_alias:
+                predicate_prefix = f"predicates.{predicate_alias}."
+                predicate, predicate_name = self._plugin(f"{predicate_prefix}type", PluginKind.PREDICATE)
+                predicate.configure(_own(with_prefix(self._config, predicate_prefix)))
+            links.append(ChainLink(transformation, name, predicate, predicate_name, negate))
+        return TransformationChain(links, errors)
+
+    def _plugin(self, key: str, kind: PluginKind) -> tuple[Any, str]:
+        name = self._config.get(key)
+        if not name:
+            raise ConfigError(key, "is missing")
+        plugin = self._registry.find(name.strip(), kind)
+        return self._registry.load(plugin)(), plugin.name
+
+
+def _own(configs: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in configs.items() if key not in ("type", "plugin.version")}

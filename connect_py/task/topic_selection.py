@@ -1,0 +1,67 @@
+"""`TopicSelection`: which topics a sink consumes, by list or by a regular expression in Java's syntax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from connect_py.api.config import Type, parse
+from connect_py.api.errors import ConfigError
+
+INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_POSIX: Final[Mapping[str, str]] = {
+    "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9", "Lower": "a-z", "Upper": "A-Z", "Punct": r"!-/:-@\[-`{-~",
+    "L": r"^\W\d_", "Lu": "A-Z", "Ll": "a-z", "XDigit": "0-9a-fA-F", "Space": r"\s", "ASCII": r"\x00-\x7f",
+}  # fmt: skip
+
+
+def java_regex(pattern: str) -> re.Pattern[str]:
+    """Compile a regular expression of Java's: quotations and POSIX classes are rewritten, the rest is the same.
+
+    Raises:
+        ConfigError: It does not compile.
+    """
+    text = re.sub(r"\\Q(.*?)(?:\\E|\Z)", lambda m: re.escape(m.group(1)), pattern, flags=re.DOTALL)
+    text = re.sub(r"\(\?<([A-Za-z]\w*)>", r"(?P<\1>", text)
+    text = re.sub(r"\\p\{(?:Is)?(\w+)\}", _posix_class, text)
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ConfigError("topics.regex", f"Invalid regex: {error}") from error
+
+
+def _posix_class(match: re.Match[str]) -> str:
+    inside = _POSIX.get(match.group(1))
+    if inside is None:
+        raise ConfigError("topics.regex", f"Invalid regex: class {match.group(0)} is not supported")
+    return f"[{inside}]"
+
+
+class TopicSelection:
+    """Parsed from `topics` or `topics.regex`."""
+
+    def __init__(self, props: Mapping[str, str]) -> None:
+        """ConfigError when neither or both are set, or the expression does not compile."""
+        self._topics = [topic for topic in parse("topics", props.get("topics") or "", Type.LIST) if topic]
+        regex = (props.get("topics.regex") or "").strip()
+        if self._topics and regex:
+            raise ConfigError("", "topics and topics.regex are mutually exclusive options, but both are set.")
+        if not self._topics and not regex:
+            raise ConfigError("", "Must configure one of topics or topics.regex")
+        self._regex = java_regex(regex) if regex else None
+
+    @property
+    def is_regex(self) -> bool:
+        """Whether the topics depend on what exists."""
+        return self._regex is not None
+
+    def listed(self) -> list[str]:
+        """The topics by name; empty for a regular expression."""
+        return list(dict.fromkeys(self._topics))
+
+    def among(self, existing: Iterable[str]) -> list[str]:
+        """Those of the existing topics that are consumed, sorted; the expression must match the whole name."""
+        if self._regex is None:
+            return sorted(set(existing) & set(self._topics))
+        return sorted(t for t in existing if t not in INTERNAL and self._regex.fullmatch(t))

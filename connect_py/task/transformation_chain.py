@@ -1,0 +1,268 @@
+"""`TransformationChain`: takes a batch through all transformations, as columns for as long as that is exact."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.errors import BadRows, NotColumnar
+from connect_py.api.predicate import Predicate
+from connect_py.api.record import NO_HEADERS, Headers, SinkRecord
+from connect_py.api.transformation import Transformation
+from connect_py.error_handling.error_handler import SKIPPED, ErrorHandler, Skipped
+from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.stage import Stage
+
+Delivery: TypeAlias = Batch | list[SinkRecord]  # columns, or rows that stay rows
+
+PARTITION_SHIFT: Final = 47  # offsets below 2^47, partitions below 2^16: together a key that sorts as they do
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """One use of a transformation, with the condition under which it applies."""
+
+    transformation: Transformation[Any]
+    class_name: str  # as configured
+    predicate: Predicate[Any] | None = None
+    predicate_class_name: str = ""
+    negate: bool = False
+
+
+class TransformationChain:
+    """The transformations of one task, in order, used on its thread.
+
+    A batch stays columns until the first link without a batch form, or one that raises `NotColumnar`; from there it is
+    rows to the end. `_columns` is the one place that decides.
+    """
+
+    def __init__(self, links: Sequence[ChainLink], errors: ErrorHandler) -> None:
+        self._links = tuple(links)
+        self._errors = errors
+        self._warned: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def process(self, batch: Batch) -> list[Delivery]:
+        """Return what is left of a batch, in order; failed rows were reported.
+
+        Raises:
+            ToleranceExceededError: A row failed and nothing is tolerated.
+        """
+        if not self._links:
+            return [batch]
+        results: list[Delivery] = []
+        self._from(0, batch, results)
+        return results
+
+    def _from(self, start: int, batch: Batch, results: list[Delivery]) -> None:
+        for index in range(start, len(self._links)):
+            parts = self._columns(index, batch)
+            if parts is None:
+                rows = self._rows_from(index, batch.records())
+                if rows:
+                    results.append(rows)
+                return
+            if len(parts) != 1:
+                for part in parts:
+                    self._from(index + 1, part, results)
+                return
+            batch = parts[0]
+        results.append(batch)
+
+    def _columns(self, index: int, batch: Batch) -> list[Batch] | None:
+        """Apply one link to columns; None: from here on rows."""
+        link = self._links[index]
+        while True:
+            try:
+                return self._apply_batch(link, batch)
+            except NotColumnar:
+                return None
+            except BadRows as bad:
+                left = self._without(batch, bad, link.class_name)
+                if left is None:
+                    return []
+                batch = left
+            except Exception:  # the row form names the row that fails, whatever went wrong here
+                if index not in self._warned:
+                    self._warned.add(index)
+                    log.warning("%s failed on columns and goes on row by row", link.class_name, exc_info=True)
+                return None
+
+    def _apply_batch(self, link: ChainLink, batch: Batch) -> list[Batch]:
+        if link.predicate is None:
+            return list(link.transformation.apply_batch(batch))
+        answer = link.predicate.test_batch(batch)
+        if isinstance(answer, bool):
+            return list(link.transformation.apply_batch(batch)) if answer != link.negate else [batch]
+        mask = pc.invert(answer) if link.negate else answer
+        matching = mask.true_count
+        if matching == 0:
+            return [batch]
+        if matching == len(batch):
+            return list(link.transformation.apply_batch(batch))
+        try:
+            changed = list(link.transformation.apply_batch(batch.where(mask)))
+        except BadRows as bad:
+            places = pc.indices_nonzero(mask).to_pylist()
+            raise BadRows({places[row]: error for row, error in bad.errors.items()}) from bad
+        return in_order(batch, [*changed, batch.where(pc.invert(mask))])
+
+    def _without(self, batch: Batch, bad: BadRows, class_name: str) -> Batch | None:
+        """Report bad rows and return the others, if any."""
+        report_rows(self._errors, Stage.TRANSFORMATION, class_name, batch, bad)
+        left = pa.array([row not in bad.errors for row in range(len(batch))], pa.bool_())
+        return batch.where(left) if left.true_count else None
+
+    def process_rows(self, records: Sequence[SinkRecord]) -> list[SinkRecord]:
+        """The row form from the start; errors as for `process`."""
+        return self._rows_from(0, records)
+
+    def _rows_from(self, start: int, records: Sequence[SinkRecord]) -> list[SinkRecord]:
+        results = []
+        links = self._links[start:]
+        for record in records:
+            current: SinkRecord | Skipped | None = record
+            for link in links:
+                try:
+                    current = _apply(link, record)
+                except Exception as error:  # noqa: BLE001 - any error of a plugin is a failure of this one record
+                    current = self._recover(link, record, error)
+                if current is None or isinstance(current, Skipped):
+                    break
+                record = current
+            if current is not None and current is not SKIPPED:
+                results.append(record)
+        return results
+
+    def _recover(self, link: ChainLink, record: SinkRecord, error: Exception) -> SinkRecord | Skipped | None:
+        def failed(last: Exception) -> FailedRecord:
+            return FailedRecord(
+                Stage.TRANSFORMATION, link.class_name, last, record.origin, record.timestamp, record.timestamp_type
+            )
+
+        again: Callable[[], SinkRecord | None] = lambda: _apply(link, record)  # noqa: E731 - typed on one line
+        return self._errors.recover(Stage.TRANSFORMATION, link.class_name, error, failed, again)
+
+    def close(self) -> None:
+        """Close every transformation and predicate; the first error is raised after all were asked."""
+        first: Exception | None = None
+        for link in self._links:
+            for plugin in (link.transformation, link.predicate):
+                try:
+                    if plugin is not None:
+                        plugin.close()
+                except Exception as error:  # noqa: BLE001 - the others are closed all the same
+                    first = first or error
+        if first is not None:
+            raise first
+
+
+def _apply(link: ChainLink, record: SinkRecord) -> SinkRecord | None:
+    if link.predicate is not None and link.predicate.test(record) == link.negate:
+        return record
+    result: SinkRecord | None = link.transformation.apply(record)
+    return result
+
+
+def report_rows(errors: ErrorHandler, stage: Stage, class_name: str, batch: Batch, bad: BadRows) -> None:
+    """Report rows of a batch, in their order. Errors as `ErrorHandler.report`."""
+    for row in sorted(bad.errors):
+        errors.counters.failures += 1
+        origin = batch.origin.slice(row, row + 1).records()[0]
+        timestamp = batch.timestamp[row].as_py()
+        errors.report(FailedRecord(
+            stage, class_name, bad.errors[row], origin, timestamp, batch.origin.timestamp_type
+        ))  # fmt: skip
+
+
+def in_order(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
+    """Bring rows of one batch that parted ways back into its order.
+
+    Parts of one topic become one batch where their schemas agree and otherwise are cut, so that rows follow each other
+    as they did. Parts of different topics stay apart: nobody orders rows across topics.
+    """
+    by_topic: dict[str, list[Batch]] = {}
+    for part in parts:
+        by_topic.setdefault(part.topic, []).append(part)
+    results: list[Batch] = []
+    for group in by_topic.values():
+        results.extend(group if len(group) == 1 else _ordered(parent, group))
+    return results
+
+
+def _ordered(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
+    keys = pa.concat_arrays([_keys(part) for part in parts])
+    places = pc.index_in(keys, _keys(parent))
+    order = pc.sort_indices(places)
+    first = parts[0]
+    if all(_alike(first.key, p.key) and _alike(first.value, p.value) for p in parts[1:]):
+        mask = pc.is_in(pc.indices_nonzero(pa.repeat(True, len(parent))).cast(pa.int32()), value_set=places)
+        return [Batch(
+            first.topic,
+            _gathered([p.key for p in parts], order),
+            _gathered([p.value for p in parts], order),
+            pa.concat_arrays([p.timestamp for p in parts]).take(order),
+            _gathered_headers(parts, order),
+            parent.origin.where(mask),
+        )]  # fmt: skip
+    owners = [(number, row) for number, part in enumerate(parts) for row in range(len(part))]
+    results: list[Batch] = []
+    current, start, stop = -1, 0, 0
+    for index in order.to_pylist():
+        number, row = owners[index]
+        if number == current and row == stop:
+            stop += 1
+            continue
+        if current >= 0:
+            results.append(parts[current].slice(start, stop))
+        current, start, stop = number, row, row + 1
+    results.append(parts[current].slice(start, stop))
+    return results
+
+
+def _keys(batch: Batch) -> pa.Int64Array:
+    partitions = batch.origin.partitions.cast(pa.int64())
+    return pc.add(pc.shift_left(partitions, pa.scalar(PARTITION_SHIFT, pa.int64())), batch.origin.offsets)
+
+
+def _alike(left: Column, right: Column) -> bool:
+    return (
+        left.schema == right.schema
+        and left.tombstone_schema == right.tombstone_schema
+        and left.data.type == right.data.type
+        and left.absent.keys() == right.absent.keys()
+    )
+
+
+def _gathered(columns: Sequence[Column], order: pa.Array) -> Column:
+    first = columns[0]
+    tombstone = None
+    if any(c.tombstone is not None for c in columns):
+        masks = [pa.repeat(False, len(c)) if c.tombstone is None else c.tombstone for c in columns]
+        tombstone = pa.concat_arrays(masks).take(order)
+    return Column(
+        first.schema,
+        pa.concat_arrays([c.data for c in columns]).take(order),
+        tombstone,
+        {path: pa.concat_arrays([c.absent[path] for c in columns]).take(order) for path in first.absent},
+        first.tombstone_schema,
+    )
+
+
+def _gathered_headers(parts: Sequence[Batch], order: pa.Array) -> list[Headers] | None:
+    if all(part.headers is None for part in parts):
+        return None
+    every: list[Headers] = []
+    for part in parts:
+        every.extend(part.headers if part.headers is not None else [NO_HEADERS] * len(part))
+    return [every[index] for index in order.to_pylist()]
