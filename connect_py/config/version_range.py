@@ -1,0 +1,72 @@
+"""Version ranges of plugins, in Maven's notation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from connect_py.api.errors import ConfigError
+
+_RANGE = re.compile(r"(?P<open>[\[(])(?P<low>[^,\[\]()]*)(?P<comma>,?)(?P<high>[^,\[\]()]*)(?P<close>[\])])")
+_PIECES = re.compile(r"\d+|[A-Za-z]+")
+
+
+def _order(version: str) -> tuple[tuple[int, int, str], ...]:
+    """Numbers by value, words before numbers: 1.0-beta < 1.0 < 1.0.1."""
+    pieces = [(1, int(piece), "") if piece.isdigit() else (-1, 0, piece.lower()) for piece in _PIECES.findall(version)]
+    while pieces and pieces[-1] == (1, 0, ""):
+        pieces.pop()
+    return (*pieces, (0, 0, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Versions from `low` to `high`; None is unbounded. `any` stands for `latest`."""
+
+    low: str | None
+    high: str | None
+    low_inclusive: bool
+    high_inclusive: bool
+    any: bool = False
+
+    @staticmethod
+    def parse(text: str) -> VersionRange:
+        """Parse `1.2` (exactly that), `[1.0,2.0)`, or `latest`.
+
+        Raises:
+            ConfigError: A bracket is open, or bounds are in the wrong order.
+        """
+        spec = text.strip()
+        if spec == "latest":
+            return VersionRange(None, None, False, False, any=True)
+        if not spec.startswith(("[", "(")):
+            return VersionRange(spec, spec, True, True)
+        found = _RANGE.fullmatch(spec)
+        if found is None:
+            raise ConfigError("", f"Unbounded range: {spec}")
+        low, high = found["low"].strip() or None, found["high"].strip() or None
+        if not found["comma"]:
+            low = high = (found["low"] + found["high"]).strip() or None
+        if low and high and _order(low) > _order(high):
+            raise ConfigError("", f"Range defies version ordering: {spec}")
+        return VersionRange(low, high, found["open"] == "[", found["close"] == "]")
+
+    def __contains__(self, version: str | None) -> bool:
+        if self.any:
+            return True
+        if version is None or self.low == "":
+            return False
+        order = _order(version)
+        if self.low is not None and not (
+            _order(self.low) < order or (self.low_inclusive and _order(self.low) == order)
+        ):
+            return False
+        if self.high is None:
+            return True
+        return order < _order(self.high) or (self.high_inclusive and order == _order(self.high))
+
+    def __str__(self) -> str:
+        if self.any:
+            return "latest"
+        opening, closing = "[" if self.low_inclusive else "(", "]" if self.high_inclusive else ")"
+        return f"{opening}{self.low or ''},{self.high or ''}{closing}"

@@ -1,0 +1,88 @@
+"""`GroupMember`: this worker's membership of the consumer group `{group.id}` on the control topic.
+
+Owning partition 0 is a hint that this worker may lead; the proof is the leader's transactional producer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from connect_py.storage.storage_clients import Settings
+
+log = logging.getLogger(__name__)
+
+POLL_SLICE_SECONDS = 0.2  # the client has no wakeup; a stop is noticed this late at worst
+LEAVE_SECONDS = 10.0
+
+
+class GroupMember:
+    """Polls on a thread of its own until it is stopped."""
+
+    def __init__(self, topic: str, settings: Settings, on_change: Callable[[], None]) -> None:
+        """Prepare. `on_change` is called on the thread when ownership or the problem changed."""
+        self._topic = topic
+        self._settings = settings
+        self._on_change = on_change
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="group-member", daemon=True)
+        self.owns = False  # partition 0 is ours
+        self.joined = False  # the group has told us what we own
+        self.problem: str | None = None  # why this worker cannot be a member at all
+
+    def start(self) -> None:
+        """Join, in the background."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave the group."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(LEAVE_SECONDS)
+
+    def _run(self) -> None:
+        consumer = Consumer(self._settings, logger=log)
+        consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        try:
+            while not self._stopping.is_set():
+                message = consumer.poll(POLL_SLICE_SECONDS)
+                error = None if message is None else message.error()
+                if error is not None:
+                    self._heard(error)
+        except KafkaException as error:
+            self._fail(f"the worker cannot be a member of its group: {error.args[0].str()}")
+        finally:
+            consumer.close()
+
+    def _heard(self, error: KafkaError) -> None:
+        if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
+            self._fail(
+                f"the worker group '{self._settings['group.id']}' is in use by another kind of member, most likely by "
+                "running Java workers: stop all of them before this worker takes over"
+            )
+        elif error.fatal():
+            self._fail(f"the worker cannot be a member of its group: {error.str()}")
+        else:
+            log.warning("worker group: %s", error.str())
+
+    def _fail(self, problem: str) -> None:
+        self.problem = problem
+        self.owns = False
+        self._on_change()
+
+    def _assigned(self, consumer: Consumer, partitions: list[KafkaTopicPartition]) -> None:
+        consumer.incremental_assign(partitions)
+        if partitions:
+            consumer.pause(partitions)  # the control topic has a reader of its own
+            self.owns = True
+        self.joined = True
+        self._on_change()
+
+    def _revoked(self, consumer: Consumer, partitions: list[KafkaTopicPartition]) -> None:
+        if partitions:
+            self.owns = False
+            self._on_change()

@@ -1,0 +1,503 @@
+"""`Validator`: what is wrong with a connector's configuration.
+
+Composed of the framework's keys, the connector's, those of its transformations, predicates and converters, and of
+client overrides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from connect_py.api.config import (
+    NO_DEFAULT,
+    ConfigDef,
+    ConfigKey,
+    ConfigValue,
+    ConfigValueError,
+    Importance,
+    MissingConfigError,
+    Type,
+    Width,
+    to_text,
+)
+from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
+from connect_py.api.plugin import Plugin, PluginKind
+from connect_py.config.config_provider import named_providers
+from connect_py.config.connector_config import (
+    CONVERTERS,
+    NULL_TEXT,
+    FrameworkDefaults,
+    common_config_def,
+    sink_config_def,
+    source_config_def,
+)
+from connect_py.config.version_range import VersionRange
+from connect_py.config.worker_config import DistributedConfig
+from connect_py.herder.herder import (
+    BadRequestError,
+    Config,
+    ConfigInfo,
+    ConfigInfos,
+    ConfigKeyInfo,
+    ConfigValueInfo,
+)
+from connect_py.plugins.plugin_registry import AmbiguousPluginError, UnknownPluginError
+from connect_py.worker.worker import ConnectorValidation, Worker
+
+VALIDATION_SECONDS = 90.0
+CONVERTER_KINDS = {
+    "key.converter": PluginKind.CONVERTER,
+    "value.converter": PluginKind.CONVERTER,
+    "header.converter": PluginKind.HEADER_CONVERTER,
+}
+PRINCIPAL_KEYS = ("sasl.jaas.config", "sasl.mechanism", "security.protocol")
+VALID_KINDS = "Valid types are sink, source, converter, header_converter, transformation, predicate."
+_IMPORTANCES = list(Importance)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Definitions and values under way, in order; a key may have only one of the two."""
+
+    keys: dict[str, ConfigKey] = field(default_factory=dict)
+    values: dict[str, ConfigValue] = field(default_factory=dict)
+
+    def add(self, key: ConfigKey, value: ConfigValue) -> None:
+        self.keys[key.name] = key
+        self.values[key.name] = value
+
+    def error(self, name: str, text: str) -> None:
+        self.values.setdefault(name, ConfigValue(name)).errors.append(text)
+
+    def count(self) -> int:
+        return sum(len(value.errors) for value in self.values.values())
+
+    def keys_with_errors(self) -> int:
+        return sum(1 for value in self.values.values() if value.errors)
+
+
+class Validator:
+    """Safe on any thread; calls wait for the connector process."""
+
+    def __init__(self, config: DistributedConfig, worker: Worker) -> None:
+        self._config = config
+        self._worker = worker
+        self._plugins = worker.plugins
+
+    # ------------------------------------------------------------------ validate
+
+    def validate(self, config: Config) -> ConfigInfos:
+        """Validate a configuration as a user sent it.
+
+        Raises:
+            BadRequestError: It names no connector class, or one that does not exist.
+            ConnectError: The connector's own check raised, or took too long.
+        """
+        class_name = config.get("connector.class")
+        if class_name is None:
+            raise BadRequestError("Connector config contains no connector type")
+        dropped = named_providers(config)
+        raw = {key: value for key, value in config.items() if key not in dropped}
+        props = self._config.resolver.resolve(raw)
+        redacted = {key for key in self._config.resolver.placeholder_keys(raw) if props[key] != raw[key]}
+        plugin = self._connector((props["connector.class"] or "").strip())
+        wrong_version = self._version_problem(plugin, props.get("connector.plugin.version"))
+        framework = self._framework_rows(plugin, props, common_only=wrong_version is not None)
+        if wrong_version is not None:
+            framework.error("connector.class", wrong_version)
+            framework.error("connector.plugin.version", wrong_version)
+            return self._infos(class_name, [framework], framework.count(), raw, redacted)
+        self._add_aliases(framework, props)
+        self._add_nulls(framework, props)
+        if plugin.kind is PluginKind.SINK:
+            self._check_sink(framework, props)
+        else:
+            self._check_source(framework)
+        self._add_connector(framework, plugin, class_name, props)
+        overrides = self._override_rows(plugin, props)
+        converters = self._converter_rows(props)
+        count = framework.count() + overrides.keys_with_errors() + converters.keys_with_errors()
+        return self._infos(class_name, [framework, overrides, converters], count, raw, redacted)
+
+    def _connector(self, class_name: str) -> Plugin:
+        try:
+            return self._plugins.find_connector(class_name)
+        except (UnknownPluginError, AmbiguousPluginError) as error:
+            raise BadRequestError(str(error)) from error
+
+    def _versions(self, plugin: Plugin) -> list[str]:
+        found = (self._plugins.version(p) for p in self._plugins.available(plugin.kind) if p.name == plugin.name)
+        return [version for version in found if version is not None]
+
+    def _version_problem(self, plugin: Plugin, spec: str | None) -> str | None:
+        """Why no installed version fits; BadRequestError when the spec does not parse."""
+        if spec is None:
+            return None
+        installed = self._versions(plugin)
+        known: list[str | None] = [*installed] or [None]
+        try:
+            wanted = VersionRange.parse(spec)
+        except ConfigError as error:
+            raise BadRequestError(str(error)) from error
+        if any(version in wanted for version in known):
+            return None
+        listed = ", ".join(installed)
+        return f"Plugin {plugin.name} not found that matches the version range {wanted}, available versions: [{listed}]"
+
+    def _framework_rows(self, plugin: Plugin, props: Config, *, common_only: bool) -> _Rows:
+        definition = self._framework_def(plugin, common_only=common_only)
+        rows = _Rows()
+        values = definition.validate(props)
+        for key in definition:
+            rows.add(key, values[key.name])
+        for name, kind in CONVERTER_KINDS.items():
+            chosen = props.get(name)
+            if common_only:
+                rows.values[f"{name}.plugin.version"].value = None
+                rows.values[f"{name}.plugin.version"].visible = False
+            elif chosen is not None:
+                problem = self._class_problem(name, chosen.strip(), kind)
+                if problem is not None:
+                    rows.values[name].value = None
+                    rows.error(name, problem)
+        return rows
+
+    def _framework_def(self, plugin: Plugin, *, common_only: bool = False) -> ConfigDef:
+        defaults = self._defaults(plugin)
+        if common_only:
+            return common_config_def(defaults)
+        return (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(defaults)
+
+    def _defaults(self, plugin: Plugin) -> FrameworkDefaults:
+        converters = {key: self._config[key] for key in CONVERTERS}
+        versions: dict[str, str | None] = {}
+        for key, name in converters.items():
+            try:
+                versions[key] = self._plugins.version(self._plugins.find(name, CONVERTER_KINDS[key]))
+            except ConnectError:
+                versions[key] = None
+        return FrameworkDefaults(
+            self._plugins.version(plugin),
+            self._versions(plugin),
+            converters,
+            versions,
+            {key: [p.name for p in self._plugins.available(kind)] for key, kind in CONVERTER_KINDS.items()},
+        )
+
+    def _class_problem(self, key: str, name: str, kind: PluginKind) -> str | None:
+        try:
+            self._plugins.find(name, kind)
+        except UnknownPluginError:
+            try:
+                other = self._plugins.find(name)
+            except ConnectError:
+                return str(ConfigValueError(key, name, f"Class {name} could not be found."))
+            return f"Class class {other.name} does not implement the {_INTERFACES[kind]} interface"
+        except AmbiguousPluginError as error:
+            return str(error)
+        return None
+
+    def _add_nulls(self, rows: _Rows, props: Config) -> None:
+        for name, value in props.items():
+            if value is None and name != "name":
+                rows.error(name, NULL_TEXT)
+
+    # ------------------------------------------------------------------ transformations and predicates
+
+    def _add_aliases(self, rows: _Rows, props: Config) -> None:
+        for kind, prefix, what in (
+            (PluginKind.TRANSFORMATION, "transforms", "Transformation"),
+            (PluginKind.PREDICATE, "predicates", "Predicate"),
+        ):
+            for alias in dict.fromkeys(rows.values[prefix].value or ()):
+                self._add_alias(
+                    rows, props, kind, f"{prefix}.{alias}.", f"{what}s: {alias}", f"{what} {{}} for {alias}"
+                )
+        for alias in dict.fromkeys(rows.values["transforms"].value or ()):
+            prefix = f"transforms.{alias}."
+            if f"{prefix}negate" in props and f"{prefix}predicate" not in props:
+                rows.error(
+                    f"{prefix}type",
+                    f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' defining a "
+                    "predicate to be negated.",
+                )
+
+    def _add_alias(self, rows: _Rows, props: Config, kind: PluginKind, prefix: str, group: str, title: str) -> None:
+        type_key = ConfigKey(
+            f"{prefix}type", Type.CLASS, NO_DEFAULT, None,
+            Importance.HIGH, f"Class of the {kind.value}.", group, 0, Width.LONG, title.format("type"),
+        )  # fmt: skip
+        version_key = ConfigKey(
+            f"{prefix}plugin.version", Type.STRING, None, None, Importance.HIGH,
+            f"Version or version range of the {kind.value}.", group, 1, Width.LONG, title.format("version"),
+        )  # fmt: skip
+        recommended = [plugin.name for plugin in self._plugins.available(kind)]
+        chosen = props.get(type_key.name)
+        type_value = ConfigValue(type_key.name, chosen, list(recommended))
+        version_value = ConfigValue(version_key.name, props.get(version_key.name))
+        rows.add(type_key, type_value)
+        rows.add(version_key, version_value)
+        if chosen is None:
+            type_value.errors.append(str(MissingConfigError(type_key.name)))
+            return
+        problem = self._class_problem(type_key.name, chosen.strip(), kind)
+        if problem is not None:
+            type_value.value = None
+            type_value.errors.append(problem)
+            return
+        plugin = self._plugins.find(chosen.strip(), kind)
+        type_value.value = plugin.name
+        wrong_version = self._version_problem(plugin, props.get(version_key.name))
+        if wrong_version is not None:
+            type_value.errors.append(wrong_version)
+            version_value.errors.append(wrong_version)
+            return
+        own = {k: v for k, v in _below(props, prefix).items() if k not in ("type", "plugin.version")}
+        implicit = ConfigDef()
+        if kind is PluginKind.TRANSFORMATION:
+            implicit.define("predicate", Type.STRING, default=None, doc="Alias of the predicate that decides.")
+            implicit.define("negate", Type.BOOLEAN, default=False, doc="Whether the predicate is negated.")
+        checked = self._wait_plugin(plugin, {k: v for k, v in own.items() if k not in implicit.keys})
+        implicit_values = implicit.validate(own)
+        keys = [key for key in checked.definitions if key.name not in implicit.keys and not key.internal]
+        for order, key in enumerate(sorted([*keys, *implicit], key=_alias_order), start=2):
+            value = implicit_values.get(key.name) or checked.values.get(key.name) or ConfigValue(key.name)
+            full = replace(
+                key, name=prefix + key.name, group=f"{group}: {key.group}" if key.group else group,
+                order_in_group=order, display_name=key.display_name or key.name,
+            )  # fmt: skip
+            rows.add(full, _prefixed(value, key.name, full.name))
+
+    def _wait_plugin(self, plugin: Plugin, props: Config) -> ConnectorValidation:
+        return self._worker.validate_plugin(plugin, props).result(VALIDATION_SECONDS)
+
+    # ------------------------------------------------------------------ rules over several keys
+
+    def _check_sink(self, rows: _Rows, props: Config) -> None:
+        topics = [topic for topic in rows.values["topics"].value or () if topic]
+        pattern = (props.get("topics.regex") or "").strip()
+        dead_letters = (props.get("errors.deadletterqueue.topic.name") or "").strip()
+        text = None
+        if topics and pattern:
+            text = "topics and topics.regex are mutually exclusive options, but both are set."
+        elif not topics and not pattern:
+            text = "Must configure one of topics or topics.regex"
+        if text is not None:
+            rows.error("topics", text)
+            rows.error("topics.regex", text)
+        elif dead_letters in topics:
+            rows.error(
+                "topics",
+                f"The DLQ topic '{dead_letters}' may not be included in the list of topics "
+                f"('topics=[{', '.join(topics)}]') consumed by the connector",
+            )
+        elif dead_letters and pattern and _matches(pattern, dead_letters):
+            rows.error(
+                "topics.regex",
+                f"The DLQ topic '{dead_letters}' may not be matched by the regex for the topics "
+                f"('topics.regex={pattern}') consumed by the connector",
+            )
+        group, override = self._config.group_id, "consumer.override.group.id"
+        if override in props:
+            rows.values.setdefault(override, ConfigValue(override, props[override]))
+            if props[override] == group:
+                rows.error(override, f"Consumer group {group} conflicts with Connect worker group {group}")
+        elif f"connect-{props.get('name')}" == group:
+            rows.error(
+                "name",
+                f"Consumer group for sink connector named {props['name']} conflicts with Connect worker group {group}",
+            )
+
+    def _check_source(self, rows: _Rows) -> None:
+        wanted = rows.values["exactly.once.support"].value
+        if isinstance(wanted, str) and wanted.lower() == "required":
+            rows.error("exactly.once.support", "This worker does not have exactly-once source support enabled.")
+
+    # ------------------------------------------------------------------ connector, overrides, converters
+
+    def _add_connector(self, rows: _Rows, plugin: Plugin, class_name: str, props: Config) -> None:
+        checked = self._worker.validate_connector(plugin.name, props).result(VALIDATION_SECONDS)
+        defined = {key.name: key for key in checked.definitions if not key.internal}
+        for name, key in defined.items():
+            known = rows.values.get(name)
+            value = checked.values.get(name) or ConfigValue(name)
+            if name in props and props[name] is None and NULL_TEXT not in value.errors:
+                value.errors.append(NULL_TEXT)
+            elif name in rows.keys and known is not None:
+                value.errors.extend(text for text in known.errors if text not in value.errors)
+            rows.add(key, value)
+        for name, value in checked.values.items():
+            if name not in defined and (name not in rows.values or value.errors):
+                known = rows.values.setdefault(name, value)
+                known.errors.extend(text for text in value.errors if text not in known.errors)
+
+    def _override_rows(self, plugin: Plugin, props: Config) -> _Rows:
+        sink = plugin.kind is PluginKind.SINK
+        dead_letters = bool((props.get("errors.deadletterqueue.topic.name") or "").strip())
+        prefixes = []
+        if not sink or dead_letters:
+            prefixes.append("producer.override.")
+        if sink:
+            prefixes.append("consumer.override.")
+        if (sink and dead_letters) or (not sink and "topic.creation.default.replication.factor" in props):
+            prefixes.append("admin.override.")
+        rows = _Rows()
+        for prefix in prefixes:
+            for name, value in props.items():
+                if name.startswith(prefix):
+                    rows.values[name] = ConfigValue(name, value)
+                    problem = self._policy_problem(name[len(prefix) :])
+                    if problem is not None:
+                        rows.error(name, problem)
+        return rows
+
+    def _policy_problem(self, key: str) -> str | None:
+        policy = str(self._config["connector.client.config.override.policy"]).rpartition(".")[2]
+        policy = policy.removesuffix("ConnectorClientConfigOverridePolicy") or policy
+        allowed = {
+            "None": (),
+            "Principal": PRINCIPAL_KEYS,
+            "Allowlist": tuple(self._config["connector.client.config.override.allowlist"]),
+        }.get(policy)
+        if allowed is None or key in allowed:
+            return None
+        return f"The '{policy}' policy does not allow '{key}' to be overridden in the connector configuration."
+
+    def _converter_rows(self, props: Config) -> _Rows:
+        rows = _Rows()
+        for name in ("header.converter", "key.converter", "value.converter"):
+            chosen = props.get(name)
+            if chosen is None:
+                continue
+            try:
+                plugin = self._plugins.find(chosen.strip(), CONVERTER_KINDS[name])
+            except ConnectError:
+                continue  # reported on the class key
+            own = {key: value for key, value in _below(props, f"{name}.").items() if key != "plugin.version"}
+            own["converter.type"] = name.partition(".")[0]
+            checked = self._wait_plugin(plugin, own)
+            for key in checked.definitions:
+                if not key.internal:
+                    full = replace(key, name=f"{name}.{key.name}", display_name=key.display_name or key.name)
+                    value = checked.values.get(key.name) or ConfigValue(key.name)
+                    rows.add(full, _prefixed(value, key.name, full.name))
+        return rows
+
+    # ------------------------------------------------------------------ answers
+
+    def _infos(
+        self, class_name: str, parts: Sequence[_Rows], count: int, raw: Config, redacted: Iterable[str]
+    ) -> ConfigInfos:
+        hidden = set(redacted)
+        without_definition = [
+            ConfigInfo(None, _value_info(value, None, raw, hidden))
+            for name, value in parts[0].values.items()
+            if name not in parts[0].keys
+        ]
+        with_definition: list[ConfigInfo] = []
+        for part in parts:
+            with_definition += [
+                ConfigInfo(key_info(key), _value_info(part.values[name], key.type, raw, hidden))
+                for name, key in part.keys.items()
+            ]
+            if part is not parts[0]:
+                with_definition += [
+                    ConfigInfo(None, _value_info(value, None, raw, hidden))
+                    for name, value in part.values.items()
+                    if name not in part.keys
+                ]
+        configs = [*without_definition, *with_definition]
+        groups = dict.fromkeys(key.group for part in parts for key in part.keys.values() if key.group)
+        if any(info.value is not None and info.value.name in hidden and info.value.errors for info in configs):
+            count = sum(len(info.value.errors) for info in configs if info.value is not None)
+        return ConfigInfos(class_name, count, list(groups), configs)
+
+    def plugin_config(self, name: str, version: str | None) -> list[ConfigKeyInfo]:
+        """The keys of one plugin, for `GET /connector-plugins/{p}/config`.
+
+        Raises:
+            NotFoundError: No plugin has this name.
+            BadRequestError: The version is not installed or does not parse.
+        """
+        try:
+            plugin = self._plugins.find(name)
+        except ConnectError as error:
+            raise NotFoundError(f"Unknown plugin {name}.") from error
+        if version is not None:
+            try:
+                VersionRange.parse(version)
+            except ConfigError as error:
+                raise BadRequestError(f"Invalid version specification: {version}") from error
+            problem = self._version_problem(plugin, version)
+            if problem is not None:
+                raise BadRequestError(problem)
+        keys = [key for key in self._worker.plugin_definitions(plugin).result(VALIDATION_SECONDS) if not key.internal]
+        if plugin.kind in (PluginKind.SINK, PluginKind.SOURCE):
+            defaults = FrameworkDefaults(self._plugins.version(plugin))
+            framework = (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(defaults)
+            known = {key.name for key in keys}
+            keys += [key for key in framework if key.name not in known]
+        return [key_info(key) for key in keys]
+
+
+_INTERFACES = {
+    PluginKind.CONVERTER: "Converter",
+    PluginKind.HEADER_CONVERTER: "HeaderConverter",
+    PluginKind.TRANSFORMATION: "Transformation",
+    PluginKind.PREDICATE: "Predicate",
+}
+
+
+def key_info(key: ConfigKey) -> ConfigKeyInfo:
+    """A definition as answers show it."""
+    return ConfigKeyInfo(
+        key.name,
+        key.type.value,
+        not key.has_default,
+        to_text(key.default, key.type),
+        key.importance.value,
+        key.doc,
+        key.group,
+        key.order_in_group,
+        key.width.value,
+        key.display_name or key.name,
+        list(key.dependents),
+    )
+
+
+def _value_info(value: ConfigValue, kind: Type | None, raw: Config, redacted: set[str]) -> ConfigValueInfo:
+    if value.name in redacted:
+        text = (
+            f"Invalid value for configuration '{value.name}': the value resolved from the config provider reference "
+            "failed validation"
+        )
+        return ConfigValueInfo(value.name, raw[value.name], [], [text] if value.errors else [], value.visible)
+    shown = [to_text(item, kind or Type.STRING) or "" for item in value.recommended_values]
+    return ConfigValueInfo(
+        value.name, to_text(value.value, kind or Type.STRING), shown, list(value.errors), value.visible
+    )
+
+
+def _prefixed(value: ConfigValue, name: str, full: str) -> ConfigValue:
+    """The value under its full name. A missing key is named in full; other texts name it as the plugin does."""
+    missing = str(MissingConfigError(name))
+    errors = [str(MissingConfigError(full)) if text == missing else text for text in value.errors]
+    return ConfigValue(full, value.value, list(value.recommended_values), errors, value.visible)
+
+
+def _below(props: Config, prefix: str) -> dict[str, str | None]:
+    return {key[len(prefix) :]: value for key, value in props.items() if key.startswith(prefix)}
+
+
+def _alias_order(key: ConfigKey) -> tuple[bool, str, int, bool, int, str]:
+    order = key.order_in_group if key.group else 0
+    return key.group is not None, key.group or "", order, key.has_default, _IMPORTANCES.index(key.importance), key.name
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    try:
+        return re.fullmatch(pattern, topic) is not None
+    except re.error:
+        return False  # reported on its own key

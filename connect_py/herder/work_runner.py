@@ -1,0 +1,255 @@
+"""`WorkRunner`: carries out the work plan on this worker, and publishes the task sets of its connectors."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeAlias
+
+from connect_py.api.config import Type, parse
+from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
+from connect_py.config.config_provider import ConfigResolver
+from connect_py.herder import task_set
+from connect_py.herder.request_queue import RequestQueue
+from connect_py.herder.status_publisher import StatusPublisher
+from connect_py.herder.work_plan import (
+    Action,
+    Held,
+    RemoveConnector,
+    SetTarget,
+    StartConnector,
+    StartTasks,
+    StopTasks,
+    plan,
+)
+from connect_py.model import ConnectorTaskId, State, TargetState
+from connect_py.storage.config_state import ClusterConfigState
+from connect_py.storage.config_store import ConfigStore
+from connect_py.storage.leader_producer import FencedError
+from connect_py.worker.worker import TooManyTasksError, Worker
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS = 0.25
+LAST_RETRY_SECONDS = 60.0
+
+Config: TypeAlias = Mapping[str, str | None]
+
+
+class WorkRunner:
+    """Belongs to the herder's thread: all methods are called there, and completions come back through the queue."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        configs: ConfigStore,
+        publisher: StatusPublisher,
+        resolver: ConfigResolver,
+        queue: RequestQueue,
+        on_stopped: Callable[[str], None],
+    ) -> None:
+        """Prepare. `on_stopped` is called when tasks of a connector, or all of it, have ended for good."""
+        self._worker = worker
+        self._configs = configs
+        self._publisher = publisher
+        self._resolver = resolver
+        self._queue = queue
+        self._on_stopped = on_stopped
+        self._held: dict[str, Held] = {}
+        self._asking: set[str] = set()  # connectors that divide their work just now
+
+    def reconcile(self) -> int:
+        """Start and stop what the config topic asks for; returns the number of actions."""
+        actions = plan(self._configs.snapshot(), self._held)
+        for action in actions:
+            self._run(action, self._configs.snapshot())
+        return len(actions)
+
+    def forget(self) -> None:
+        """Nothing runs any more: the next `reconcile` starts everything."""
+        self._held.clear()
+        self._asking.clear()
+
+    def running(self) -> tuple[list[str], list[ConnectorTaskId]]:
+        """Connectors and tasks that the worker was told to run."""
+        return sorted(self._held), [task for name in sorted(self._held) for task in self._held[name].tasks]
+
+    def _run(self, action: Action, state: ClusterConfigState) -> None:
+        held = self._held.setdefault(action.name, Held())
+        if isinstance(action, StartConnector):
+            held.config_offset = state.config_offsets[action.name]
+            held.target = state.target_state(action.name)
+            self.start_connector(action.name)
+        elif isinstance(action, SetTarget):
+            log.info("connector %s: target state is now %s", action.name, action.target.value)
+            held.target = action.target
+            self._worker.set_target_state(action.name, action.target)
+        elif isinstance(action, StartTasks):
+            held.tasks = action.tasks
+            held.start_number = state.start_numbers.get(action.name, -1)
+            for task in action.tasks:
+                self.start_task(task)
+        elif isinstance(action, StopTasks):
+            held.stopping = True
+            stopped = self._worker.stop_tasks(action.tasks)
+            self._then(stopped, partial(self._tasks_stopped, action.name))
+        elif isinstance(action, RemoveConnector):
+            held.leaving = True
+            stopped = self._worker.stop_tasks(action.tasks)
+            self._then(stopped, partial(self._remove_connector, action.name))
+
+    def _then(self, future: Future[None], action: Callable[[], None]) -> None:
+        """Go on, on the herder's thread, however the future ended."""
+
+        def done(ended: Future[None]) -> None:
+            error = ended.exception()
+            if error is not None:
+                log.warning("a stop ended with an error: %s", error)
+            self._queue.put(action)
+
+        future.add_done_callback(done)
+
+    def _tasks_stopped(self, name: str) -> None:
+        held = self._held.get(name)
+        if held is not None:
+            held.tasks, held.start_number, held.stopping = (), -1, False
+        self._on_stopped(name)
+        self.reconcile()
+
+    def _remove_connector(self, name: str) -> None:
+        self._then(self._worker.stop_connector(name), partial(self._removed, name))
+
+    def _removed(self, name: str) -> None:
+        self._held.pop(name, None)
+        self._on_stopped(name)
+        self.reconcile()
+
+    def start_connector(self, name: str) -> Future[None]:
+        """Start a connector, or start it again; its listener publishes the outcome."""
+        state = self._configs.snapshot()
+        try:
+            config = strings(state.configs[name])
+        except ConnectError as error:
+            self._publisher.on_connector_failure(name, trace_of(error))
+            failed: Future[None] = Future()
+            failed.set_exception(error)
+            return failed
+        log.info("starting connector %s with target state %s", name, state.target_state(name).value)
+        return self._worker.start_connector(name, config, state.target_state(name))
+
+    def start_task(self, task: ConnectorTaskId) -> None:
+        """Start a task of the set in force, or start it again; its listener publishes the outcome."""
+        state = self._configs.snapshot()
+        try:
+            config, connector_config = strings(state.task_configs[task]), strings(state.configs[task.connector])
+            self._check_count(task, connector_config)
+        except ConnectError as error:
+            self._publisher.on_task_failure(task, trace_of(error))
+            return
+        log.info("starting task %s", task)
+        self._worker.start_task(
+            task,
+            connector_config,
+            config,
+            state.target_state(task.connector),
+            state.start_numbers.get(task.connector, 0),
+        )
+
+    def _check_count(self, task: ConnectorTaskId, config: Mapping[str, str]) -> None:
+        limit, enforced = self._limit(config)
+        if task.task >= limit and enforced:
+            raise TooManyTasksError(
+                f"The connector {task.connector} has generated more tasks than tasks.max, which is {limit}: task "
+                f"{task.task} does not start. Set tasks.max.enforce to false to permit it"
+            )
+
+    def _limit(self, config: Mapping[str, str]) -> tuple[int, bool]:
+        resolved = self._resolver.resolve(config)
+        limit = parse("tasks.max", resolved.get("tasks.max", "1"), Type.INT)
+        return limit, parse("tasks.max.enforce", resolved.get("tasks.max.enforce", "true"), Type.BOOLEAN)
+
+    def ask_task_configs(self, name: str, retry_seconds: float = FIRST_RETRY_SECONDS) -> None:
+        """Have a running connector divide its work, and publish the answer if it is news; failures are retried."""
+        state = self._configs.snapshot()
+        if name not in state.configs or state.target_state(name) is not TargetState.STARTED or name in self._asking:
+            return
+        offset = state.config_offsets[name]
+        try:
+            config = strings(state.configs[name])
+            limit, _ = self._limit(config)
+            answer = self._worker.task_configs(name, config, limit)
+        except ConnectError as error:
+            answer = Future()
+            answer.set_exception(error)
+        self._asking.add(name)
+        answer.add_done_callback(
+            lambda done: self._queue.put(partial(self._task_configs_answered, name, offset, done, retry_seconds))
+        )
+
+    def _task_configs_answered(
+        self, name: str, offset: int, answer: Future[list[dict[str, str]]], retry_seconds: float
+    ) -> None:
+        self._asking.discard(name)
+        state = self._configs.snapshot()
+        if state.config_offsets.get(name, -1) != offset or state.target_state(name) is not TargetState.STARTED:
+            return self.ask_task_configs(name)  # what was asked is out of date; a deleted one is not asked again
+        error = answer.exception()
+        if error is None:
+            try:
+                self.publish_task_configs(name, answer.result())
+                return None
+            except FencedError:
+                raise
+            except ConnectError as failure:
+                error = failure
+        if isinstance(error, NotFoundError):
+            return None  # it does not run any more
+        if isinstance(error, TooManyTasksError | ConfigError):
+            log.error("connector %s fails: %s", name, error)
+            self._publisher.on_connector_failure(name, trace_of(error))
+            return None
+        log.error("connector %s: task configurations failed, again in %.2f s", name, retry_seconds, exc_info=error)
+        following = min(2 * retry_seconds, LAST_RETRY_SECONDS)
+        self._queue.put(partial(self.ask_task_configs, name, following), retry_seconds)
+        return None
+
+    def publish_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
+        """Write the task set to the config topic if it is not the one in force."""
+        why = task_set.differs(self._configs.snapshot(), name, configs)
+        if why is not None:
+            log.info("connector %s: publishing %d task configurations, because %s", name, len(configs), why)
+            self._configs.put_task_configs(name, configs)
+
+    def restart(self, name: str, *, connector: bool, tasks: Sequence[ConnectorTaskId]) -> None:
+        """Restart what a plan names, as far as it is held here; statuses say so meanwhile."""
+        held = self._held.get(name)
+        if held is None or held.leaving:
+            return
+        here = [task for task in tasks if task in held.tasks and not held.stopping]
+        for task in here:
+            self._publisher.publish(task, State.RESTARTING)
+        if connector:
+            self._publisher.publish(name, State.RESTARTING)
+            self.start_connector(name)
+        for task in here:
+            self.start_task(task)
+
+
+def strings(config: Config) -> dict[str, str]:
+    """A configuration without nulls.
+
+    Raises:
+        ConfigError: With Connect's text, naming the first key that has none.
+    """
+    for key, value in config.items():
+        if value is None:
+            raise ConfigError("", f"Non-string value found in original settings for key {key}: null")
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def trace_of(error: BaseException) -> str:
+    """The full text that a FAILED status carries."""
+    return "".join(traceback.format_exception(error))
