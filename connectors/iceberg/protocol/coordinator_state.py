@@ -289,11 +289,11 @@ class CoordinatorState:
         epoch = message.seen if isinstance(message, Attach) else message.epoch
         if epoch is not None and epoch > self.epoch:
             return self._end(Stop(f"epoch {epoch} is above ours, {self.epoch}"))
-        if isinstance(message, Attach | Report) and message.start != self._settings.start_number:
-            # Its configuration is another one: it may not know of a route, and its ranges would hide rows.
-            if message.start > self._settings.start_number:
-                return self._end(Stop(f"start {message.start} of the connector is above ours"))
-            return []
+        start = message.start if isinstance(message, Attach | Report) else self._settings.start_number
+        if start > self._settings.start_number:
+            return self._end(Stop(f"start {start} of the connector is above ours"))
+        if start < self._settings.start_number and Rule.REPORTS_OF_OUR_START_ONLY in self._rules:
+            return []  # its configuration may not know of a route: its ranges would hide rows
         match message:
             case Attach():
                 return self._on_attach(message)
@@ -588,10 +588,10 @@ class CoordinatorState:
             self._adopt_generation(partition, state, entry)
             return entry.next
         if rolled_back:
-            if entry:
-                return entry.next if entry.generation == state.generation else min(entry.next, floor)
-            began = self._began(lookup, partition, state)
-            return began.next if began else state.log_start
+            left = entry.position if entry else self._began(lookup, partition, state)
+            if left is None:
+                return state.log_start
+            return left.next if left.generation == state.generation else min(left.next, floor)
         if entry is None or entry.generation < state.generation:
             return floor
         return max(entry.next, floor)
@@ -652,7 +652,7 @@ class CoordinatorState:
             return [*actions, *self._finish_if_done(now_ms)]
         work.after = after
         work.request = self._request(name, table, after, with_rows)
-        if table.guarded:
+        if table.guarded and Rule.LOWERED_GROUP_BEFORE_REFILL in self._rules:
             work.step = _Step.GROUP
             return [*actions, ReadGroupOffsets()]
         return [*actions, *self._prove_or_commit(table, work)]

@@ -307,7 +307,11 @@ _CODECS: dict[type, tuple[str, _Writer, _Reader]] = {
             "seen": _write_epoch(m.seen),
         },
         lambda d: Attach(
-            d["task"], d["start"], d["nonce"], unnest(d["partitions"], str), _read_epoch(d["seen"]) if d["seen"] else None
+            d["task"],
+            d["start"],
+            d["nonce"],
+            unnest(d["partitions"], str),
+            _read_epoch(d["seen"]) if d["seen"] else None,
         ),
     ),
     OpenTable: (

@@ -217,9 +217,10 @@ class TaskState:
         """Take one message of the channel, in the order read. Messages of tasks are ignored."""
         if not isinstance(message, CoordinatorMessage):
             return []
-        if Rule.EPOCH_ABOVE_EVERY_TRACE in self._rules and message.epoch.number < self._start_number:
+        if message.epoch.number < self._start_number and Rule.EPOCH_ABOVE_EVERY_TRACE in self._rules:
             return []  # a coordinator from before the connector was stopped
-        if self._seen is not None and message.epoch < self._seen:
+        follow_higher_only = Rule.EPOCH_ABOVE_EVERY_TRACE in self._rules
+        if self._seen is not None and message.epoch < self._seen and follow_higher_only:
             if not isinstance(message, StartCommit):
                 return []
             # Every other trace of our epoch may be gone (group lost, channel wiped): say that it existed.
@@ -305,9 +306,7 @@ class TaskState:
     def _waiting(self, now_ms: int) -> list[TopicPartition]:
         """Partitions whose attach stayed unanswered for long enough to ask again."""
         return [
-            p
-            for p, s in self._partitions.items()
-            if not s.attached and now_ms - s.asked_ms >= self._ask_interval_ms
+            p for p, s in self._partitions.items() if not s.attached and now_ms - s.asked_ms >= self._ask_interval_ms
         ]
 
     def _ask(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[TaskAction]:
