@@ -373,7 +373,7 @@ def _check_transform(term: PartitionTerm, type_: IcebergType) -> None:
 class ChangeKind(Enum):
     ADD = "add"  # add a column, optional
     WIDEN = "widen"  # a wider primitive type
-    OPTIONAL = "optional"  # no longer required
+    OPTIONAL = "make optional"  # no longer required
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,8 +386,8 @@ class SchemaChange:
 
     kind: ChangeKind
     path: tuple[str, ...]
-    type: IcebergType | None = None  # ADD and WIDEN; field ids inside are provisional
-    default: str | int | float | bool | None = None  # ADD: the default that the source's column has
+    type: str | None = None  # ADD and WIDEN: JSON text, `"long"` or `{"type":...}`; field ids in it are provisional
+    default: str | None = None  # ADD: the default of the source's column, as Iceberg's single-value JSON
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value, "path": list(self.path)}
@@ -467,14 +467,24 @@ def _changes_of_struct(
                 type_ = type_of_schema(field.schema, options)
             except DataError:
                 continue  # a struct without fields: nothing to add yet
-            default = field.schema.default
-            plain = default if isinstance(default, str | int | float | bool) else None
-            found.append(SchemaChange(ChangeKind.ADD, (*path, field.name), type_, plain))
+            added = SchemaChange(ChangeKind.ADD, (*path, field.name), json.dumps(type_), _default(field.schema, type_))
+            found.append(added)
             continue
         here = (*path, column["name"])
         if column["required"] and (field.schema.optional or options.force_optional):
             found.append(SchemaChange(ChangeKind.OPTIONAL, here))
         _changes_of_type(column["type"], field.schema, here, inner_mapping(mapping, column["id"]), options, found)
+
+
+def _default(schema: Schema, type_: IcebergType) -> str | None:
+    """A schema default that means the same in the column: moments and decimals are left out."""
+    default = schema.default
+    if default is None or logical_name(schema) is not None or type_ not in _PLAIN_DEFAULTS:
+        return None
+    return json.dumps(default)
+
+
+_PLAIN_DEFAULTS = frozenset({"boolean", "int", "long", "float", "double", "string"})
 
 
 def _changes_of_type(
@@ -488,7 +498,7 @@ def _changes_of_type(
     if isinstance(type_, str):
         wider = _wider(type_, schema, options)
         if wider is not None:
-            found.append(SchemaChange(ChangeKind.WIDEN, path, wider))
+            found.append(SchemaChange(ChangeKind.WIDEN, path, json.dumps(wider)))
     elif type_["type"] == "struct" and schema.type is Type.STRUCT:
         _changes_of_struct(type_["fields"], schema, path, mapping, options, found)
     elif type_["type"] == "list" and schema.type is Type.ARRAY:
@@ -500,7 +510,7 @@ def _changes_of_type(
 
 
 def _wider(type_: str, schema: Schema, options: TypeOptions) -> str | None:
-    if type_ == "int" and schema.type is Type.INT64 and logical_name(schema) is None:
+    if type_ == "int" and schema.type is Type.INT64:
         return "long"
     if type_ == "float" and schema.type is Type.FLOAT64:
         return "double"
@@ -529,7 +539,7 @@ def _changes_of_arrow(
         if column is None:
             inferred = type_of_arrow(field.type)
             if inferred is not None:
-                found.append(SchemaChange(ChangeKind.ADD, (*path, field.name), inferred))
+                found.append(SchemaChange(ChangeKind.ADD, (*path, field.name), json.dumps(inferred)))
             continue
         here = (*path, column["name"])
         inner_map = inner_mapping(mapping, column["id"])

@@ -1,0 +1,172 @@
+"""What a row means in MERGE mode: upsert, delete or nothing; its key; and which of its values are unavailable."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.batch import Column
+from connect_py.api.errors import DataError
+from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
+
+
+class Change(IntEnum):
+    """What a row does to the table's row of its key."""
+
+    UPSERT = 0
+    DELETE = 1
+    IGNORE = 2  # a truncate, a message, a tombstone without a key
+
+
+INT8 = pa.int8()
+_RAW_OPS = frozenset({"op", "__op"})  # fields that hold Debezium's own letters
+
+
+def changes(value: Column, cdc_field: Sequence[str]) -> pa.Int8Array:
+    """The `Change` of each row.
+
+    The text of the cdc field counts by its first letter, whatever its case: D deletes, all else upserts; where the
+    field is Debezium's own `op`, T(runcate) and M(essage) are ignored. A field named `__deleted` deletes when true. A
+    tombstone deletes.
+
+    Raises:
+        DataError: The way to the cdc field leads through something that has no members.
+    """
+    made = _by_field(value, cdc_field) if cdc_field else None
+    gone = tombstones(value)
+    if made is None:
+        made = pa.repeat(pa.scalar(Change.UPSERT, INT8), len(value))
+    if gone is not None:
+        made = as_array(pc.if_else(gone, pa.scalar(Change.DELETE, INT8), made))
+    return made
+
+
+def _by_field(value: Column, path: Sequence[str]) -> pa.Int8Array | None:
+    data, schema = value.data, value.schema
+    for name in path:
+        if pa.types.is_null(data.type):
+            return None
+        if not (pa.types.is_struct(data.type) or pa.types.is_map(data.type)):
+            raise DataError(f"{'.'.join(path)} is no field: its parent is a {data.type}")
+        data, schema = member(data, schema, name)
+    if pa.types.is_null(data.type):
+        return None
+    encoded = data.dictionary_encode()
+    raw = path[-1] in _RAW_OPS
+    deleted_flag = path[-1] == "__deleted"
+    meanings = [_meaning(v, raw=raw, deleted_flag=deleted_flag) for v in encoded.dictionary.to_pylist()]
+    if all(m is Change.UPSERT for m in meanings):
+        return None
+    return pa.array(meanings, INT8).take(encoded.indices).fill_null(int(Change.UPSERT))
+
+
+def _meaning(value: object, *, raw: bool, deleted_flag: bool) -> Change:
+    text = "" if value is None else str(value).strip().upper()
+    if deleted_flag:
+        return Change.DELETE if text == "TRUE" else Change.UPSERT
+    if text.startswith("D"):
+        return Change.DELETE
+    if raw and text[:1] in ("T", "M"):
+        return Change.IGNORE
+    return Change.UPSERT
+
+
+def last_per_key(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Int64Array | pa.ChunkedArray) -> pa.Array | None:
+    """The highest `order` of each key; None when every key occurs once, so that there is nothing to drop.
+
+    `order` has no value twice, so the result names rows.
+    """
+    plain = [_groupable(k) for k in keys]
+    names = [f"k{i}" for i in range(len(plain))]
+    table = pa.table([*plain, order], names=[*names, "order"])
+    last = table.group_by(names, use_threads=False).aggregate([("order", "max")])
+    return None if last.num_rows == table.num_rows else as_array(last.column("order_max"))
+
+
+def _groupable(key: pa.Array | pa.ChunkedArray) -> pa.Array:
+    key = as_array(key)
+    return key.storage if isinstance(key, pa.ExtensionArray) else key
+
+
+def any_null(columns: Sequence[pa.Array], length: int) -> pa.BooleanArray | None:
+    """Rows in which one of the columns is null; None when there are none."""
+    found: pa.BooleanArray | None = None
+    for column in columns:
+        if column.null_count:
+            null = column.is_null()
+            found = null if found is None else pc.or_(found, null)
+    return found if length else None
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """Debezium's mark for a value that it could not read, in the forms that it takes by type."""
+
+    value: bytes
+
+    def rows(self, data: pa.Array, *, schemaless: bool) -> pa.BooleanArray | None:
+        """The rows of a column that hold the placeholder; None: none does, or the type has no such form."""
+        if data.null_count == len(data):
+            return None
+        type_ = data.type
+        if pa.types.is_string(type_):
+            return self._texts(data, schemaless=schemaless)
+        if pa.types.is_binary(type_):
+            return _some(pc.equal(data, self.value))
+        if pa.types.is_list(type_):
+            return self._lists(data)
+        if pa.types.is_map(type_) and pa.types.is_string(type_.key_type) and pa.types.is_string(type_.item_type):
+            text = self._text()
+            return None if text is None else _some(pa.array([v == [(text, text)] for v in data.to_pylist()]))
+        return None
+
+    def _text(self) -> str | None:
+        try:
+            return self.value.decode()
+        except UnicodeDecodeError:
+            return None
+
+    def _texts(self, data: pa.Array, *, schemaless: bool) -> pa.BooleanArray | None:
+        text = self._text()
+        forms = [] if text is None else [text, f'{{"{text}":"{text}"}}']
+        if schemaless:
+            forms.append(base64.b64encode(self.value).decode())
+        lengths = pc.binary_length(data)
+        found: pa.BooleanArray | None = None
+        for form in forms:
+            same = pc.equal(lengths, len(form.encode()))  # lengths first: most rows need no comparison of text
+            if any_true(same):
+                rows = _some(pc.equal(data, form))
+                found = rows if found is None else found if rows is None else pc.or_(found, rows)
+        return found
+
+    def _lists(self, data: pa.Array) -> pa.BooleanArray | None:
+        """One-element lists of the text, its bytes or its UUID; or lists of its character codes."""
+        items = data.type.value_type
+        forms: list[list[object]] = []
+        text = self._text()
+        if pa.types.is_string(items) and text is not None:
+            digest = uuid.UUID(bytes=hashlib.md5(self.value, usedforsecurity=False).digest(), version=3)
+            forms = [[text], [str(digest)]]
+        elif pa.types.is_binary(items):
+            forms = [[self.value]]
+        elif pa.types.is_integer(items) or pa.types.is_date32(items):
+            data = data if pa.types.is_integer(items) else data.cast(pa.list_(pa.int32()))
+            forms = [list(self.value)]
+        if not forms:
+            return None
+        candidates = pc.equal(pc.list_value_length(data), len(forms[0]))
+        if not any_true(candidates):
+            return None
+        return _some(pa.array([v in forms for v in data.to_pylist()], pa.bool_()))
+
+
+def _some(rows: pa.BooleanArray) -> pa.BooleanArray | None:
+    return rows.fill_null(False) if any_true(rows) else None

@@ -1,0 +1,75 @@
+"""Where staged files go: local paths straight through pyarrow, everything else through PyIceberg's file IO."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO, load_file_io
+
+from connectors.iceberg.table import TableDescription
+
+_CODECS = {"uncompressed": "none", "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "brotli": "brotli"}
+CODEC = "write.parquet.compression-codec"
+LEVEL = "write.parquet.compression-level"
+ROW_GROUP_ROWS = 1 << 20
+
+
+class FileOutput:
+    """Writes and removes the files of one table."""
+
+    def __init__(self, description: TableDescription, write_props: Mapping[str, str]) -> None:
+        """`write_props` win over the table's own properties."""
+        self.location = description.data_location.rstrip("/")
+        props = {**description.properties, **write_props}
+        codec = _CODECS.get(props.get(CODEC, "zstd").lower(), "zstd")
+        level = props.get(LEVEL)
+        self._settings: dict[str, Any] = {"compression": codec, "store_schema": False}
+        if codec in ("zstd", "gzip", "brotli"):
+            self._settings["compression_level"] = int(level) if level is not None and level.isdecimal() else 1
+        self._io: FileIO | None = None
+        self._local = _local_path(self.location)
+        if self._local is None:
+            self._io = load_file_io(dict(description.io_properties), description.location)
+        else:
+            self._local.mkdir(parents=True, exist_ok=True)
+
+    def write(self, name: str, rows: pa.Table) -> tuple[str, int]:
+        """Write one Parquet file. Returns its URI and its size in bytes."""
+        uri = f"{self.location}/{name}"
+        if self._io is None:
+            assert self._local is not None
+            path = self._local / name
+            self._write(str(path), rows)
+            return uri, path.stat().st_size
+        output = self._io.new_output(uri)
+        with output.create(overwrite=False) as stream:
+            self._write(stream, rows)
+        return uri, len(output)
+
+    def _write(self, where: Any, rows: pa.Table) -> None:
+        with pq.ParquetWriter(where, rows.schema, store_decimal_as_integer=True, **self._settings) as writer:
+            writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+
+    def remove(self, uri: str) -> None:
+        """Delete a file that nobody was told of; one that is not there is fine."""
+        if self._io is None:
+            path = _local_path(uri)
+            if path is not None and path.exists():
+                os.unlink(path)
+            return
+        self._io.delete(uri)
+
+
+def _local_path(uri: str) -> Path | None:
+    parsed = urlparse(uri)
+    if parsed.scheme == "":
+        return Path(uri)
+    if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
+        return Path(unquote(parsed.path) if "%" in parsed.path else parsed.path)
+    return None

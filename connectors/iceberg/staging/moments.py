@@ -1,0 +1,123 @@
+"""Dates and times as text, read with integer arithmetic: topics hold moments that no `datetime` can.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+
+MICROS_PER_SECOND = 1_000_000
+MICROS_PER_DAY = 86_400 * MICROS_PER_SECOND
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+MAX_DAYS = INT64_MAX // MICROS_PER_DAY  # dates further away mean infinity: no timestamp reaches them
+
+_DATE = re.compile(r"([+-]?\d{4,9})-(\d\d)-(\d\d)", re.ASCII)
+_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII)
+_ZONE = re.compile(r"[Zz]|([+-])(\d\d)(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
+
+
+class MomentOutOfRange(ValueError):  # noqa: N818 - a fact about the moment, handled by configuration
+    """A moment that the column cannot hold."""
+
+    def __init__(self, *, late: bool) -> None:
+        super().__init__("is out of range")
+        self.late = late  # after the last moment, else before the first one
+
+
+def days_from_civil(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01 in the proleptic Gregorian calendar; any year."""
+    year -= month <= 2
+    era = year // 400
+    of_era = year - era * 400
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def _days(match: re.Match[str]) -> int:
+    year, month, day = int(match[1]), int(match[2]), int(match[3])
+    if not 1 <= month <= 12:
+        raise ValueError("no such month")
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    last = 29 if month == 2 and leap else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
+    if not 1 <= day <= last:
+        raise ValueError("no such day")
+    return days_from_civil(year, month, day)
+
+
+def _micros_of_day(match: re.Match[str], *, until_24: bool = False) -> int:
+    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+    micros = int((match[4] or "").ljust(6, "0")[:6])
+    midnight = until_24 and hour == 24 and not minute and not second and not micros
+    if (hour > 23 and not midnight) or minute > 59 or second > 59:
+        raise ValueError("no such time of day")
+    return ((hour * 60 + minute) * 60 + second) * MICROS_PER_SECOND + micros
+
+
+def parse_date(text: str) -> int:
+    """`yyyy-MM-dd`, perhaps with `Z`: days since the epoch.
+
+    Raises:
+        MomentOutOfRange: infinity, or further away than any timestamp.
+        ValueError: No such text.
+    """
+    _check_infinity(text)
+    match = _DATE.match(text)
+    if match is None or text[match.end() :] not in ("", "Z"):
+        raise ValueError("expected yyyy-MM-dd")
+    days = _days(match)
+    if abs(days) > MAX_DAYS:
+        raise MomentOutOfRange(late=days > 0)
+    return days
+
+
+def parse_time(text: str) -> int:
+    """`HH:mm[:ss[.fraction]]`, perhaps with `Z`: microseconds of the day.
+
+    Raises:
+        MomentOutOfRange: 24:00.
+        ValueError: No such text.
+    """
+    match = _TIME.match(text)
+    if match is None or text[match.end() :] not in ("", "Z"):
+        raise ValueError("expected HH:mm:ss")
+    micros = _micros_of_day(match, until_24=True)
+    if micros >= MICROS_PER_DAY:
+        raise MomentOutOfRange(late=True)
+    return micros
+
+
+def parse_timestamp(text: str, *, zoned: bool) -> int:
+    """`yyyy-MM-dd`, `T` or a blank, `HH:mm[:ss[.fraction]]`, zone or none: microseconds since the epoch.
+
+    `zoned`: an offset is applied, no zone means UTC. Otherwise the wall time is kept and an offset dropped.
+
+    Raises:
+        MomentOutOfRange: infinity, or more microseconds than 64 bits hold.
+        ValueError: No such text.
+    """
+    _check_infinity(text)
+    date = _DATE.match(text)
+    if date is None or text[date.end() : date.end() + 1] not in ("T", "t", " "):
+        raise ValueError("expected yyyy-MM-ddTHH:mm:ss")
+    time = _TIME.match(text, date.end() + 1)
+    if time is None:
+        raise ValueError("expected yyyy-MM-ddTHH:mm:ss")
+    micros = _days(date) * MICROS_PER_DAY + _micros_of_day(time)
+    rest = text[time.end() :]
+    if rest:
+        zone = _ZONE.fullmatch(rest)
+        if zone is None:
+            raise ValueError("expected an offset such as Z or +01:00 at the end")
+        if zoned and zone[1]:
+            seconds = int(zone[2]) * 3600 + int(zone[3] or 0) * 60 + int(zone[4] or 0)
+            micros -= seconds * MICROS_PER_SECOND * (-1 if zone[1] == "-" else 1)
+    if not INT64_MIN < micros < INT64_MAX:
+        raise MomentOutOfRange(late=micros > 0)
+    return micros
+
+
+def _check_infinity(text: str) -> None:
+    if text in ("infinity", "-infinity"):
+        raise MomentOutOfRange(late=text == "infinity")

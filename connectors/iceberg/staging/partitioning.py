@@ -1,0 +1,202 @@
+"""Which table partition each row belongs to. PyIceberg defines the transforms; the common ones run on columns."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.transforms import parse_transform
+
+from connect_py.api.arrow import storage_type
+from connectors.iceberg.staging.columns import as_array, member
+from connectors.iceberg.staging.moments import MICROS_PER_DAY
+
+_MICROS = {"hour": MICROS_PER_DAY // 24, "day": MICROS_PER_DAY}
+_UINT32 = pa.uint32()
+
+
+class Partitioner:
+    """Splits rows of one table by its partition spec."""
+
+    def __init__(self, schema_json: str, spec_json: str) -> None:
+        spec = json.loads(spec_json)
+        self.spec_id: int = spec.get("spec-id", 0)
+        self._terms: list[tuple[tuple[str, ...], str, Callable[[pa.Array], pa.Array], str]] = []
+        schema = IcebergSchema.model_validate_json(schema_json)
+        for field in spec.get("fields", ()):
+            if field["transform"] == "void":
+                self._terms.append(((), "void", lambda data: pa.nulls(len(data)), "string"))
+                continue
+            path = tuple(schema.find_column_name(field["source-id"]).split("."))  # type: ignore[union-attr] # the spec names columns of this schema
+            source = schema.find_field(field["source-id"]).field_type
+            transform = parse_transform(field["transform"])
+            self._terms.append((
+                _real_path(json.loads(schema_json)["fields"], field["source-id"]) or path,
+                field["transform"], _on_columns(field["transform"], transform, source),
+                str(transform.result_type(source)),
+            ))  # fmt: skip
+
+    @property
+    def is_partitioned(self) -> bool:
+        return bool(self._terms)
+
+    def split(self, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
+        """The rows of each partition, with its values as Iceberg's single-value JSON text in spec order."""
+        if not self._terms:
+            yield (), rows
+            return
+        code: pa.Array | None = None
+        distinct: list[list[str | None]] = []
+        for path, _, apply, result in self._terms:
+            data = as_array(rows.column(path[0])) if path else pa.nulls(rows.num_rows)
+            for name in path[1:]:
+                data, _ = member(data, None, name)
+            encoded = apply(data).dictionary_encode(null_encoding="encode")
+            values = [None if v is None else single_value_json(v, result) for v in _plain_values(encoded.dictionary)]
+            indices = encoded.indices.cast(pa.int64())
+            distinct.append(values)
+            code = indices if code is None else pc.add(pc.multiply(code, len(values)), indices)
+        if code is None:
+            return
+        if len(pc.unique(code)) == 1:
+            yield _decode(code[0].as_py(), distinct), rows
+            return
+        order = pc.array_sort_indices(code)
+        rows, code = rows.take(order), code.take(order)
+        runs = pc.run_end_encode(code)
+        start = 0
+        for end, value in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+            yield _decode(value, distinct), rows.slice(start, end - start)
+            start = end
+
+
+def _decode(code: int, distinct: Sequence[Sequence[str | None]]) -> tuple[str | None, ...]:
+    values = []
+    for choices in reversed(distinct):
+        code, at = divmod(code, len(choices))
+        values.append(choices[at])
+    return tuple(reversed(values))
+
+
+def _real_path(fields: Sequence[Mapping[str, Any]], field_id: int) -> tuple[str, ...] | None:
+    """Names down to a field; a name may itself hold dots."""
+    for field in fields:
+        if field["id"] == field_id:
+            return (field["name"],)
+        inner = field["type"]
+        if isinstance(inner, Mapping) and inner["type"] == "struct":
+            below = _real_path(inner["fields"], field_id)
+            if below is not None:
+                return (field["name"], *below)
+    return None
+
+
+def _plain_values(values: pa.Array) -> list[Any]:
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    storage = storage_type(values.type)
+    return list((values if storage == values.type else values.view(storage)).to_pylist())
+
+
+def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], pa.Array]:
+    """The transform for a whole column; where there is no kernel, each distinct value once."""
+    kind = str(source)
+    if name == "identity":
+        return lambda data: data.storage if isinstance(data, pa.ExtensionArray) else data
+    if name in ("year", "month"):
+        return lambda data: _years_or_months(data, months=name == "month")
+    if name in _MICROS and kind in ("timestamp", "timestamptz"):
+        unit = _MICROS[name]
+        return lambda data: pc.divide(pc.subtract(v := data.view(pa.int64()), pc.modulo(v, unit)), unit)
+    if name == "day" and kind == "date":
+        return lambda data: data
+    if name.startswith("bucket[") and kind in ("int", "long", "date", "time", "timestamp", "timestamptz"):
+        count = transform.num_buckets
+        return lambda data: pc.modulo(
+            pc.bit_wise_and(_murmur3_of_longs(_longs(data)), pa.scalar(0x7FFFFFFF, _UINT32)).cast(pa.int64()), count
+        )
+    one = transform.transform(source)
+
+    def each(data: pa.Array) -> pa.Array:
+        if isinstance(data, pa.ExtensionArray):
+            data = data.storage
+        encoded = data.dictionary_encode()
+        values = pa.array([None if v is None else one(v) for v in _plain_values(encoded.dictionary)])
+        return values.take(encoded.indices)
+
+    return each
+
+
+def _longs(data: pa.Array) -> pa.Int64Array:
+    storage = storage_type(data.type)
+    return (data if storage == data.type else data.view(storage)).cast(pa.int64())
+
+
+def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
+    days = data
+    if pa.types.is_timestamp(data.type):  # the calendar kernels of Arrow would apply no zone other than UTC here
+        days = pa.array(data).view(pa.int64())
+        days = pc.divide(pc.subtract(days, pc.modulo(days, MICROS_PER_DAY)), MICROS_PER_DAY)
+        days = days.cast(pa.int32()).view(pa.date32())
+    years = pc.subtract(pc.year(days), 1970)
+    if not months:
+        return years
+    return pc.add(pc.multiply(years, 12), pc.subtract(pc.month(days), 1))
+
+
+def _murmur3_of_longs(values: pa.Int64Array) -> pa.UInt32Array:
+    """Murmur3 (32 bits, seed 0) of the 8 little-endian bytes of each value."""
+    bits = values.view(pa.uint64())
+    low = pc.bit_wise_and(bits, pa.scalar(0xFFFFFFFF, pa.uint64())).cast(_UINT32)
+    high = pc.shift_right(bits, pa.scalar(32, pa.uint64())).cast(_UINT32)
+    state: Any = pa.scalar(0, _UINT32)
+    for block in (low, high):
+        mixed = pc.multiply(_rotate(pc.multiply(block, _u(0xCC9E2D51)), 15), _u(0x1B873593))
+        state = _rotate(pc.bit_wise_xor(mixed, state), 13)
+        state = pc.add(pc.multiply(state, _u(5)), _u(0xE6546B64))
+    state = pc.bit_wise_xor(state, _u(8))
+    state = pc.multiply(pc.bit_wise_xor(state, pc.shift_right(state, _u(16))), _u(0x85EBCA6B))
+    state = pc.multiply(pc.bit_wise_xor(state, pc.shift_right(state, _u(13))), _u(0xC2B2AE35))
+    return pc.bit_wise_xor(state, pc.shift_right(state, _u(16)))
+
+
+def _u(number: int) -> pa.UInt32Scalar:
+    return pa.scalar(number, _UINT32)
+
+
+def _rotate(values: pa.UInt32Array, by: int) -> pa.UInt32Array:
+    return pc.bit_wise_or(pc.shift_left(values, _u(by)), pc.shift_right(values, _u(32 - by)))
+
+
+_EPOCH = date(1970, 1, 1)
+
+
+def single_value_json(value: Any, type_: str) -> str:
+    """Iceberg's single-value JSON of a partition value, given as the integer, text, bytes or number that it is."""
+    if type_ == "date":
+        return json.dumps((_EPOCH + timedelta(days=value)).isoformat())
+    if type_ == "time":
+        return json.dumps(_clock(value))
+    if type_ in ("timestamp", "timestamptz"):
+        days, micros = divmod(value, MICROS_PER_DAY)
+        text = f"{(_EPOCH + timedelta(days=days)).isoformat()}T{_clock(micros)}"
+        return json.dumps(text + ("+00:00" if type_ == "timestamptz" else ""))
+    if type_ == "uuid":
+        return json.dumps(str(uuid.UUID(bytes=value)))
+    if isinstance(value, bytes):
+        return json.dumps(value.hex())
+    if isinstance(value, Decimal):
+        return json.dumps(format(value, "f"))
+    return json.dumps(value)
+
+
+def _clock(micros: int) -> str:
+    seconds, rest = divmod(micros, 1_000_000)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:06d}"

@@ -1,0 +1,67 @@
+"""Names of staged files: they say who wrote them and when, so that orphans are found. Standard library only."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+
+from connectors.iceberg.protocol.positions import Epoch
+
+PREFIX = "connect-py-"
+_NAME = re.compile(
+    re.escape(PREFIX)
+    + r"(?P<connector>[^.]*)\.(?P<number>\d+)-(?P<nonce>[^.]*)\.(?P<cycle>\d+)-(?P<task>[^.]*)-(?P<partition>\d+)"
+    r"-[0-9a-f]{12}\.parquet"
+)
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_ESCAPE = re.compile(r"~([0-9a-f]{6})")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFileName:
+    """`connect-py-<connector>.<epoch number>-<epoch nonce>.<cycle>-<task>-<kafka partition>-<random>.parquet`.
+
+    Whatever is not safe in a path, and the dot, is written `~` and six hexadecimal digits. So the names of one
+    connector's files, and of one of its epochs, have a prefix that no other's have.
+    """
+
+    connector: str
+    epoch: Epoch
+    cycle: int
+    task: str
+    partition: int  # Kafka's
+
+    def encode(self) -> str:
+        """A new name; each call gives another one."""
+        prefix = self.epoch_prefix(self.connector, self.epoch)
+        return f"{prefix}{self.cycle}-{_quote(self.task)}-{self.partition}-{uuid.uuid4().hex[:12]}.parquet"
+
+    @staticmethod
+    def prefix(connector: str) -> str:
+        """What the names of a connector's files begin with."""
+        return f"{PREFIX}{_quote(connector)}."
+
+    @staticmethod
+    def epoch_prefix(connector: str, epoch: Epoch) -> str:
+        """What the names of the files of one epoch begin with."""
+        return f"{StagedFileName.prefix(connector)}{epoch.number}-{_quote(epoch.nonce)}."
+
+    @staticmethod
+    def decode(name: str) -> StagedFileName | None:
+        """Read a file's name (the last part of its path); None if it is no staged file."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        epoch = Epoch(int(match["number"]), _unquote(match["nonce"]))
+        return StagedFileName(
+            _unquote(match["connector"]), epoch, int(match["cycle"]), _unquote(match["task"]), int(match["partition"])
+        )
+
+
+def _quote(text: str) -> str:
+    return _UNSAFE.sub(lambda m: f"~{ord(m[0]):06x}", text)
+
+
+def _unquote(text: str) -> str:
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)), text)

@@ -1,0 +1,584 @@
+"""Rows of one table on their way to staged files: converted, held per Kafka partition, written once per cycle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.errors import BadRows, DataError
+from connect_py.api.record import TopicPartition
+from connect_py.api.schema import Schema
+from connectors.iceberg.config import IcebergSinkConfig, NullKey
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key
+from connectors.iceberg.staging.columns import any_true, as_array, tombstones
+from connectors.iceberg.staging.conversion import ConversionOptions, Failure, RowConverter
+from connectors.iceberg.staging.file_output import FileOutput
+from connectors.iceberg.staging.partitioning import Partitioner
+from connectors.iceberg.staging.projection import project
+from connectors.iceberg.staging.staged_file_name import StagedFileName
+from connectors.iceberg.staging.types import SchemaChange, TypeOptions, arrow_schema, schema_changes
+from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
+
+OFFSET = "__connect_py_offset"
+CHANGE = "__connect_py_change"
+UNAVAILABLE = "__connect_py_unavailable"  # names of columns, each between two separators; null: every value is known
+_SEPARATOR = "\x1f"
+
+
+@dataclass(frozen=True, slots=True)
+class StagingIdentity:
+    """Who stages: goes into the names of files."""
+
+    connector: str
+    epoch: Epoch
+    task: str
+
+
+class MemoryBudget:
+    """Bytes of rows that a task may hold in memory, over all its tables. Used by the task thread only."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    @property
+    def exceeded(self) -> bool:
+        return self.used > self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Rows of one batch that fit the table, by Kafka partition; `TableStager.add` takes them."""
+
+    parts: Mapping[TopicPartition, pa.Table]
+    first: Mapping[TopicPartition, int]  # offset of the first row of the batch, also of one that means nothing
+    ignored: int = 0  # rows that mean nothing to the table
+
+
+@dataclass(slots=True)
+class _Held:
+    """Rows of one Kafka partition in this cycle."""
+
+    first: int  # offset of the first row
+    chunks: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
+    spilled: list[Path] = field(default_factory=list)
+
+
+class TableStager:
+    """Collects rows of one table. One per task and table, used by the task thread.
+
+    A batch comes in two steps, so that a batch that goes to several tables is taken by all of them or by none:
+    `prepare` converts and may refuse rows, `add` cannot fail. `close_cycle` writes one partition's rows and forgets
+    them. In MERGE mode each key is left once, with its last change in offset order.
+
+    Rows that the table's ledger covers must be filtered out before: this class sees only what may enter.
+    """
+
+    def __init__(
+        self,
+        description: TableDescription,
+        config: IcebergSinkConfig,
+        identity: StagingIdentity,
+        budget: MemoryBudget,
+        scratch: Path | None = None,
+    ) -> None:
+        """`scratch` is a folder for rows that exceed the memory budget; a temporary one unless given."""
+        self._config = config
+        self._identity = identity
+        self._budget = budget
+        self._scratch = scratch
+        self._own_scratch: Path | None = None
+        self._type_options = TypeOptions.of(config)
+        self._conversion = ConversionOptions.of(config)
+        self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
+        self._held: dict[TopicPartition, _Held] = {}
+        self._unreported: set[str] = set()
+        self.ignored_rows = 0  # since the start: tombstones in append mode, deletes without a key, truncates
+        self.null_keys = 0  # since the start: rows left out because of iceberg.ext.null-key=skip
+        self._describe(description)
+
+    def _describe(self, description: TableDescription) -> None:
+        self.description = description
+        table = json.loads(description.schema)
+        self._schema = arrow_schema(table["fields"])
+        self._nullable = pa.schema([f.with_nullable(True) for f in self._schema])
+        self._partitioner = Partitioner(description.schema, description.spec)
+        self._output = FileOutput(description, self._config.write_props)
+        self._value_converters: dict[tuple[Schema | None, pa.DataType], RowConverter] = {}
+        self._key_converters: dict[tuple[Schema | None, pa.DataType], RowConverter] = {}
+        self._changes: dict[tuple[Schema | None, pa.DataType], tuple[SchemaChange, ...]] = {}
+        self._keys = description.key_columns
+        missing = [name for name in self._keys if self._schema.get_field_index(name) < 0]
+        if missing:
+            raise DataError(f"table {description.name} has no key column {missing[0]}")
+
+    def evolve(self, description: TableDescription) -> None:
+        """Go on with a newer schema or spec of the same table; rows already held are brought along."""
+        self._describe(description)
+
+    def needed_changes(self, value: Column) -> tuple[SchemaChange, ...]:
+        """What the table lacks to hold these rows in full; empty: nothing. Cheap when asked again."""
+        key = (value.schema, value.data.type)
+        known = self._changes.get(key)
+        if known is None:
+            known = schema_changes(
+                json.loads(self.description.schema), value.schema, value.data.type, self._type_options,
+                self.description.properties, self._keys,
+            )  # fmt: skip
+            self._changes[key] = known
+        return known
+
+    # --- rows in
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Convert a batch; nothing is kept.
+
+        Raises:
+            BadRows: These rows do not fit, by their index in the batch.
+        """
+        merge = self.description.mode is WriteMode.MERGE
+        rows, kept = self._merge_rows(batch) if merge else self._append_rows(batch)
+        partitions, offsets = batch.origin.partitions, batch.origin.offsets
+        ignored = 0
+        if kept is not None:
+            ignored = len(batch) - rows.num_rows
+        topic = batch.origin.topic
+        ends = pc.min_max(partitions).as_py()
+        if ends["min"] == ends["max"]:
+            partition = TopicPartition(topic, ends["min"])
+            parts = {partition: rows} if rows.num_rows else {}
+            return Prepared(parts, {partition: offsets[0].as_py()}, ignored)
+        of_rows = partitions if kept is None else partitions.filter(kept)
+        parts, first = {}, {}
+        for number in pc.unique(partitions).to_pylist():
+            partition = TopicPartition(topic, number)
+            first[partition] = offsets[pc.index(partitions, number).as_py()].as_py()
+            mine = rows.filter(pc.equal(of_rows, number))
+            if mine.num_rows:
+                parts[partition] = mine
+        return Prepared(parts, first, ignored)
+
+    def add(self, prepared: Prepared) -> None:
+        """Keep what was prepared until the cycle closes."""
+        self.ignored_rows += prepared.ignored
+        for partition, first in prepared.first.items():
+            if partition not in self._held:
+                self._held[partition] = _Held(first)
+        for partition, rows in prepared.parts.items():
+            held = self._held[partition]
+            held.chunks.append(rows)
+            size = rows.nbytes
+            held.bytes += size
+            self._budget.used += size
+        if self._budget.exceeded:
+            self.spill()
+
+    def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None]:
+        gone = tombstones(batch.value)
+        if gone is not None and pc.all(gone).as_py():
+            return self._schema.empty_table(), pc.invert(gone)
+        converted = self._value_converter(batch.value).convert(batch.value)
+        self._raise_failures(converted.failures, None)
+        rows = pa.Table.from_arrays(converted.columns, schema=self._nullable)
+        if gone is None:
+            return rows, None
+        kept = pc.invert(gone)
+        return rows.filter(kept), kept
+
+    def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None]:
+        value = batch.value
+        try:
+            change = changes(value, self._config.cdc_field)
+        except DataError as error:
+            raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
+        ends = pc.min_max(change).as_py()
+        only_upserts = ends["max"] == Change.UPSERT
+        upsert = None if only_upserts else pc.equal(change, Change.UPSERT)
+        converter = self._value_converter(value)
+        hidden = self._unavailable_rows(value, converter, upsert)
+        converted = converter.convert(value, hidden)
+        columns = converted.columns
+        excused = None if upsert is None else pc.invert(upsert)
+        failures = self._place_keys(batch, columns, converter, converted.failures)
+        names = self._schema.names
+        keyless = any_null([columns[names.index(k)] for k in self._keys], len(batch))
+        if keyless is not None:
+            change = self._without_key(batch, change, keyless, failures)
+        self._raise_failures(failures, excused)
+        unavailable = self._unavailable_names(hidden, len(batch))
+        rows = pa.Table.from_arrays(
+            [*columns, batch.origin.offsets, change, unavailable],
+            schema=pa.schema([*self._nullable, *_EXTRA]),
+        )
+        if pc.max(change).as_py() != Change.IGNORE:
+            return rows, None
+        kept = pc.not_equal(change, Change.IGNORE)
+        return rows.filter(kept), kept
+
+    def _place_keys(
+        self, batch: Batch, columns: list[pa.Array], converter: RowConverter, failures: Sequence[Failure]
+    ) -> list[Failure]:
+        """Put keys from the record keys where the value has none: tombstones, and columns the value lacks."""
+        gone = tombstones(batch.value)
+        lacking = [k for k in self._keys if k not in converter.sources]
+        made = list(failures)
+        if gone is None and not lacking:
+            return made
+        keys = self._converted_keys(batch.key)
+        if keys is None:
+            return made
+        key_columns, key_failures = keys
+        for name in self._keys:
+            at = self._schema.get_field_index(name)
+            if name in lacking:
+                columns[at] = key_columns[at]
+            else:
+                columns[at] = _choose(gone, key_columns[at], columns[at])
+        for failure in key_failures:
+            rows = failure.rows if failure.column in lacking or gone is None else pc.and_(failure.rows, gone)
+            made.append(Failure(rows, failure.column, failure.reason))
+        return [f for f in made if any_true(f.rows)]
+
+    def _converted_keys(self, key: Column) -> tuple[list[pa.Array], list[Failure]] | None:
+        """The key columns from the record keys; None when these hold nothing that could be one."""
+        data, schema = key.data, key.schema
+        if pa.types.is_null(data.type):
+            return None
+        if not (pa.types.is_struct(data.type) or pa.types.is_map(data.type)):
+            if len(self._keys) != 1:
+                return None
+            data = pa.StructArray.from_arrays([data], names=[self._keys[0]])
+            schema = None
+            key = Column(None, data)
+        converter = self._key_converters.get((schema, data.type))
+        if converter is None:
+            converter = RowConverter(self.description, schema, data.type, self._conversion, only=self._keys)
+            self._key_converters[(schema, data.type)] = converter
+        converted = converter.convert(key)
+        return converted.columns, converted.failures
+
+    def _without_key(
+        self, batch: Batch, change: pa.Int8Array, keyless: pa.BooleanArray, failures: list[Failure]
+    ) -> pa.Int8Array:
+        """Tombstones without a key mean nothing; other rows without one fail or are left out, by configuration."""
+        ignore = pa.scalar(Change.IGNORE, pa.int8())
+        gone = tombstones(batch.value)
+        named = pc.and_(keyless, pc.not_equal(change, Change.IGNORE))
+        if gone is not None:
+            named = pc.and_not(named, gone)
+        for failure in failures:  # a key that did not convert is null, and has been reported
+            named = pc.and_not(named, failure.rows)
+        if any_true(named):
+            if self._config.null_key is NullKey.FAIL:
+                failures.append(Failure(named, ",".join(self._keys), "null in the key"))
+            else:
+                self.null_keys += pc.sum(named).as_py()
+        return as_array(pc.if_else(keyless, ignore, change))
+
+    def _unavailable_rows(
+        self, value: Column, converter: RowConverter, upsert: pa.BooleanArray | None
+    ) -> dict[str, pa.BooleanArray]:
+        """Per table column, the upserts whose value is Debezium's placeholder."""
+        found: dict[str, pa.BooleanArray] = {}
+        if self._placeholder is None or not pa.types.is_struct(value.data.type):
+            return found
+        for column, source in converter.sources.items():
+            if column in self._keys:
+                continue
+            data = pc.struct_field(value.data, [value.data.type.get_field_index(source)])
+            rows = self._placeholder.rows(data, schemaless=value.schema is None)
+            if rows is not None:
+                found[column] = rows if upsert is None else pc.and_(rows, upsert)
+        return {column: rows for column, rows in found.items() if any_true(rows)}
+
+    @staticmethod
+    def _unavailable_names(hidden: Mapping[str, pa.BooleanArray], length: int) -> pa.StringArray:
+        if not hidden:
+            return pa.nulls(length, pa.string())
+        texts = [pc.if_else(rows, name + _SEPARATOR, "") for name, rows in hidden.items()]
+        joined = pc.binary_join_element_wise(_SEPARATOR, *texts, "")
+        return as_array(pc.if_else(pc.equal(joined, _SEPARATOR), pa.scalar(None, pa.string()), joined))
+
+    def _value_converter(self, value: Column) -> RowConverter:
+        key = (value.schema, value.data.type)
+        known = self._value_converters.get(key)
+        if known is None:
+            try:
+                known = RowConverter(self.description, value.schema, value.data.type, self._conversion)
+            except DataError as error:
+                rows = pc.indices_nonzero(value.data.is_valid()).to_pylist() or [0]
+                raise BadRows(dict.fromkeys(rows, error)) from error
+            self._value_converters[key] = known
+        return known
+
+    def _raise_failures(self, failures: Sequence[Failure], excused: pa.BooleanArray | None) -> None:
+        """`excused`: rows of which only the key counts."""
+        errors: dict[int, Exception] = {}
+        for failure in failures:
+            rows = failure.rows
+            if excused is not None and failure.column.split(".")[0].split(",")[0] not in self._keys:
+                rows = pc.and_not(rows, excused)
+            error = DataError(f"table {self.description.name}, column {failure.column}: {failure.reason}")
+            for row in pc.indices_nonzero(rows).to_pylist():
+                errors.setdefault(row, error)
+        if errors:
+            raise BadRows(dict(sorted(errors.items())))
+
+    # --- memory
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of rows in memory."""
+        return sum(held.bytes for held in self._held.values())
+
+    def first_offset(self, partition: TopicPartition) -> int | None:
+        """The offset of the first row of this cycle, also of one that meant nothing; None: no row came."""
+        held = self._held.get(partition)
+        return None if held is None else held.first
+
+    def spill(self) -> None:
+        """Move all held rows to disk."""
+        for held in self._held.values():
+            if not held.chunks:
+                continue
+            path = self._scratch_folder() / f"{id(held):x}-{len(held.spilled)}.arrow"
+            rows = self._joined(held.chunks)
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+                writer.write_table(rows)
+            held.spilled.append(path)
+            self._free(held)
+
+    def _scratch_folder(self) -> Path:
+        if self._own_scratch is None:
+            self._own_scratch = Path(tempfile.mkdtemp(prefix="connect-py-staging-", dir=self._scratch))
+        return self._own_scratch
+
+    def _free(self, held: _Held) -> None:
+        self._budget.used -= held.bytes
+        held.bytes = 0
+        held.chunks = []
+
+    def _joined(self, chunks: Sequence[pa.Table]) -> pa.Table:
+        fitted = [project(chunk, self._nullable) for chunk in chunks]
+        return fitted[0] if len(fitted) == 1 else pa.concat_tables(fitted)
+
+    def _pieces(self, held: _Held) -> Iterator[pa.Table]:
+        """Held rows in offset order: what was spilled, then what is in memory."""
+        for path in held.spilled:
+            yield project(pa.ipc.open_file(pa.memory_map(str(path))).read_all(), self._nullable)
+        if held.chunks:
+            yield self._joined(held.chunks)
+
+    # --- files out
+
+    def close_cycle(self, cycle: int, partition: TopicPartition) -> list[StagedFile]:
+        """Write the rows of a partition and forget them. Empty: there are none.
+
+        The files belong to the caller from now on: `discard` leaves them alone.
+
+        Raises:
+            OSError, ConnectError: The storage refuses; rows are kept, and files already written are removed.
+        """
+        held = self._held.get(partition)
+        if held is None:
+            return []
+        written: list[StagedFile] = []
+        name = StagedFileName(
+            self._identity.connector, self._identity.epoch, cycle, self._identity.task, partition.partition
+        )
+        try:
+            merge = self.description.mode is WriteMode.MERGE
+            for file in self._merge_files(held, name) if merge else self._append_files(held, name):
+                written.append(file)
+                self._unreported.add(file.path)
+        except BaseException:
+            for file in written:
+                self._output.remove(file.path)
+                self._unreported.discard(file.path)
+            raise
+        self.drop_partition(partition)
+        self._unreported.difference_update(file.path for file in written)
+        return written
+
+    def _append_files(self, held: _Held, name: StagedFileName) -> Iterator[StagedFile]:
+        for piece in self._pieces(held):
+            yield from self._row_files(piece, name)
+
+    def _row_files(self, rows: pa.Table, name: StagedFileName) -> Iterator[StagedFile]:
+        for values, part in self._partitioner.split(rows):
+            for slice_ in self._by_size(part):
+                yield self._write(StagedKind.ROWS, slice_, self._schema, name, values)
+
+    def _by_size(self, rows: pa.Table) -> Iterator[pa.Table]:
+        count = rows.num_rows
+        pieces = max(1, -(-rows.nbytes // self._config.target_file_size_bytes))
+        length = -(-count // pieces)
+        for start in range(0, count, length):
+            yield rows.slice(start, length)
+
+    def _merge_files(self, held: _Held, name: StagedFileName) -> Iterator[StagedFile]:
+        pieces = list(self._pieces(held))
+        if not pieces:
+            return
+        whole = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
+        last = last_per_key([whole.column(k) for k in self._keys], whole.column(OFFSET))
+        patched = whole.column(UNAVAILABLE).null_count < whole.num_rows
+        completed = _Completion(whole, self._keys) if patched and last is not None else None
+        for piece in pieces:
+            winners = piece if last is None else piece.filter(pc.is_in(piece.column(OFFSET), value_set=last))
+            if not winners.num_rows:
+                continue
+            deletes = pc.equal(winners.column(CHANGE), Change.DELETE)
+            upserts = winners
+            if any_true(deletes):
+                yield self._write_deletes(winners.filter(deletes), name)
+                upserts = winners.filter(pc.invert(deletes))
+            if completed is not None:
+                upserts = completed.complete(upserts)
+            yield from self._upsert_files(upserts, name)
+
+    def _write_deletes(self, rows: pa.Table, name: StagedFileName) -> StagedFile:
+        schema = pa.schema([self._schema.field(k).with_nullable(False) for k in self._keys])
+        return self._write(StagedKind.DELETES, rows.select(list(self._keys)), schema, name, ())
+
+    def _upsert_files(self, rows: pa.Table, name: StagedFileName) -> Iterator[StagedFile]:
+        if not rows.num_rows:
+            return
+        plain = rows.select(self._schema.names)
+        unavailable = rows.column(UNAVAILABLE)
+        if unavailable.null_count == rows.num_rows:
+            yield from self._row_files(plain, name)
+            return
+        complete = unavailable.is_null()
+        if any_true(complete):
+            yield from self._row_files(plain.filter(complete), name)
+        for text in pc.unique(unavailable).to_pylist():
+            if text is None:
+                continue
+            lacking = tuple(text.strip(_SEPARATOR).split(_SEPARATOR))
+            mine = plain.filter(pc.equal(unavailable, text).combine_chunks().fill_null(False))
+            schema = pa.schema([f.with_nullable(True) if f.name in lacking else f for f in self._schema])
+            yield self._write(StagedKind.PATCHES, mine, schema, name, (), lacking)
+
+    def _write(
+        self,
+        kind: StagedKind,
+        rows: pa.Table,
+        schema: pa.Schema,
+        name: StagedFileName,
+        partition: Sequence[str | None],
+        unavailable: Sequence[str] = (),
+    ) -> StagedFile:
+        exact = pa.Table.from_arrays([rows.column(n) for n in schema.names], schema=schema)
+        uri, size = self._output.write(name.encode(), exact)
+        return StagedFile(
+            kind, uri, rows.num_rows, size, self.description.schema_id, self._partitioner.spec_id, tuple(partition),
+            tuple(unavailable),
+        )  # fmt: skip
+
+    # --- the way back
+
+    def drop_partition(self, partition: TopicPartition) -> None:
+        """Forget the rows of a partition: it was lost, or is read again."""
+        held = self._held.pop(partition, None)
+        if held is None:
+            return
+        self._free(held)
+        for path in held.spilled:
+            path.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Forget everything, and remove files that nobody was told of. The stager may be used again."""
+        for partition in list(self._held):
+            self.drop_partition(partition)
+        for uri in self._unreported:
+            self._output.remove(uri)
+        self._unreported.clear()
+        if self._own_scratch is not None:
+            shutil.rmtree(self._own_scratch, ignore_errors=True)
+            self._own_scratch = None
+
+
+_EXTRA = (pa.field(OFFSET, pa.int64()), pa.field(CHANGE, pa.int8()), pa.field(UNAVAILABLE, pa.string()))
+
+
+def _choose(rows: pa.BooleanArray | None, yes: pa.Array, no: pa.Array) -> pa.Array:
+    if rows is None:
+        return no
+    if isinstance(no, pa.ExtensionArray):
+        chosen = as_array(pc.if_else(rows, yes.storage, no.storage))
+        return pa.ExtensionArray.from_storage(no.type, chosen)
+    return as_array(pc.if_else(rows, yes, no))
+
+
+class _Completion:
+    """Fills unavailable values of last changes from earlier changes of the same key in the same cycle.
+
+    A value is taken from the newest earlier upsert that has it, unless the row was deleted in between.
+    """
+
+    def __init__(self, whole: pa.Table, keys: Sequence[str]) -> None:
+        self._whole = whole
+        texts = [t for t in pc.unique(whole.column(UNAVAILABLE)).to_pylist() if t is not None]
+        self._columns = sorted({name for text in texts for name in text.strip(_SEPARATOR).split(_SEPARATOR)})
+        offset, change = whole.column(OFFSET), whole.column(CHANGE)
+        deleted = pc.equal(change, Change.DELETE)
+        nothing = pa.scalar(None, pa.int64())
+        plain = [_plain(whole.column(k)) for k in keys]
+        names = [f"k{i}" for i in range(len(plain))]
+        sources = [pc.if_else(pc.or_(deleted, self._lacks(whole, c)), nothing, offset) for c in self._columns]
+        table = pa.table(
+            [*plain, offset, pc.if_else(deleted, offset, nothing), *sources],
+            names=[*names, "last", "deleted", *(f"s{i}" for i in range(len(sources)))],
+        )
+        made = table.group_by(names, use_threads=False).aggregate(
+            [("last", "max"), ("deleted", "max"), *((f"s{i}", "max") for i in range(len(sources)))]
+        )
+        self._last = as_array(made.column("last_max"))
+        deleted_at = as_array(made.column("deleted_max")).fill_null(-1)
+        self._sources = []
+        for i in range(len(sources)):
+            source = as_array(made.column(f"s{i}_max"))
+            self._sources.append(as_array(pc.if_else(pc.greater(source, deleted_at), source, nothing)))
+
+    @staticmethod
+    def _lacks(rows: pa.Table, column: str) -> pa.ChunkedArray:
+        found = pc.match_substring(rows.column(UNAVAILABLE), f"{_SEPARATOR}{column}{_SEPARATOR}")
+        return found.fill_null(False)
+
+    def complete(self, rows: pa.Table) -> pa.Table:
+        """The same rows, completed where the cycle knows a value; the list of unavailable columns shrinks."""
+        if rows.column(UNAVAILABLE).null_count == rows.num_rows:
+            return rows
+        key = pc.index_in(rows.column(OFFSET), value_set=self._last)
+        for column, sources in zip(self._columns, self._sources, strict=True):
+            source = as_array(pc.if_else(self._lacks(rows, column), sources.take(as_array(key)), None))
+            if source.null_count == len(source):
+                continue
+            at = as_array(pc.index_in(source, value_set=as_array(self._whole.column(OFFSET)), skip_nulls=True))
+            values = as_array(self._whole.column(column)).take(at)
+            known = source.is_valid()
+            filled = _choose(known, values, as_array(rows.column(column)))
+            index = rows.schema.get_field_index(column)
+            rows = rows.set_column(index, rows.schema.field(index), filled)
+            text = as_array(rows.column(UNAVAILABLE))
+            shorter = pc.replace_substring(text, f"{_SEPARATOR}{column}{_SEPARATOR}", _SEPARATOR)
+            shorter = pc.if_else(pc.equal(shorter, _SEPARATOR), pa.scalar(None, pa.string()), shorter)
+            index = rows.schema.get_field_index(UNAVAILABLE)
+            rows = rows.set_column(index, rows.schema.field(index), as_array(pc.if_else(known, shorter, text)))
+        return rows
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    data = as_array(column)
+    return data.storage if isinstance(data, pa.ExtensionArray) else data
