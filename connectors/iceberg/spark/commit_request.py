@@ -6,7 +6,6 @@ property) must still hold in the very transaction that lands; it is checked agai
 
 from __future__ import annotations
 
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,7 +13,6 @@ from typing import Protocol
 
 from connectors.iceberg.protocol.ledger import TableVersion
 from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
-
 
 MAIN = "main"
 SNAPSHOT_ID = "{snapshot-id}"  # in `CommitRequest.property_template`: the id of the new snapshot goes here
@@ -49,6 +47,7 @@ class CommitRequest:
     ordering_columns: Sequence[str] = ()  # CHANGES only: the extra columns that order changes, most significant first
     ref: str = MAIN  # a branch that does not exist is created from main
     work_branch: str = "connect-work"  # MERGE engine only: `connect-<name>-<epoch>`
+    file_prefix: str = "connect"  # of the delete files; that of the staged files, so that orphans are found
     attempt_limit: int = 4  # how often a commit is prepared anew because a foreign one came in between
 
     def __post_init__(self) -> None:
@@ -125,6 +124,8 @@ def choose_engine(
     if wanted is EngineName.APPEND:
         if not only_rows:
             raise ValueError("commit engine 'append' cannot replace or delete rows")
+        return EngineName.APPEND
+    if wanted is EngineName.AUTO and table_empty and only_rows:
         return EngineName.APPEND
     if wanted is EngineName.AUTO:
         return EngineName.MERGE if spark_connect else EngineName.DELTA

@@ -77,7 +77,7 @@ class TableCommitter:
         self._engines: dict[EngineName, CommitEngine] = {
             EngineName.APPEND: AppendEngine(driver),
             EngineName.DELTA: DeltaEngine(driver, refuse_foreign_rows),
-            EngineName.MERGE: MergeEngine(driver, catalog),
+            EngineName.MERGE: MergeEngine(driver),
         }
 
     def commit(self, request: CommitRequest) -> CommitOutcome:

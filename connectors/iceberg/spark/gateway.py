@@ -159,8 +159,8 @@ class SparkGateway:
             SparkGatewayError: It did not end, which only an uninterruptible disk wait explains.
         """
         with self._stop_lock:
-            if self.running:
-                os.kill(self.pid, signal.SIGKILL)
+            if self._process is not None and self.running:
+                self._process.send_signal(signal.SIGKILL)  # knows whether the id is still ours
                 if not self._exited.wait(_KILL_SECONDS):
                     raise SparkGatewayError(f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL")
             if self._process is not None:

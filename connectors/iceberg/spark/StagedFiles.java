@@ -1,0 +1,115 @@
+package connectpy;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+
+import org.apache.iceberg.BaseFileScanTask;
+import org.apache.iceberg.DataFile;
+import org.apache.iceberg.DataFiles;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileFormat;
+import org.apache.iceberg.Metrics;
+import org.apache.iceberg.MetricsConfig;
+import org.apache.iceberg.PartitionData;
+import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.PartitionSpecParser;
+import org.apache.iceberg.SchemaParser;
+import org.apache.iceberg.Table;
+import org.apache.iceberg.expressions.Expressions;
+import org.apache.iceberg.expressions.ResidualEvaluator;
+import org.apache.iceberg.io.InputFile;
+import org.apache.iceberg.parquet.ParquetUtil;
+import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.iceberg.spark.ScanTaskSetManager;
+import org.apache.iceberg.spark.SparkTableCache;
+import org.apache.iceberg.types.Type;
+import org.apache.iceberg.types.Types;
+import org.apache.iceberg.SingleValueParser;
+
+/** Parquet files that tasks wrote, as data files of the table or as something that Spark can read. */
+public class StagedFiles {
+    private final Table table;
+    private final MetricsConfig metricsConfig;
+
+    public StagedFiles(Table table) {
+        this.table = table;
+        this.metricsConfig = MetricsConfig.forTable(table);
+    }
+
+    /** Those of the given kind. */
+    public static List ofKind(JsonNode files, String kind) {
+        List found = new ArrayList();
+        for (Iterator i = files.elements(); i.hasNext();) {
+            JsonNode file = (JsonNode) i.next();
+            if (kind.equals(file.get("kind").asText())) {
+                found.add(file);
+            }
+        }
+        return found;
+    }
+
+    /** A file that can join the table as it is; its footer tells the column metrics. */
+    public DataFile dataFile(JsonNode file) {
+        PartitionSpec spec = spec(file);
+        InputFile input = table.io().newInputFile(file.get("path").asText(), file.get("size").asLong());
+        Metrics metrics = ParquetUtil.fileMetrics(input, metricsConfig);
+        if (metrics.recordCount().longValue() != file.get("rows").asLong()) {
+            throw new IllegalArgumentException(file.get("path").asText() + " holds " + metrics.recordCount()
+                + " rows, reported were " + file.get("rows").asLong());
+        }
+        return builder(file, spec).withMetrics(metrics).build();
+    }
+
+    /** Let Spark read these files as the table `set` of the staging catalog. `forget` it afterwards. */
+    public void stage(String set, List files) {
+        String schema = SchemaParser.toJson(table.schema());
+        List tasks = new ArrayList();
+        for (Object each : files) {
+            JsonNode file = (JsonNode) each;
+            PartitionSpec spec = spec(file);
+            DataFile data = builder(file, spec).withRecordCount(file.get("rows").asLong()).build();
+            tasks.add(new BaseFileScanTask(data, new DeleteFile[0], schema, PartitionSpecParser.toJson(spec),
+                ResidualEvaluator.unpartitioned(Expressions.alwaysTrue())));
+        }
+        SparkTableCache.get().add(set, table);
+        ScanTaskSetManager.get().stageTasks(table, set, tasks);
+    }
+
+    public void forget(String set) {
+        ScanTaskSetManager.get().removeTasks(table, set);
+        SparkTableCache.get().remove(set);
+    }
+
+    private PartitionSpec spec(JsonNode file) {
+        PartitionSpec spec = (PartitionSpec) table.specs().get(Integer.valueOf(file.get("spec_id").asInt()));
+        if (spec == null) {
+            throw new IllegalArgumentException("table has no partition spec " + file.get("spec_id").asInt());
+        }
+        return spec;
+    }
+
+    private DataFiles.Builder builder(JsonNode file, PartitionSpec spec) {
+        DataFiles.Builder builder = DataFiles.builder(spec)
+            .withPath(file.get("path").asText())
+            .withFormat(FileFormat.PARQUET)
+            .withFileSizeInBytes(file.get("size").asLong());
+        if (spec.isPartitioned()) {
+            builder.withPartition(partition(spec, file.get("partition")));
+        }
+        return builder;
+    }
+
+    private static PartitionData partition(PartitionSpec spec, JsonNode values) {
+        PartitionData data = new PartitionData(spec.partitionType());
+        List fields = spec.partitionType().fields();
+        for (int i = 0; i < fields.size() && i < values.size(); i++) {
+            JsonNode value = (JsonNode) values.get(i);
+            if (!value.isNull()) {
+                Type type = ((Types.NestedField) fields.get(i)).type();
+                data.set(i, SingleValueParser.fromJson(type, value.asText()));
+            }
+        }
+        return data;
+    }
+}

@@ -1,0 +1,108 @@
+"""Each engine against a real Spark and Iceberg: what lands, and what the snapshot says."""
+
+from __future__ import annotations
+
+import pytest
+from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
+
+from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.spark.committer import CommitStatus, EngineName
+from connectors.iceberg.table import StagedKind, WriteMode
+
+__all__ = ["lake"]
+
+ENGINES = (EngineName.DELTA, EngineName.MERGE)
+
+
+def keys(sink: Sink) -> list[tuple[object, ...]]:
+    return [tuple(value for _, value in row) for row in sink.rows("shop, number")]
+
+
+def test_appended_rows_are_visible_and_the_snapshot_carries_the_ledger(lake: Lake) -> None:
+    sink = lake.make(mode=WriteMode.APPEND, version=2)
+    outcome = sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
+    assert keys(sink) == [(1, "a"), (1, "b")]
+    assert outcome.engine is EngineName.APPEND
+    assert (outcome.counts.added_files, outcome.counts.added_rows) == (1, 2)
+    looked = look_up(sink.load().view)
+    assert looked.standing is Standing.FOUND
+    assert looked.ledger is not None
+    assert looked.ledger.cycle == 1
+    assert looked.version.ledger_snapshot == looked.version.property_snapshot == outcome.snapshot_id
+
+
+def test_commit_without_files_moves_the_ledger(lake: Lake) -> None:
+    sink = lake.make(mode=WriteMode.APPEND)
+    outcome = sink.commit([])
+    assert sink.version().ledger_snapshot == outcome.snapshot_id
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("spec", [None, BY_REGION])
+def test_upserts_replace_and_deletes_remove(lake: Lake, engine: EngineName, version: int, spec: str | None) -> None:
+    sink = lake.make(spec=spec, version=version)
+    sink.commit(sink.stage([order(1, "a"), order(1, "b", None), order(2, "a", "south"), order(3, "x")]), engine)
+    upserts = sink.stage([order(1, "a", "south", amount=None), order(9, "new", notes=None)])
+    outcome = sink.commit(
+        upserts + sink.stage([{"shop": 1, "number": "b"}, {"shop": 77, "number": "no"}], StagedKind.DELETES), engine
+    )
+    assert outcome.engine is engine
+    assert keys(sink) == [(1, "a"), (2, "a"), (3, "x"), (9, "new")]
+    assert dict(sink.rows()[0])["region"] == "south"
+    assert "amount" not in dict(sink.rows()[0])  # null
+    assert look_up(sink.load().view).version.property_snapshot == outcome.snapshot_id
+
+
+@pytest.mark.parametrize("engine", (EngineName.APPEND, *ENGINES))
+def test_second_committer_on_the_same_version_is_refused(lake: Lake, engine: EngineName) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    stale = sink.request(sink.stage([order(1, "a", amount=None), order(2, "zombie")]))
+    sink.commit(sink.stage([order(3, "leader")]), engine)
+    outcome = sink.committer(engine).commit(stale)
+    assert outcome.status is CommitStatus.CONFLICT
+    assert keys(sink) == [(1, "a"), (3, "leader")]
+
+
+@pytest.mark.parametrize("engine", (EngineName.APPEND, *ENGINES))
+def test_request_made_again_after_it_landed_is_committed_once(lake: Lake, engine: EngineName) -> None:
+    sink = lake.make()
+    request = sink.request(sink.stage([order(1, "a")]))
+    first = sink.committer(engine).commit(request)
+    sink.commit(sink.stage([order(2, "b")]))
+    again = sink.committer(engine).commit(request)
+    assert (again.status, again.snapshot_id) == (CommitStatus.COMMITTED, first.snapshot_id)
+    assert keys(sink) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("engine", (EngineName.APPEND, *ENGINES))
+def test_missing_branch_begins_at_main_and_takes_the_commits(lake: Lake, engine: EngineName) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a"), order(2, "b")]))
+    branch = Sink(lake, sink.name, sink.mode, sink.key_columns, ref="audit")
+    first = branch.commit(branch.stage([order(3, "c")]), engine)
+    branch.commit(branch.stage([order(4, "d")]), engine)
+    assert keys(branch) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert keys(sink) == [(1, "a"), (2, "b")]
+    assert first.snapshot_id is not None
+    assert branch.load().view.property is not None
+    assert KEY in branch.request([]).summary
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_patch_takes_unavailable_values_from_the_row_in_the_table(lake: Lake, engine: EngineName) -> None:
+    sink = lake.make(spec=BY_REGION)
+    sink.commit(sink.stage([order(1, "a", notes=["kept"]), order(1, "b", notes=["old"]), order(1, "c")]), engine)
+    patches = [order(1, "a", "south", notes=None), order(5, "unknown", notes=None)]
+    files = sink.stage(patches, StagedKind.PATCHES, ["notes"]) + sink.stage([order(1, "b", notes=["new"])])
+    outcome = sink.commit(files, engine)
+    found = {row[1][1]: (dict(row)["region"], dict(row).get("notes")) for row in sink.rows()}
+    assert found == {
+        "a": ("south", ["kept"]),
+        "b": ("north", ["new"]),
+        "c": ("north", ["a", None]),
+        "unknown": ("north", None),
+    }
+    if engine is EngineName.DELTA:
+        assert outcome.counts.unmatched_patches == 1
