@@ -5,6 +5,7 @@ Imports stand inside the commands: `connect-py --help` answers at once, and no c
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,26 @@ KafkaDirectory = Annotated[
 def connect_py() -> None:
     """Run the `connect-py` command."""
     app()
+
+
+def connect_distributed() -> None:
+    """Run the `connect-distributed` command: `[-daemon] worker.properties`.
+
+    Exit status 1: wrong usage, or the worker ended by itself; 2: it could not start.
+    """
+    from connect_py.distributed_worker import run_distributed
+
+    arguments = sys.argv[1:]
+    daemon = arguments[:1] == ["-daemon"]
+    arguments = arguments[1:] if daemon else arguments
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        typer.echo("Usage: connect-distributed [-daemon] worker.properties", err=True)
+        sys.exit(1)
+    if daemon:
+        from connect_py.daemon import become_daemon
+
+        become_daemon("connectDistributed.out")
+    sys.exit(run_distributed(Path(arguments[0])))
 
 
 @kafka.command("start")

@@ -212,9 +212,8 @@ class Validator:
             (PluginKind.PREDICATE, "predicates", "Predicate"),
         ):
             for alias in dict.fromkeys(rows.values[prefix].value or ()):
-                self._add_alias(
-                    rows, props, kind, f"{prefix}.{alias}.", f"{what}s: {alias}", f"{what} {{}} for {alias}"
-                )
+                group = f"{prefix.capitalize()}: {alias}"
+                self._add_alias(rows, props, kind, f"{prefix}.{alias}.", group, f"{what} {{}} for {alias}")
         for alias in dict.fromkeys(rows.values["transforms"].value or ()):
             prefix = f"transforms.{alias}."
             if f"{prefix}negate" in props and f"{prefix}predicate" not in props:
