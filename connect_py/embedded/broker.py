@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
+import random
+import re
 import shutil
 import signal
 import socket
@@ -29,6 +31,7 @@ _PORT_ATTEMPTS = 3  # a free port may be taken between our look and the broker's
 _POLL_SECONDS = 0.05
 _FORMAT_SECONDS = 60.0
 _STOP_SECONDS = 15.0
+_LINES_TOLD = 25
 _JVM_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _LOGGING = """\
 <?xml version="1.0" encoding="UTF-8"?>
@@ -93,6 +96,7 @@ class KafkaBroker:
         self._detached = detached
         self._start_seconds = start_seconds
         self._child: ChildProcess | None = None
+        self._log_start = 0  # where the current start's lines begin
 
     @property
     def bootstrap_servers(self) -> str:
@@ -100,6 +104,18 @@ class KafkaBroker:
         if self._port == 0:
             raise BrokerError("the broker has no port before its first start")
         return f"{HOST}:{self._port}"
+
+    @property
+    def cluster_id(self) -> str:
+        """The id that formatting gave to the data folder; fixed from the first start on."""
+        found = re.search(r"^cluster\.id=(.+)$", self._identity_file.read_text(), re.MULTILINE)
+        if found is None:
+            raise BrokerError(f"{self._identity_file} names no cluster")
+        return found[1].strip()
+
+    @property
+    def _identity_file(self) -> Path:
+        return self.directory / "data" / "meta.properties"
 
     @property
     def pid(self) -> int:
@@ -135,7 +151,7 @@ class KafkaBroker:
                 self._port, self._controller_port = _free_ports(self._chosen_port)
             self._write_settings()
             self._format(java, jars)
-            log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+            self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
             self._child = ChildProcess(
                 self._command(java, jars, self._java_options, "kafka.Kafka", self.directory / "server.properties"),
                 self.log_path,
@@ -145,8 +161,7 @@ class KafkaBroker:
                 self._wait_until_ready()
             except BaseException:
                 self._child.kill()
-                said = self._log_from(log_start)
-                if attempts_left and "Address already in use" in said and self._chosen_port == 0:
+                if attempts_left and "Address already in use" in self._said() and self._chosen_port == 0:
                     continue
                 if first:
                     self._controller_port = 0
@@ -219,6 +234,9 @@ class KafkaBroker:
             "log.retention.ms": "-1",
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
+            # After a kill the controller waits for the dead broker's session before it lets the new one in.
+            "broker.session.timeout.ms": "4500",
+            "broker.heartbeat.interval.ms": "1000",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.replication.factor": "1",
@@ -242,7 +260,7 @@ class KafkaBroker:
 
     def _format(self, java: JavaRuntime, jars: Sequence[Path]) -> None:
         """Give an empty data folder its cluster id; a formatted one is left alone."""
-        if (self.directory / "data" / "meta.properties").exists():
+        if self._identity_file.exists():
             return
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = self._command(
@@ -275,7 +293,8 @@ class KafkaBroker:
     def _wait_until_ready(self) -> None:
         """Return when the broker lists itself to a client.
 
-        The port is tried first: the client writes a line to stderr for each refused connection.
+        The port is tried first: the client writes a line to stderr for each refused connection. The cluster id
+        tells our broker from another one that has the port, while ours is about to find out.
         """
         assert self._child is not None
         started = time.monotonic()
@@ -288,34 +307,65 @@ class KafkaBroker:
         )
         while True:
             try:
-                if admin.list_topics(timeout=2.0).brokers:
-                    return
+                answer = admin.list_topics(timeout=2.0)
             except KafkaException as error:
                 doing = f"answering a metadata request ({error})"
             else:
-                doing = "registering itself"
+                ours = answer.cluster_id == self.cluster_id
+                if ours and answer.brokers:
+                    return
+                doing = "registering itself" if ours else f"another broker answers on port {self._port}"
             self._check_alive(deadline, doing)
             self._child.wait(_POLL_SECONDS)
 
     def _check_alive(self, deadline: float, doing: str) -> None:
         assert self._child is not None
         if (status := self._child.status) is not None:
-            raise BrokerError(f"the broker ended with status {status} while {doing}:\n{self._child.last_lines()}")
+            raise BrokerError(f"the broker ended with status {status} while {doing}:\n{self._said()}")
         if time.monotonic() >= deadline:
-            raise BrokerError(f"timed out after {self._start_seconds:.0f} s while {doing}:\n{self._child.last_lines()}")
+            raise BrokerError(f"timed out after {self._start_seconds:.0f} s while {doing}:\n{self._said()}")
 
-    def _log_from(self, position: int) -> str:
+    def _said(self) -> str:
+        """What matters of this start's log: from the first error on (a shutdown says much after it), else the end."""
         with self.log_path.open("rb") as handle:
-            handle.seek(position)
-            return handle.read().decode(errors="replace")
+            handle.seek(self._log_start)
+            lines = handle.read().decode(errors="replace").strip().splitlines()
+        errors = [number for number, line in enumerate(lines) if " ERROR " in line]
+        told = lines[errors[0] :][:_LINES_TOLD] if errors else lines[-_LINES_TOLD:]
+        return "\n".join(told)
 
 
 def _free_ports(chosen: int) -> tuple[int, int]:
-    """Two different loopback ports: for clients (the chosen one, if any) and for the controller."""
-    with socket.socket() as client, socket.socket() as controller:
-        client.bind((HOST, 0))
-        controller.bind((HOST, 0))
-        return chosen or client.getsockname()[1], controller.getsockname()[1]
+    """Two different loopback ports: for clients (the chosen one, if any) and for the controller.
+
+    They lie below the range that outgoing connections get theirs from. While a broker is down, its clients
+    try again and again, and one whose own port happens to be the broker's connects to itself and keeps it.
+    """
+    outgoing = _first_outgoing_port()
+    candidates = random.sample(range(max(1024, outgoing - 12_000), outgoing), 200)
+    free = (port for port in candidates if port != chosen and is_free(port))
+    try:
+        return chosen or next(free), next(free)
+    except StopIteration:
+        raise BrokerError(f"no free port was found below {outgoing}") from None
+
+
+def _first_outgoing_port() -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        return 32_768  # not Linux: what most systems use or stay above
+
+
+def is_free(port: int) -> bool:
+    """Whether a broker could listen there now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Kafka binds
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
 
 
 def _listens(port: int) -> bool:

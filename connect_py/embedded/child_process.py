@@ -103,8 +103,8 @@ class ChildProcess:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; nothing happens if the process has ended."""
-        if not self._exited.is_set():
-            os.kill(self.pid, number)
+        assert self._process is not None
+        self._process.send_signal(number)  # knows whether the id is still ours
 
     def stop(self, grace_seconds: float) -> None:
         """Ask it to end, wait, and end it for certain after the grace."""
@@ -122,10 +122,3 @@ class ChildProcess:
         if not self.wait(_KILL_SECONDS):
             raise TimeoutError(f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL")
         self._keeper.join(_KILL_SECONDS)
-
-    def last_lines(self, count: int = 25) -> str:
-        """The end of the log, for error messages."""
-        try:
-            return "\n".join(self._log_path.read_text(errors="replace").strip().splitlines()[-count:])
-        except OSError as error:
-            return f"(no log: {error})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from connect_py.embedded.broker import HOST, KafkaBroker
+from connect_py.embedded.broker import HOST, KafkaBroker, is_free
 from connect_py.embedded.cache_directory import exclusive
 
 _STOP_SECONDS = 20.0
@@ -66,7 +65,7 @@ class DetachedBroker:
             last = self._read()
             if last is not None and last.process() is not None:
                 return f"{HOST}:{last.port}", False
-            if port == 0 and last is not None and _is_free(last.port):
+            if port == 0 and last is not None and is_free(last.port):
                 port = last.port
             broker = KafkaBroker(self._directory, port=port, detached=True).start()
             created = psutil.Process(broker.pid).create_time()
@@ -101,13 +100,3 @@ class DetachedBroker:
             return _Running(**json.loads(self._pid_file.read_text()))
         except (OSError, ValueError, TypeError):  # never started, or cut short while writing
             return None
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Kafka binds
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True

@@ -92,6 +92,12 @@ def test_start_that_fails_tells_what_the_broker_said() -> None:
         KafkaBroker(properties={"log.retention.hours": "soon"}).__enter__()
 
 
+def test_port_that_is_taken_is_named_as_the_reason(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    taken = int(kafka_broker.bootstrap_servers.rpartition(":")[2])
+    with pytest.raises(BrokerError, match="Address already in use"):
+        KafkaBroker(tmp_path, port=taken).start()
+
+
 def test_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     program = textwrap.dedent("""
         import sys, time, pathlib
