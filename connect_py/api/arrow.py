@@ -168,13 +168,39 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
 
 def list_array(sizes: Sequence[int | None], items: pa.Array) -> pa.ListArray:
     """Make a list column of each row's number of items (None: a null row) and all items in order."""
+    return pa.ListArray.from_arrays(_ends(sizes), items, type=pa.list_(pa.field(ELEMENT, items.type)))
+
+
+def _ends(sizes: Sequence[int | None]) -> pa.Int32Array:
     ends: list[int | None] = []
     at = 0
     for size in sizes:
         ends.append(None if size is None else at)
         at += size or 0
     ends.append(at)
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, type=pa.list_(pa.field(ELEMENT, items.type)))
+    return pa.array(ends, pa.int32())
+
+
+def map_array(sizes: Sequence[int | None], keys: pa.Array, items: pa.Array) -> pa.MapArray:
+    """Make a map column of each row's number of entries (None: a null row) and all entries in order."""
+    return pa.MapArray.from_arrays(_ends(sizes), keys, items, type=pa.map_(keys.type, items.type))
+
+
+def decimal_array(schema: Schema, values: Sequence[bytes | None]) -> pa.Array:
+    """Make a column of a Decimal schema from big-endian two's complements, none of them empty.
+
+    Raises:
+        NotColumnar: A number has too many digits.
+    """
+    wanted = arrow_type(schema)
+    width = wanted.bit_width // 8
+    limit = 10**wanted.precision
+    numbers = [None if v is None else int.from_bytes(v, "big", signed=True) for v in values]
+    if any(n is not None and not -limit < n < limit for n in numbers):
+        raise NotColumnar(f"{schema}: a number has more than {wanted.precision} digits")
+    mask = pa.array([n is not None for n in numbers], pa.bool_())
+    words = b"".join([(n or 0).to_bytes(width, "little", signed=True) for n in numbers])
+    return pa.Array.from_buffers(wanted, len(numbers), [mask.buffers()[1], pa.py_buffer(words)])
 
 
 def spread_indices(there: Sequence[bool]) -> pa.Int64Array:
@@ -185,13 +211,7 @@ def spread_indices(there: Sequence[bool]) -> pa.Int64Array:
 
 
 def _offsets(values: Sequence[Value]) -> pa.Int32Array:
-    ends: list[int | None] = []
-    at = 0
-    for value in values:
-        ends.append(None if value is None else at)
-        at += 0 if value is None else len(value)
-    ends.append(at)
-    return pa.array(ends, pa.int32())
+    return _ends([None if v is None else len(v) for v in values])
 
 
 def to_values(schema: Schema, data: pa.Array) -> list[Value]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import ClassVar
 
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
-from connect_py.api.errors import ConfigError, DataError, NotColumnar
+from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
+from connect_py.converters.enveloped_json_reader import ENVELOPES, EnvelopedJsonReader
 from connect_py.converters.json_schema_text import read_schema, write_schema
-from connect_py.converters.json_text import SERIALIZATION_ERROR, read_json
+from connect_py.converters.json_text import MAX_DEPTH, read_json
 from connect_py.converters.json_values import JsonValueReader, JsonValueWriter, Tree
-from connect_py.converters.schemaless_json_reader import SchemalessJsonReader
+from connect_py.converters.schemaless_json_reader import REFUSED, SchemalessJsonReader
 
 NO_ENVELOPE = (
     'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain additional fields. '
@@ -32,8 +33,8 @@ class JsonConverter(Converter, HeaderConverter):
                 doc="Include schemas within each of the serialized values and keys.")
         .define("schemas.cache.size", Type.INT, default=1000, importance=Importance.HIGH,
                 doc="The maximum number of schemas that can be cached in this converter instance.")
-        .define("decimal.format", Type.STRING, default="BASE64", validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
-                importance=Importance.LOW,
+        .define("decimal.format", Type.STRING, default="BASE64", importance=Importance.LOW,
+                validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
                 doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are read.")
         .define("replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.LOW,
                 doc="Whether to replace fields that have a default value and that are null to the default value.")
@@ -56,19 +57,32 @@ class JsonConverter(Converter, HeaderConverter):
                 raise ConfigError("schema.content", BAD_SCHEMA_CONTENT + str(error)) from error
         cache_size: int = parsed["schemas.cache.size"]
         self._schema_text = lru_cache(maxsize=cache_size)(self._write_schema)
-        self._schemaless: dict[str, SchemalessJsonReader] = {}
+        self._schema_of = lru_cache(maxsize=cache_size)(self._read_schema)
+        self._readers: dict[str, SchemalessJsonReader | EnvelopedJsonReader] = {}
 
     def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
         if data is None:
             return NULL
         if not self._enveloped:
             return SchemaAndValue(None, read_json(data))
-        tree = read_json(data, exact=True)
         if self._fixed_schema is not None:
-            return SchemaAndValue(self._fixed_schema, self._values.read(self._fixed_schema, tree))
-        schema_tree, payload = _envelope(tree)
+            return SchemaAndValue(
+                self._fixed_schema, self._values.read(self._fixed_schema, read_json(data, exact=True))
+            )
+        if data.count(b"[") + data.count(b"{") < MAX_DEPTH:
+            try:  # leaves the schema, most of a message, unread when it is known
+                envelope = ENVELOPES.decode(data)
+            except REFUSED:
+                pass
+            else:
+                schema = self._schema_of(bytes(envelope.schema))
+                return SchemaAndValue(schema, self._values.read(schema, read_json(bytes(envelope.payload), exact=True)))
+        schema_tree, payload = _envelope(read_json(data, exact=True))
         schema = read_schema(schema_tree, self._values)
         return SchemaAndValue(schema, self._values.read(schema, payload))
+
+    def _read_schema(self, text: bytes) -> Schema | None:
+        return read_schema(read_json(text, exact=True), self._values)
 
     def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
         if schema is None and value is None:
@@ -90,12 +104,18 @@ class JsonConverter(Converter, HeaderConverter):
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
     ) -> Sequence[ColumnRun]:
-        if self._enveloped:
-            raise NotColumnar("JSON with schema")
-        reader = self._schemaless.get(topic)
+        reader = self._readers.get(topic)
         if reader is None:
-            reader = self._schemaless[topic] = SchemalessJsonReader()
+            reader = self._readers[topic] = self._make_reader(topic)
         return reader.read(data)
+
+    def _make_reader(self, topic: str) -> SchemalessJsonReader | EnvelopedJsonReader:
+        if not self._enveloped:
+            return SchemalessJsonReader()
+        return EnvelopedJsonReader(
+            partial(self.to_connect, topic), self._schema_of, self._fixed_schema,
+            replace_null_with_default=self._values.replace_null_with_default,
+        )  # fmt: skip
 
 
 def _envelope(tree: Tree) -> tuple[Tree, Tree]:

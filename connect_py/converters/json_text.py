@@ -25,7 +25,8 @@ _STRING = r'"(?:[^"\\]|\\.)*"'
 _LEADING_ZEROS = re.compile(_STRING + r"|(?<![\d.eE+-])(-?)0+(?=\d)", re.DOTALL)
 _STRUCTURE = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_CONTROL = re.compile(r"\\u00[0-9a-f]{2}")
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_CONTROL = re.compile(r"\\\\|\\u00[01][0-9a-f]")  # an escaped backslash is passed over
 _PLAIN_LOW, _PLAIN_HIGH = Decimal("0.001"), Decimal(10_000_000)  # Java prints doubles in between without an exponent
 _FLOAT32 = struct.Struct("<f")
 
@@ -90,9 +91,9 @@ def _read(data: bytes, decoder: json.JSONDecoder) -> Any:
             raise
         text = zeroless
         value, end = _decode(decoder, text, deep=deep)
-    if isinstance(value, int | float | Decimal) and value is not True and value is not False and text[end : end + 1]:
-        if text[end] not in _BLANK:
-            raise ValueError("root-level values must be separated by blanks")
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if is_number and text[end : end + 1] and text[end] not in _BLANK:
+        raise ValueError("root-level values must be separated by blanks")
     if len(text) > MAX_NAME_LENGTH:
         _check_lengths(value)
     if _SURROGATE_ESCAPE.search(text):
@@ -185,9 +186,16 @@ def write_json(value: Any, write_other: Callable[[Any], str] | None = None) -> s
 
 
 def write_string(text: str) -> str:
-    """Write a JSON string."""
+    """Write a JSON string; characters beyond the basic plane are escaped, as Jackson does."""
     quoted = encode_basestring(text)
-    return _CONTROL.sub(lambda m: "\\u" + m[0][2:].upper(), quoted) if "\\u" in quoted else quoted
+    if "\\u" in quoted:
+        quoted = _CONTROL.sub(lambda m: m[0][:2] + m[0][2:].upper(), quoted)
+    return _ASTRAL.sub(_escaped_pair, quoted)
+
+
+def _escaped_pair(match: re.Match[str]) -> str:
+    rest = ord(match[0]) - 0x10000
+    return f"\\u{0xD800 + (rest >> 10):04X}\\u{0xDC00 + (rest & 0x3FF):04X}"
 
 
 def write_double(value: float) -> str:

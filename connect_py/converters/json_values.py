@@ -74,7 +74,7 @@ def unscaled(value: Decimal, scale: int) -> int:
     if not isinstance(exponent, int):
         raise DataError(f"{value} has no decimal form")
     shift = exponent + scale
-    number = int("".join(map(str, digits)))
+    number: int = int("".join(map(str, digits)))
     if shift >= 0:
         number *= 10**shift
     else:
@@ -172,7 +172,7 @@ def _read_integer(schema: Schema, tree: Tree) -> int:
         if not isinstance(exponent, int) or exponent >= 64 or tree.adjusted() < 0:
             return 0  # a multiple of 2^64, or a fraction
         tree = int(tree)
-    elif isinstance(tree, float) or isinstance(tree, bool) or not isinstance(tree, int):
+    elif isinstance(tree, bool) or not isinstance(tree, int):
         return 0
     return wrap(tree, INTEGER_BITS[schema.type])
 

@@ -24,7 +24,6 @@ from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerProperty,
     SnapshotView,
-    TableVersion,
     TableView,
     look_up,
 )
@@ -303,9 +302,8 @@ class World:
         for topic, entries in request.ledger.topics.items():
             for number, entry in entries.partitions.items():
                 last = before.entry(TopicPartition(topic, number), entries.topic_id)
-                if last and (last.generation, last.next) != (entry.generation, entry.base):
-                    if last.generation >= entry.generation:
-                        raise WrongWorldError(f"{request.table}: {entry} does not chain to {last}")
+                if last and last.generation >= entry.generation and last.position != (entry.generation, entry.base):
+                    raise WrongWorldError(f"{request.table}: {entry} does not chain to {last}")
                 if entry.next < entry.base and not (last and last.generation < entry.generation):
                     raise WrongWorldError(f"{request.table}: {entry} goes back")
 

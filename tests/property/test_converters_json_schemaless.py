@@ -2,69 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.converter_rows import by_columns, by_reference, recorded, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connect_py.api.converter import Converter
-from connect_py.api.errors import ConnectError, DataError, NotColumnar
-from connect_py.api.schema import NULL, SchemaAndValue
+from connect_py.api.errors import NotColumnar
+from connect_py.api.schema import NULL
 from connect_py.converters.json_converter import JsonConverter
-
-CORPUS = Path(__file__).parents[1] / "fixtures" / "corpus" / "debezium-postgres"
 
 
 def converter(**configs: str) -> JsonConverter:
     made = JsonConverter()
     made.configure({"schemas.enable": "false", **configs}, is_key=False)
     return made
-
-
-def by_reference(converter: Converter, data: Sequence[bytes | None]) -> list[SchemaAndValue | str]:
-    rows: list[SchemaAndValue | str] = []
-    for message in data:
-        try:
-            rows.append(converter.to_connect("t", message))
-        except DataError as error:
-            rows.append(str(error))
-    return rows
-
-
-def by_columns(converter: Converter, data: Sequence[bytes | None]) -> list[SchemaAndValue | str]:
-    rows: list[SchemaAndValue | str] = []
-    for run in converter.to_batch("t", data):
-        assert run.start == len(rows)
-        assert len(run.column) == run.stop - run.start
-        made: list[SchemaAndValue | str] = list(run.column.rows())
-        for index, error in run.failures.items():
-            assert isinstance(error, ConnectError)
-            assert not run.column.data.is_valid()[index - run.start].as_py()
-            made[index - run.start] = str(error)
-        rows += made
-    assert len(rows) == len(data)
-    return rows
-
-
-def same(left: Any, right: Any) -> bool:
-    """Equality that tells 1 from 1.0 and True, 0.0 from -0.0, and takes NaN for itself."""
-    if isinstance(left, SchemaAndValue):
-        return isinstance(right, SchemaAndValue) and left.schema == right.schema and same(left.value, right.value)
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(v, right[k]) for k, v in left.items())
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, float):
-        return math.isnan(left) and math.isnan(right) or (left == right and str(left) == str(right))
-    return bool(left == right)
 
 
 NAMES = st.sampled_from(["a", "b", "c", "before", "ü", "x y"]) | st.text(max_size=3)
@@ -123,21 +77,8 @@ def test_columns_of_schemaless_json_give_the_rows_of_the_reference(data: list[by
         assert all(map(same, rows, expected)), (rows, expected)
 
 
-def corpus(name: str) -> dict[str, list[bytes | None]]:
-    topics: dict[str, list[bytes | None]] = {}
-    with gzip.open(CORPUS / f"{name}.jsonl.gz", "rt") as lines:
-        for line in lines:
-            record = json.loads(line)
-            text = record["value"]
-            topics.setdefault(record["topic"], []).append(None if text is None else text.encode())
-            topics.setdefault(record["topic"] + " keys", []).append(
-                None if record["key"] is None else record["key"].encode()
-            )
-    return topics
-
-
 def test_columns_of_recorded_plain_json_give_the_rows_of_the_reference() -> None:
-    for topic, data in corpus("json-plain").items():
+    for topic, data in recorded("json-plain").items():
         made = converter()
         rows = by_columns(made, data)
         expected = by_reference(made, data)

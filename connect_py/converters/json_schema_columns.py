@@ -1,0 +1,265 @@
+"""JSON payloads with a Connect schema to columns: msgspec structs made from the schema.
+
+A `SchemaReader` takes exactly the payloads whose conversion needs no leniency: msgspec checks types, ranges, base64
+and required members. Everything else is refused by it, goes through the reference form, and comes back in through
+`SchemaReader.decoded`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, compress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.schema import DECIMAL, TIME, Schema, Struct, Type, Value, decimal_scale
+from connect_py.converters.json_values import INTEGER_BITS, MILLIS_PER_DAY, unscaled, unscaled_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SchemaReader:
+    """Decodes values of one schema and makes a column of the decoded ones."""
+
+    def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
+        self.schema = schema
+        self._default: Any = None
+        if schema.default is not None and replace_null_with_default:
+            self._default = self.decoded(schema.default)
+        self.null_allowed = schema.optional or self._default is not None
+        self.type: Any = self._type() | None if self.null_allowed else self._type()
+
+    def _type(self) -> Any:
+        """What msgspec decodes when the value is no null."""
+        raise NotImplementedError
+
+    def decoded(self, value: Value) -> Any:
+        """What msgspec would have decoded for this Connect value.
+
+        Raises:
+            NotColumnar: A decimal has more digits after the point than the schema, or a member is null in spite of
+                its default.
+        """
+        return None if value is None else self._decoded(value)
+
+    def _decoded(self, value: Value) -> Any:
+        return value
+
+    def column(self, values: Sequence[Any]) -> pa.Array:
+        """Make a column of the schema's Arrow type from decoded values; None is null.
+
+        Raises:
+            NotColumnar: A decimal has too many digits.
+        """
+        raise NotImplementedError
+
+    def member_decoded(self, value: Value) -> Any:
+        """The same as `decoded` for a member of a container."""
+        if value is None and self._default is not None:
+            raise NotColumnar("a null in spite of a default")  # text where a number was due, for example
+        return self.decoded(value)
+
+    def member_column(self, values: Sequence[Any]) -> pa.Array:
+        """The same as `column` for members of a container: nulls become the default, if there is one."""
+        if self._default is not None:
+            values = [self._default if v is None else v for v in values]
+        return self.column(values)
+
+
+class _IntegerReader(SchemaReader):
+    def _type(self) -> Any:
+        if self.schema.name == TIME and self.schema.type is Type.INT32:
+            return Annotated[int, msgspec.Meta(ge=0, le=MILLIS_PER_DAY)]
+        half = 1 << (INTEGER_BITS[self.schema.type] - 1)
+        return Annotated[int, msgspec.Meta(ge=-half, le=half - 1)]
+
+    def column(self, values: Sequence[Any]) -> pa.Array:
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        wanted = arrow.arrow_type(self.schema)
+        storage = arrow.storage_type(wanted)
+        column = pa.array(values, storage)
+        return column if storage == wanted else column.view(wanted)
+
+
+class _PlainReader(SchemaReader):
+    def _type(self) -> Any:
+        return _PLAIN_TYPES[self.schema.type]
+
+    def column(self, values: Sequence[Any]) -> pa.Array:
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        return pa.array(values, arrow.arrow_type(self.schema))
+
+
+_PLAIN_TYPES: Mapping[Type, Any] = {
+    Type.FLOAT32: float,
+    Type.FLOAT64: float,
+    Type.BOOLEAN: bool,
+    Type.STRING: str,
+    Type.BYTES: bytes,
+}
+
+
+class _DecimalReader(SchemaReader):
+    def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
+        self._scale = decimal_scale(schema)
+        super().__init__(schema, replace_null_with_default=replace_null_with_default)
+
+    def _type(self) -> Any:
+        return Annotated[bytes, msgspec.Meta(min_length=1)]
+
+    def _decoded(self, value: Value) -> Any:
+        try:
+            return unscaled_bytes(unscaled(value, self._scale))
+        except DataError as error:
+            raise NotColumnar(str(error)) from error
+
+    def column(self, values: Sequence[Any]) -> pa.Array:
+        from connect_py.api import arrow
+
+        return arrow.decimal_array(self.schema, values)
+
+
+class _StructReader(SchemaReader):
+    def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
+        self._members = [
+            schema_reader(f.schema, replace_null_with_default=replace_null_with_default) for f in schema.fields
+        ]
+        fields = [(f"f{i}", m.type, None) if m.null_allowed else (f"f{i}", m.type) for i, m in enumerate(self._members)]
+        names = {f"f{i}": f.name for i, f in enumerate(schema.fields)}
+        try:
+            self._class = msgspec.defstruct("Object", fields, rename=names, kw_only=True, gc=False)
+        except ValueError as error:
+            raise NotColumnar(f"a field's name: {error}") from error
+        self._getters = [operator.attrgetter(name) for name in names]
+        self._null = self._class(**dict.fromkeys(names))  # stands in for a null while columns are made
+        super().__init__(schema, replace_null_with_default=replace_null_with_default)
+
+    def _type(self) -> Any:
+        return self._class
+
+    def _decoded(self, value: Value) -> Any:
+        assert isinstance(value, Struct)
+        members = {
+            f"f{i}": m.member_decoded(v) for i, (m, v) in enumerate(zip(self._members, value.values, strict=True))
+        }
+        return self._class(**members)
+
+    def column(self, values: Sequence[Any]) -> pa.Array:
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        there = list(map(operator.truth, values))  # structs are true
+        if all(there):
+            return self._structs(values, None)
+        rows = list(compress(values, there))
+        if not rows:
+            return pa.nulls(len(values), arrow.arrow_type(self.schema))
+        if 2 * len(rows) > len(values):  # few nulls: cheaper to carry them along than to spread the others
+            mask = pa.array(list(map(operator.not_, there)), pa.bool_())
+            return self._structs([v or self._null for v in values], mask)
+        return self._structs(rows, None).take(arrow.spread_indices(there))
+
+    def _structs(self, rows: Sequence[Any], null: pa.BooleanArray | None) -> pa.Array:
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        if not self._members:
+            return pa.array([{}] * len(rows), pa.struct([])) if null is None else _empty_structs(null)
+        children = [m.member_column(list(map(get, rows))) for m, get in zip(self._members, self._getters, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(arrow.arrow_type(self.schema)), mask=null)
+
+
+def _empty_structs(null: pa.BooleanArray) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([None if n else {} for n in null.to_pylist()], pa.struct([]))
+
+
+class _ListReader(SchemaReader):
+    def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
+        assert schema.value_schema is not None
+        self._items = schema_reader(schema.value_schema, replace_null_with_default=replace_null_with_default)
+        super().__init__(schema, replace_null_with_default=replace_null_with_default)
+
+    def _type(self) -> Any:
+        return list[self._items.type]  # type: ignore[name-defined] # a type made at run time
+
+    def _decoded(self, value: Value) -> Any:
+        return [self._items.member_decoded(v) for v in value]
+
+    def column(self, values: Sequence[Any]) -> pa.Array:
+        from connect_py.api import arrow
+
+        items = self._items.member_column(list(chain.from_iterable(filter(None, values))))
+        return arrow.list_array([None if v is None else len(v) for v in values], items)
+
+
+class _MapReader(SchemaReader):
+    """Maps with string keys are objects, others lists of pairs."""
+
+    def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
+        assert schema.key_schema is not None
+        assert schema.value_schema is not None
+        keys = schema.key_schema
+        self._named = keys.type is Type.STRING
+        if not self._named and (keys.optional or keys.default is not None or keys.name == DECIMAL):
+            raise NotColumnar("keys of a map may be null, or equal with different bytes")
+        if not keys.type.is_primitive:
+            raise NotColumnar("keys of a map are containers")
+        self._keys = schema_reader(
+            keys.replace(optional=False, default=None), replace_null_with_default=replace_null_with_default
+        )
+        self._items = schema_reader(schema.value_schema, replace_null_with_default=replace_null_with_default)
+        super().__init__(schema, replace_null_with_default=replace_null_with_default)
+
+    def _type(self) -> Any:
+        if self._named:
+            return dict[str, self._items.type]  # type: ignore[name-defined] # a type made at run time
+        return list[tuple[self._keys.type, self._items.type]]  # type: ignore[name-defined] # a type made at run time
+
+    def _decoded(self, value: Value) -> Any:
+        pairs = [(k, self._items.member_decoded(v)) for k, v in value.items()]
+        return dict(pairs) if self._named else pairs
+
+    def column(self, values: Sequence[Any]) -> pa.Array:
+        from connect_py.api import arrow
+
+        if not self._named:
+            values = [None if v is None else dict(v) for v in values]
+        keys = self._keys.column(list(chain.from_iterable(filter(None, values))))
+        items = self._items.member_column([item for v in values if v for item in v.values()])
+        return arrow.map_array([None if v is None else len(v) for v in values], keys, items)
+
+
+_READERS: Mapping[Type, Callable[..., SchemaReader]] = {
+    **dict.fromkeys(INTEGER_BITS, _IntegerReader),
+    **dict.fromkeys(_PLAIN_TYPES, _PlainReader),
+    Type.STRUCT: _StructReader,
+    Type.ARRAY: _ListReader,
+    Type.MAP: _MapReader,
+}
+
+
+def schema_reader(schema: Schema, *, replace_null_with_default: bool) -> SchemaReader:
+    """Make the reader of a schema.
+
+    Raises:
+        NotColumnar: The schema has no exact column form.
+        DataError: A Decimal schema without a scale.
+    """
+    make: Callable[..., SchemaReader] = _READERS[schema.type]
+    if schema.name == DECIMAL and schema.type is Type.BYTES:
+        make = _DecimalReader
+    return make(schema, replace_null_with_default=replace_null_with_default)

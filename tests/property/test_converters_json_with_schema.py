@@ -1,0 +1,214 @@
+"""JsonConverter with schemas: columns equal rows, values come back, recorded text comes back byte by byte."""
+
+from __future__ import annotations
+
+import gc
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from fixtures.converter_rows import by_columns, by_reference, recorded, same
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.schema import (
+    Schema,
+    SchemaAndValue,
+    Struct,
+    Type,
+    array,
+    date,
+    decimal,
+    map_of,
+    struct,
+    time,
+    timestamp,
+)
+from connect_py.converters.json_converter import JsonConverter
+
+FILES = ["json-schema", "variant-connect-string", "variant-iso-double", "variant-micro-base64url",
+         "variant-nano-avro-names", "variant-unwrapped-at-source"]  # fmt: skip
+
+
+def converter(**configs: str) -> JsonConverter:
+    made = JsonConverter()
+    made.configure({name.replace("_", "."): value for name, value in configs.items()}, is_key=False)
+    return made
+
+
+def integers(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def floats(width: int) -> st.SearchStrategy[float]:
+    return st.floats(width=width)
+
+
+TEXTS = st.text(max_size=5) | st.sampled_from(["\U0001f600", "\\", '"', "\n", "null", "\x1f", "\x7f"])
+PRIMITIVES: dict[Type, st.SearchStrategy[Any]] = {
+    Type.INT8: integers(8), Type.INT16: integers(16), Type.INT32: integers(32), Type.INT64: integers(64),
+    Type.FLOAT32: floats(32), Type.FLOAT64: floats(64), Type.BOOLEAN: st.booleans(), Type.STRING: TEXTS,
+    Type.BYTES: st.binary(max_size=4),
+}  # fmt: skip
+
+
+def decimals(scale: int) -> st.SearchStrategy[Decimal]:
+    numbers = st.integers(-(10**37), 10**37) | st.integers(-300, 300)
+    return numbers.map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
+
+
+def typed(make: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Schema, st.SearchStrategy[Any]]]:
+    """Schemas with the strategy of their values: required, optional, with default."""
+    plain = st.just((make(), values))
+    optional = st.just((make(optional=True), values | st.none()))
+    with_default = st.tuples(values, st.booleans()).map(
+        lambda t: (make(optional=t[1], default=t[0]), values | st.none())
+    )
+    return plain | optional | with_default
+
+
+def scalars() -> st.SearchStrategy[Any]:
+    return st.one_of(
+        *[typed(lambda k=k, **a: Schema(k, **a), v) for k, v in PRIMITIVES.items()],
+        typed(date, integers(32)), typed(time, st.integers(0, 86_400_000)), typed(timestamp, integers(64)),
+        *[typed(lambda s=s, **a: decimal(s, **a), decimals(s)) for s in (0, 2, 5)],
+        typed(lambda **a: Schema(Type.STRING, name="J", version=1, doc="é", parameters={"a": "b"}, **a), TEXTS),
+    )  # fmt: skip
+
+
+def structs(members: list[tuple[Schema, st.SearchStrategy[Any]]], optional: bool) -> Any:
+    schema = struct(
+        *[(f"m{i} ü", s) for i, (s, _) in enumerate(members)], optional=optional, name="S" if optional else None
+    )
+    values = st.tuples(*[v for _, v in members]).map(lambda vs: Struct(schema, list(vs)))
+    return schema, values | st.none() if optional else values
+
+
+def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.tuples(inner, st.booleans()).map(
+            lambda t: (
+                array(t[0][0], optional=t[1]),
+                st.lists(t[0][1], max_size=3) | (st.none() if t[1] else st.nothing()),
+            )
+        ),
+        inner.map(lambda t: (map_of(Schema(Type.STRING), t[0]), st.dictionaries(TEXTS, t[1], max_size=3))),
+        inner.map(lambda t: (map_of(Schema(Type.INT32), t[0]), st.dictionaries(integers(32), t[1], max_size=3))),
+        st.tuples(st.lists(inner, max_size=4), st.booleans()).map(lambda t: structs(*t)),
+    )
+
+
+SCHEMAS = containers(st.recursive(scalars(), containers, max_leaves=4)) | scalars()
+ODD_PAYLOADS = st.sampled_from([
+    b"null", b"{}", b"[]", b"300", b"-1", b"5000000000", b"99999999999999999999", b"12.9", b'"12"', b'"NaN"', b"true",
+    b'"true"', b'"x"', b'"AY/J"', b'"===="', b'{"m0 \xc3\xbc":300}', b'{"m0 \xc3\xbc":null,"m1 \xc3\xbc":"x"}',
+    b'{"m0 \xc3\xbc":1.5,"x":[]}', b'{"m0 \xc3\xbc":"1"}', b"1e3", b"10.50", b"86400001", b"5.0", b"1", b"[[1,2]]",
+    b"[1]", b"[null]", b'["a"]', b'{"a":1}', b'{"a":null}', b'"\\ud800"', b"1e400", b"007", b"[[1]]", b'1,"x":1', b"1}",
+    b"1} trailing", b"1e99", b'"-Infinity"', b'""',
+])  # fmt: skip
+ODD_MESSAGES = st.sampled_from([
+    b"", b" ", b"null", b"{", b"{}", b'{"schema":null,"payload":null}', b'{"schema":{"type":"foo"},"payload":1}',
+    b'{"payload":1,"schema":{"type":"int32"}}', b'{"schema":{"type":"int32"},"payload":1,"x":2}',
+    b'{"schema":{"type":"int32"}}', b' { "schema" : {"type":"int32"} , "payload" : 5 } ',
+    b'{"schema":{"type":"int32"},"payload":5', b'{"schema":{"type":"int32"},"payload":5}',
+    b'{"schema":{"type":"int32","optional":true},"payload":5}}',
+])  # fmt: skip
+
+
+@st.composite
+def polls(draw: Any) -> list[bytes | None]:
+    """Messages of one or two schemas in stretches, with tombstones, odd payloads and bad messages among them."""
+    written: list[bytes | None] = []
+    writer = converter(replace_null_with_default="false")
+    for _ in range(draw(st.integers(1, 2))):
+        schema, values = draw(SCHEMAS)
+        head = b'{"schema":{"type":"int8"},"payload":'
+        for value in draw(st.lists(values, min_size=1, max_size=5)):
+            if value is None and not schema.optional:
+                continue  # a default at the top
+            try:
+                message = writer.from_connect("t", schema, value)
+            except DataError:
+                continue  # a null where none may be, though there is a default
+            assert message is not None
+            head = message[: message.index(b',"payload":') + len(b',"payload":')]
+            written.append(message)
+        oddities = st.none() | ODD_PAYLOADS.map(lambda p, head=head: head + p + b"}") | ODD_MESSAGES
+        for oddity in draw(st.lists(oddities, max_size=4)):
+            written.insert(draw(st.integers(0, len(written))), oddity)
+    return written
+
+
+@given(polls(), st.sampled_from(["true", "false"]))
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+def test_columns_of_json_with_schema_give_the_rows_of_the_reference(data: list[bytes | None], replace: str) -> None:
+    made = converter(replace_null_with_default=replace)
+    for part in (data, data[::-1]):
+        expected = by_reference(made, part)
+        try:
+            rows = by_columns(made, part)
+        except NotColumnar:
+            continue
+        assert all(map(same, rows, expected)), (rows, expected)
+
+
+@given(SCHEMAS.flatmap(lambda t: st.tuples(st.just(t[0]), t[1])))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_value_that_was_written_is_read_again(pair: tuple[Schema, Any]) -> None:
+    schema, value = pair
+    made = converter(replace_null_with_default="false")
+    try:
+        data = made.from_connect("t", schema, value)
+    except DataError:
+        assert value is None or not schema.type.is_primitive  # a null where none may be, though it has a default
+        return
+    assert same(made.to_connect("t", data), SchemaAndValue(schema, value))
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("replace", ["true", "false"])
+def test_columns_of_recorded_json_give_the_rows_of_the_reference(file: str, replace: str) -> None:
+    for topic, data in recorded(file).items():
+        made = converter(replace_null_with_default=replace)
+        expected = by_reference(made, data)
+        rows = by_columns(made, data)
+        assert all(map(same, rows, expected)), topic
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_recorded_json_is_written_again_byte_by_byte(file: str) -> None:
+    made = converter(replace_null_with_default="false")
+    for data in recorded(file).values():
+        for message in data:
+            row = made.to_connect("t", message)
+            assert made.from_connect("t", *row) == message
+
+
+def test_text_that_looks_like_an_escape_stays_text() -> None:
+    made = converter(schemas_enable="false")
+    assert made.from_connect("t", None, "\\u001f \x1f") == b'"\\\\u001f \\u001F"'
+
+
+def test_two_schemas_make_two_runs_and_a_tombstone_makes_none() -> None:
+    made = converter()
+    one, two = (b'{"schema":{"type":"%s"},"payload":1}' % kind for kind in (b"int32", b"int64"))
+    runs = made.to_batch("t", [None, one, None, one, two, None, two])
+    assert [(r.start, r.stop) for r in runs] == [(0, 4), (4, 7)]
+    assert runs[0].column.tombstone.to_pylist() == [True, False, True, False]
+
+
+def test_a_payload_whose_envelope_is_not_closed_is_not_cut_short() -> None:
+    whole = b'{"schema":{"type":"int32"},"payload":12}'
+    (run,) = converter().to_batch("t", [whole, whole[:-1]])
+    assert run.column.data.to_pylist() == [12, None]
+    assert list(run.failures) == [1]
+
+
+def test_many_bad_messages_cost_no_more_than_their_number() -> None:
+    good = b'{"schema":{"type":"int32"},"payload":12}'
+    (run,) = converter().to_batch("t", [good, b"{", None] * 3000)
+    assert len(run.failures) == 3000
+    gc.collect()
+    assert json.loads(good)["payload"] == run.column.data[0].as_py()
