@@ -219,7 +219,9 @@ class SinkConsumer:
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Make these the next offsets to read; holds for the next poll, also where the client needs a moment."""
-        self._seeks |= {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
+        wanted = {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
+        self._seeks |= wanted
+        self._fresh |= {tp: offset for tp, offset in wanted.items() if tp in self._fresh}
         self._apply_seeks()
 
     def _apply_seeks(self) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message
@@ -279,9 +279,10 @@ class SinkTaskRunner:
 
     def _take(self, messages: list[Consumed]) -> None:
         self._gone.clear()
-        topics = list(map(Message.topic, messages))
-        places = zip(topics, map(Message.partition, messages), strict=True)
-        last = dict(zip(places, map(Message.offset, messages), strict=True))
+        topics: list[Any] = list(map(Message.topic, messages))
+        partitions: list[Any] = list(map(Message.partition, messages))
+        offsets: list[Any] = list(map(Message.offset, messages))
+        last = dict(zip(zip(topics, partitions, strict=True), offsets, strict=True))
         consumed = {TopicPartition(*place): offset + 1 for place, offset in last.items()}  # last read -> next to read
         self.metrics.read += len(messages)
         self.metrics.polls += 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 
+from connect_py.api.errors import ConnectError
+from connect_py.api.schema import Value
 from connect_py.model import TargetState
-from connect_py.task.messages import FromTask
+from connect_py.task.messages import Answer, FromTask, Question
 
 
 class TaskStoppedError(Exception):
@@ -20,6 +23,8 @@ class TaskControl:
         self._changed = threading.Condition()
         self._target = target
         self._stopping = False
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, Answer] = {}
         self.send = send
 
     @property
@@ -59,3 +64,28 @@ class TaskControl:
         """Raise TaskStoppedError if a stop was asked for."""
         if self._stopping:
             raise TaskStoppedError
+
+    def next_number(self) -> int:
+        """A number for a question."""
+        return next(self._numbers)
+
+    def ask(self, question: Question, timeout: float) -> Value:
+        """Send a question to the worker and wait for its answer, also while stopping.
+
+        Raises:
+            ConnectError: The worker answered with an error, or not in time.
+        """
+        self.send(question)
+        with self._changed:
+            if not self._changed.wait_for(lambda: question.number in self._answers, timeout):
+                raise ConnectError(f"the worker did not answer within {timeout:.0f} s: {type(question).__name__}")
+            answer = self._answers.pop(question.number)
+        if answer.error is not None:
+            raise ConnectError(answer.error)
+        return answer.value
+
+    def answer(self, answer: Answer) -> None:
+        """Take the answer to a question."""
+        with self._changed:
+            self._answers[answer.number] = answer
+            self._changed.notify_all()

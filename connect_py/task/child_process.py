@@ -1,0 +1,85 @@
+"""What every child process of the worker does first: live quietly, log upwards, and end when the worker ends."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from connect_py.log_context import LogContext, set_process_context
+from connect_py.task.channel import Channel, ChannelHandler
+
+EXIT_WORKER_GONE: Final = 70
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def prepare_child(channel: Channel, context: LogContext, log_levels: Mapping[str, int | None]) -> None:
+    """Set up a fresh child: signals are the parent's to send, logs go up the channel, Arrow keeps to one thread."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker stops its children itself, in order
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    die_with_parent()
+    set_process_context(context)
+    root = logging.getLogger()
+    root.handlers = [ChannelHandler(channel)]
+    root.setLevel(logging.INFO)
+    set_levels(log_levels)
+    if "pyarrow" in sys.modules:
+        import pyarrow as pa
+
+        pa.set_cpu_count(1)  # a task has one thread's worth of work; pools only add switching and memory
+        pa.set_io_thread_count(1)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that forked it dies (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def set_levels(levels: Mapping[str, int | None]) -> None:
+    """Set loggers' levels; "" is the root, None takes a logger's own level away."""
+    for name, level in levels.items():
+        logging.getLogger(name or None).setLevel(logging.NOTSET if level is None else level)
+
+
+def read_until_worker_is_gone(channel: Channel, handle: Callable[[Any], None]) -> threading.Thread:
+    """Start the thread that takes messages; it ends the process at once when the channel closes."""
+
+    def read() -> None:
+        while True:
+            try:
+                message = channel.receive()
+            except EOFError:
+                os._exit(EXIT_WORKER_GONE)
+            handle(message)
+
+    thread = threading.Thread(target=read, name="channel-reader", daemon=True)
+    thread.start()
+    return thread
+
+
+def beat(channel: Channel, make: Callable[[], object], interval_seconds: float) -> threading.Thread:
+    """Start the thread that says that this process lives."""
+    never = threading.Event()
+
+    def run() -> None:
+        while True:
+            channel.send(make())
+            never.wait(interval_seconds)
+
+    thread = threading.Thread(target=run, name="beat", daemon=True)
+    thread.start()
+    return thread
+
+
+def leave(status: int = 0) -> None:
+    """End this process now: threads that plugins left behind cannot hold it."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,126 @@
+"""`TaskMain`: builds one task from its configuration, runs it, and says how it ended. It knows no process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.task import SinkTask, SourceTask
+from connect_py.clock import Clock, SystemClock
+from connect_py.error_handling.dead_letter_queue import DeadLetterQueue
+from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
+from connect_py.error_handling.error_config import ErrorConfig
+from connect_py.error_handling.error_handler import ErrorHandler, ErrorReporter
+from connect_py.error_handling.failed_record import stack_trace
+from connect_py.error_handling.log_reporter import LogReporter
+from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.cluster_admin import ClusterAdmin
+from connect_py.model import TargetState
+from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec
+from connect_py.task.record_pipeline import RecordPipeline
+from connect_py.task.sink_consumer import SinkConsumer
+from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
+from connect_py.task.sink_task_context import WorkerSinkTaskContext
+from connect_py.task.task_control import TaskControl, TaskStoppedError
+from connect_py.task.task_plugins import TaskPlugins
+from connect_py.task.topic_selection import TopicSelection
+
+log = logging.getLogger(__name__)
+
+
+class TaskMain:
+    """One life of one task, on the thread that calls `execute`."""
+
+    def __init__(self, spec: TaskSpec, control: TaskControl, clock: Clock | None = None) -> None:
+        self._spec = spec
+        self._control = control
+        self._clock = clock or SystemClock()
+        self._sink: SinkTaskRunner | None = None
+        self._errors: ErrorHandler | None = None
+
+    def execute(self) -> None:
+        """Run to the end. The last message is `Stopped` or `Failed`; nothing is raised."""
+        try:
+            if self._spec.target is not TargetState.STARTED:
+                self._control.send(Paused())
+                self._control.wait_while_paused()
+            self._control.check()
+            self._run()
+        except TaskStoppedError:
+            pass
+        except BaseException as error:
+            log.exception(
+                "Task threw an uncaught and unrecoverable exception. Task is being killed and will not recover until "
+                "manually restarted",
+                extra={"action": "task_failed"},
+            )
+            self._control.send(Failed(stack_trace(error)))
+            return
+        self._control.send(Stopped())
+
+    def metrics(self) -> Mapping[str, float]:
+        """The task's measurements so far. Any thread."""
+        values: dict[str, float] = {}
+        if self._sink is not None:
+            values |= self._sink.metrics.values()
+        if self._errors is not None:
+            counters = self._errors.counters
+            values |= {
+                "total-record-failures": counters.failures,
+                "total-record-errors": counters.errors,
+                "total-records-skipped": counters.skipped,
+                "total-retries": counters.retries,
+                "last-error-timestamp": counters.last_error_ms,
+            }
+        return values
+
+    def _run(self) -> None:
+        spec = self._spec
+        plugins = TaskPlugins(PluginRegistry(spec.plugins), spec.worker_props, spec.connector_config)
+        task, class_name = plugins.task(spec.task_config)
+        if isinstance(task, SinkTask):
+            self._run_sink(task, class_name, plugins)
+        elif isinstance(task, SourceTask):
+            raise ConnectError(f"{class_name} is a source task; this worker runs sink tasks only")
+        else:
+            raise ConnectError(f"{class_name} is neither a sink task nor a source task")
+
+    def _run_sink(self, task: SinkTask, class_name: str, plugins: TaskPlugins) -> None:
+        spec = self._spec
+        config = spec.connector_config
+        clients = ClientConfigs(spec.worker_props, config, spec.id.connector, spec.id.task)
+        admin = ClusterAdmin(clients.admin())
+        error_config = ErrorConfig.parse(config)
+        topics = TopicSelection(_subscription(spec.task_config, config))
+        settings = LoopSettings.of(spec.worker_props, clients.max_poll_records())
+        runner = SinkTaskRunner(task, spec.task_config, topics, settings, self._control, self._clock)
+        with ExitStack() as closing:
+            reporters: list[ErrorReporter] = []
+            if error_config.dead_letter_topic:
+                queue = DeadLetterQueue.open(spec.id, error_config, clients.dead_letter_producer(), admin)
+                reporters.append(queue)
+            if error_config.log_enable:
+                reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
+            errors = self._errors = ErrorHandler(error_config, reporters, self._clock, runner.wait_polling)
+            closing.callback(errors.close)
+            pipeline = RecordPipeline(plugins.converters(), plugins.chain(errors), errors)
+            closing.callback(pipeline.close)
+            reporter = TaskErrantRecordReporter(errors, class_name) if reporters else None
+            consumer = SinkConsumer(clients.consumer(), runner, runner.on_commit)
+            closing.callback(consumer.close)
+            closing.callback(task.stop)  # the last call also after a failed start, and before the group is left
+            runner.connect(consumer, pipeline, errors, reporter)
+            self._sink = runner
+            task.initialize(WorkerSinkTaskContext(
+                spec.id, spec.start_number, spec.task_config, clients, admin, runner, reporter, topics
+            ))  # fmt: skip
+            runner.run()
+
+
+def _subscription(task_config: Mapping[str, str], connector_config: Mapping[str, str]) -> dict[str, str]:
+    keys = ("topics", "topics.regex")
+    source = task_config if any(task_config.get(key) for key in keys) else connector_config
+    return {key: source[key] for key in keys if source.get(key)}
