@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from connect_py.api.arrow import as_logical
 from connect_py.api.batch import Batch, Column
-from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.errors import BadRows, DataError, NotColumnar
 from connect_py.api.schema import Type
 from transforms.columns import blamed, children, cut, defaults, kept_nulls, required_nulls, struct_column, with_default
 from transforms.side import Side
@@ -33,7 +33,10 @@ class InsertColumns:
             return [batch]
         if self._reference.side is Side.KEY and data.null_count:  # rows that pass keep another schema
             parts = cut(batch, data.is_null())
-            return [part if passes else self._inserted(part) for passes, part in parts]
+            try:
+                return [part if passes else self._inserted(part) for passes, part in parts]
+            except BadRows as error:  # its indices count from the start of the part
+                raise blamed(batch, self._reference.apply) from error
         return [self._inserted(batch)]
 
     def _inserted(self, batch: Batch) -> Batch:

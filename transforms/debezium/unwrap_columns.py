@@ -15,7 +15,18 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.record import NO_HEADERS, Headers
 from connect_py.api.schema import Schema, Type, Value
-from transforms.columns import blamed, child, children, chosen_rows, cut, defaults, hidden, kept_nulls, struct_column, with_default
+from transforms.columns import (
+    blamed,
+    child,
+    children,
+    chosen_rows,
+    cut,
+    defaults,
+    hidden,
+    kept_nulls,
+    struct_column,
+    with_default,
+)
 from transforms.debezium.delete_handling import Deletes
 from transforms.debezium.field_reference import FieldReference
 

@@ -1,0 +1,318 @@
+"""The batch form of Iceberg's `DebeziumTransform`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.arrow import as_logical
+from connect_py.api.batch import Batch, Column, Path
+from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.schema import INT64, STRING, Schema, Type
+from transforms.columns import (
+    blamed,
+    children,
+    chosen_rows,
+    defaults,
+    kept_nulls,
+    struct_column,
+    taken,
+    with_default,
+)
+
+if TYPE_CHECKING:
+    from transforms.iceberg.debezium_transform import DebeziumTransform
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What follows from the schemas of the envelope and the key."""
+
+    op: int
+    before: int
+    after: int
+    moment: int
+    source: int
+    db: int
+    table: int
+    row: Schema
+    cdc: Schema
+    result: Schema
+    defaults: list[pa.Scalar | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows that go on: all null values, and the events that have a row."""
+
+    kept: pa.BooleanArray  # of all rows of the batch
+    index: pa.Array | None  # uint64; None: all of them
+    op: pa.StringArray  # Debezium's code, of each row that goes on
+    is_before: pa.BooleanArray | None  # None: no row is a delete
+    null: pa.BooleanArray | None  # rows that stay null
+
+
+class DebeziumColumns:
+    """Lifts rows and adds `_cdc` as the reference does."""
+
+    def __init__(self, reference: DebeziumTransform[Any]) -> None:
+        self._reference = reference
+        self._plan = lru_cache(maxsize=64)(self._make_plan)
+
+    def apply(self, batch: Batch) -> Sequence[Batch]:
+        """See `Transformation.apply_batch`."""
+        if batch.value.data.null_count == len(batch):
+            return [batch]
+        return self._schemaless(batch) if batch.value.schema is None else self._with_schema(batch)
+
+    def _make_plan(self, envelope: Schema, key: Schema | None) -> _Plan:
+        """DataError (or KeyError inside it): no record of this schema is a change event."""
+        try:
+            source = envelope["source"]
+            db = source.field("schema") or source.field("db")
+            table = source.field("table")
+            indices = {f.name: f.index for f in envelope.fields}
+            row = envelope["after"]
+            well_typed = (
+                db is not None and table is not None and db.schema.type is table.schema.type is STRING.type
+                and envelope["ts_ms"].type is INT64.type and envelope["op"].type is STRING.type
+                and row.type is Type.STRUCT and envelope["op"].default is None
+            )  # fmt: skip
+            if envelope["before"] != row:
+                raise NotColumnar("rows before and after a change have different schemas")
+        except KeyError as error:
+            raise DataError(f"{error.args[0]} is not a valid field name") from error
+        if not well_typed or db is None or table is None:
+            raise DataError("not the types of a change event")
+        result = self._reference.result(row, key)
+        return _Plan(
+            indices["op"], indices["before"], indices["after"], indices["ts_ms"], indices["source"], db.index,
+            table.index, row, result["_cdc"], result, defaults(row),
+        )  # fmt: skip
+
+    def _with_schema(self, batch: Batch) -> Sequence[Batch]:
+        value = batch.value
+        assert value.schema is not None
+        try:
+            plan = self._plan(value.schema, _key_schema(batch))
+        except DataError as error:
+            raise blamed(batch, self._reference.apply) from error
+        events = value.data
+        after, before = events.field(plan.after), events.field(plan.before)
+        source = events.field(plan.source)
+        op = events.field(plan.op)
+        is_delete = pc.equal(op, "d")
+        has_row = pc.if_else(is_delete, before.is_valid(), after.is_valid())
+        complete = pc.and_(pc.and_(has_row, source.is_valid()), events.field(plan.moment).is_valid())
+        complete = pc.fill_null(pc.or_(complete, _without_row(op)), False)
+        rows = self._rows(batch, op, complete, _without_row(op))
+        if rows is None:
+            return []
+        made = _selected(batch, rows)
+        columns = children(chosen_rows(after, before, rows.is_before, rows.index))
+        columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
+        moment = as_logical(plan.cdc["ts"], taken(events.field(plan.moment), rows.index))
+        names = self._names(taken(source.field(plan.db), rows.index), taken(source.field(plan.table), rows.index))
+        cdc = [_operations(rows), moment, made.origin.offsets, *names]
+        if plan.cdc.field("key") is not None:
+            cdc.append(made.key.data)
+        columns.append(struct_column(plan.cdc, cdc, None, len(made)))
+        null, null_schema = kept_nulls(made.value)
+        data = struct_column(plan.result, columns, null, len(made))
+        return [made.replace(value=Column(plan.result, data, null, tombstone_schema=null_schema))]
+
+    def _rows(self, batch: Batch, op: pa.Array, complete: pa.BooleanArray, dropped: pa.BooleanArray) -> _Rows | None:
+        """Find out which rows go on; None: no row does. Rows that are not complete fail."""
+        data = batch.value.data
+        if complete.true_count < len(batch):
+            null = data.is_null()
+            if pc.or_(complete, null).true_count < len(batch):
+                raise blamed(batch, self._reference.apply)
+        kept = pc.invert(pc.fill_null(dropped, False))
+        if data.null_count:
+            kept = pc.or_(kept, data.is_null())
+        count = kept.true_count
+        if not count:
+            return None
+        index = None if count == len(batch) else pc.indices_nonzero(kept)
+        op = taken(op, index)
+        is_before = pc.fill_null(pc.equal(op, "d"), False)
+        null = taken(data.is_null(), index) if data.null_count else None
+        return _Rows(kept, index, op, is_before if is_before.true_count else None, null)
+
+    def _names(self, db: pa.StringArray, table: pa.StringArray) -> tuple[pa.Array, pa.Array]:
+        """`_cdc.source` and `_cdc.target`; nearly always all rows are of one table."""
+        length = len(db)
+        pairs = [pc.unique(names).drop_null().to_pylist() for names in (db, table)]
+        if len(pairs[0]) == len(pairs[1]) == 1 and (db.null_count == table.null_count == 0):
+            source, target = self._name(pairs[0][0], pairs[1][0])
+            return pa.repeat(pa.scalar(source), length), pa.repeat(pa.scalar(target), length)
+        made: dict[tuple[str | None, str | None], tuple[str, str]] = {}
+        sources, targets = [], []
+        for pair in zip(db.to_pylist(), table.to_pylist(), strict=True):
+            found = made.get(pair)
+            if found is None:
+                found = made[pair] = self._name(*pair)
+            sources.append(found[0])
+            targets.append(found[1])
+        return pa.array(sources, pa.string()), pa.array(targets, pa.string())
+
+    def _name(self, db: str | None, table: str | None) -> tuple[str, str]:
+        names = ["null" if name is None else name for name in (db, table)]
+        return ".".join(names), self._reference.target(*names)
+
+    def _schemaless(self, batch: Batch) -> Sequence[Batch]:
+        events = batch.value.data
+        if not pa.types.is_struct(events.type):
+            raise blamed(batch, self._reference.apply)
+        member = {field.name: events.field(index) for index, field in enumerate(events.type)}
+        op = member.get("op")
+        if op is None or pa.types.is_null(op.type):
+            raise blamed(batch, self._reference.apply)
+        if not pa.types.is_string(op.type):
+            raise NotColumnar("op is no text")
+        after, before = (_maps(member.get(name), len(batch)) for name in ("after", "before"))
+        has_row = pc.if_else(pc.equal(op, "d"), before.is_valid(), after.is_valid())
+        dropped = pc.or_(pc.invert(has_row), _without_row(op))
+        db, table = self._source(batch, member.get("source"))
+        complete = pc.fill_null(pc.or_(dropped, pc.and_(db.is_valid(), table.is_valid())), False)
+        rows = self._rows(batch, op, complete, dropped)
+        if rows is None:
+            return []
+        made = _selected(batch, rows)
+        columns, absent = _row_members(batch.value, after, before, rows)
+        moment = taken(member["ts_ms"], rows.index) if "ts_ms" in member else pa.nulls(len(made))
+        source, target = self._names(taken(db, rows.index), taken(table, rows.index))
+        cdc = {
+            "op": _operations(rows), "ts": moment, "offset": made.origin.offsets, "source": source, "target": target,
+        }  # fmt: skip
+        key = made.key
+        if key.schema is None and pa.types.is_struct(key.data.type):
+            cdc["key"] = key.data
+            absent |= {("_cdc", "key", *path): mask for path, mask in key.absent.items()}
+            if key.data.null_count:
+                absent["_cdc", "key"] = key.data.is_null()
+        columns["_cdc"] = pa.StructArray.from_arrays(list(cdc.values()), names=list(cdc))
+        data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=rows.null)
+        value = Column(None, data, made.value.tombstone, absent, made.value.tombstone_schema)
+        return [made.replace(value=value)]
+
+    def _source(self, batch: Batch, source: pa.Array | None) -> tuple[pa.Array, pa.Array]:
+        """Database (or its schema) and table of each event, null where the reference fails."""
+        nothing = pa.nulls(len(batch), pa.string())
+        if source is None or not pa.types.is_struct(source.type):
+            return nothing, nothing
+        member = dict(zip((f.name for f in source.type), children(source), strict=True))
+        if "schema" in member:
+            missing = batch.value.absent.get(("source", "schema"))
+            if missing is not None and missing.true_count:
+                raise NotColumnar("some events have a schema in their source, others do not")
+        db, table = (member.get(name, nothing) for name in ("schema" if "schema" in member else "db", "table"))
+        for names in (db, table):
+            if not (pa.types.is_string(names.type) or pa.types.is_null(names.type)):
+                raise NotColumnar("the source is named by something other than text")
+        valid = source.is_valid()
+        return tuple(pc.if_else(valid, names.cast(pa.string()), nothing) for names in (db, table))
+
+
+def _key_schema(batch: Batch) -> Schema | None:
+    """The key schema that the rows of a batch show; NotColumnar when they show different ones."""
+    key = batch.key
+    missing = 0 if key.tombstone is None else key.tombstone.true_count
+    if not missing or key.schema is None:
+        return key.schema
+    if missing < len(batch) or key.tombstone_schema is not None:
+        raise NotColumnar("some keys are null")
+    return None
+
+
+def _without_row(op: pa.StringArray) -> pa.BooleanArray:
+    """Truncate events and messages."""
+    return pc.or_(pc.equal(op, "t"), pc.equal(op, "m"))
+
+
+def _selected(batch: Batch, rows: _Rows) -> Batch:
+    return batch if rows.index is None else batch.where(rows.kept)
+
+
+def _operations(rows: _Rows) -> pa.StringArray:
+    other = pc.if_else(pc.equal(rows.op, "u"), "U", "I")
+    return other if rows.is_before is None else pc.if_else(rows.is_before, "D", other)
+
+
+def _maps(data: pa.Array | None, length: int) -> pa.Array:
+    """A member of the event if it holds maps, otherwise nulls."""
+    return pa.nulls(length) if data is None or not pa.types.is_struct(data.type) else data
+
+
+def _row_members(
+    value: Column, after: pa.Array, before: pa.Array, rows: _Rows
+) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
+    """The members of the rows that go on, from `after` or `before`, and the masks of those that are absent."""
+    count = len(rows.op)
+    if rows.is_before is None or after.type == before.type:
+        columns = _members(chosen_rows(after, before, rows.is_before, rows.index))
+    else:
+        columns = {}
+        sides = _members(after), _members(before)
+        for name in dict.fromkeys([*sides[0], *sides[1]]):
+            pair = _of_one_type(name, *(side.get(name) for side in sides), length=len(after))
+            columns[name] = chosen_rows(*pair, rows.is_before, rows.index)
+    absent: dict[Path, pa.BooleanArray] = {}
+    for path in _paths(value, after, before, rows):
+        mask = _absent(value, path, after, before, rows)
+        if mask.true_count == 0:
+            continue
+        everywhere = mask if rows.null is None else pc.or_(mask, rows.null)
+        if len(path) == 1 and everywhere.true_count == count:
+            columns.pop(path[0], None)
+        else:
+            absent[path] = mask
+    columns.pop("_cdc", None)  # takes the place of a column of this name
+    return columns, {path: mask for path, mask in absent.items() if path[0] in columns}
+
+
+def _members(data: pa.Array) -> dict[str, pa.Array]:
+    if pa.types.is_null(data.type):
+        return {}
+    return dict(zip((f.name for f in data.type), children(data), strict=True))
+
+
+def _of_one_type(
+    name: str, after: pa.Array | None, before: pa.Array | None, *, length: int
+) -> tuple[pa.Array, pa.Array]:
+    kinds = {data.type for data in (after, before) if data is not None and not pa.types.is_null(data.type)}
+    if len(kinds) > 1:
+        raise NotColumnar(f"{name} changes its type")
+    nothing = pa.nulls(length, kinds.pop() if kinds else pa.null())
+    pair = (nothing if d is None or d.type != nothing.type else d for d in (after, before))
+    return next(pair), next(pair)
+
+
+def _paths(value: Column, after: pa.Array, before: pa.Array, rows: _Rows) -> set[Path]:
+    """Where in the row something may be absent."""
+    paths = {path[1:] for path in value.absent if path[0] == "after" and len(path) > 1}
+    if rows.is_before is not None:
+        paths |= {path[1:] for path in value.absent if path[0] == "before" and len(path) > 1}
+        sides = [{(name,) for name in _members(data)} for data in (after, before)]
+        paths |= sides[0] ^ sides[1]
+    return paths
+
+
+def _absent(value: Column, path: Path, after: pa.Array, before: pa.Array, rows: _Rows) -> pa.BooleanArray:
+    """The rows, of those that go on, that lack a member of the row."""
+
+    def of(side: str, data: pa.Array) -> pa.BooleanArray:
+        found = value.absent.get((side, *path))
+        if found is None:
+            found = pa.repeat(path[0] not in _members(data), len(data))
+        return taken(found, rows.index)
+
+    if rows.is_before is None:
+        return of("after", after)
+    return pc.if_else(rows.is_before, of("before", before), of("after", after))
