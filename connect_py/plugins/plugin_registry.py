@@ -76,6 +76,11 @@ class PluginRegistry:
                 log.exception("plugins of %s (%s) cannot be used", entry.name, entry.value)
         return cls(tables)
 
+    @property
+    def tables(self) -> Sequence[PluginTable]:
+        """What this registry was made of; plain data, from which another process makes the same."""
+        return self._tables
+
     def preload(self) -> Sequence[str]:
         """Modules that plugins want imported before task processes fork, in order, each once."""
         return list(dict.fromkeys(module for table in self._tables for module in table.preload))

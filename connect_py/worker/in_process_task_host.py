@@ -1,0 +1,84 @@
+"""`InProcessTaskHost`: a task on a thread of this process, for tests and debuggers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from connect_py.clock import Clock
+from connect_py.model import TargetState
+from connect_py.task.messages import (
+    Failed,
+    FromTask,
+    Paused,
+    ReadSourceOffsets,
+    Resumed,
+    Started,
+    Stopped,
+    TaskSpec,
+    TopicUsed,
+    WriteSourceOffsets,
+)
+from connect_py.task.task_control import TaskControl
+from connect_py.task.task_main import TaskMain
+from connect_py.worker.task_host import TaskHostListener
+
+
+class InProcessTaskHost:
+    """Satisfies `TaskHost`, except that `cancel` can only stop listening to a task that hangs."""
+
+    def __init__(self, spec: TaskSpec, listener: TaskHostListener, clock: Clock) -> None:
+        self._spec = spec
+        self._listener = listener
+        self._silenced = False
+        self._control = TaskControl(spec.target, self._handle)
+        self._main = TaskMain(spec, self._control, clock)
+        self._thread = threading.Thread(target=self._main.execute, name=f"task-thread-{spec.id}", daemon=True)
+
+    @property
+    def spec(self) -> TaskSpec:
+        return self._spec
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        return self._main.metrics()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def set_target_state(self, target: TargetState) -> None:
+        self._control.set_target(target)
+
+    def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
+        """Levels of this process are its own business."""
+
+    def stop(self) -> None:
+        self._control.stop()
+
+    def cancel(self) -> None:
+        self._silenced = True
+        self._control.stop()
+
+    def wait(self, timeout: float) -> bool:
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _handle(self, message: FromTask) -> None:
+        if self._silenced:
+            return
+        task = self._spec.id
+        match message:
+            case Started():
+                self._listener.on_started(task)
+            case Paused():
+                self._listener.on_paused(task)
+            case Resumed():
+                self._listener.on_resumed(task)
+            case TopicUsed(topic):
+                self._listener.on_topic_used(task, topic)
+            case Failed(trace):
+                self._listener.on_failed(task, trace)
+            case Stopped():
+                self._listener.on_stopped(task)
+            case ReadSourceOffsets() | WriteSourceOffsets():
+                self._control.answer(self._listener.answer(task, message))

@@ -1,0 +1,58 @@
+"""`TaskHost`: runs one task somewhere else than on the caller's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.task.messages import Answer, Question, TaskSpec
+
+
+class TaskHostListener(Protocol):
+    """News of one task, in order, on a thread of the host; nothing follows `on_stopped`, `on_failed` or `cancel`."""
+
+    def on_started(self, id: ConnectorTaskId) -> None: ...  # noqa: A002 - Connect's word
+
+    def on_paused(self, id: ConnectorTaskId) -> None: ...  # noqa: A002 - Connect's word
+
+    def on_resumed(self, id: ConnectorTaskId) -> None: ...  # noqa: A002 - Connect's word
+
+    def on_stopped(self, id: ConnectorTaskId) -> None: ...  # noqa: A002 - Connect's word
+
+    def on_failed(self, id: ConnectorTaskId, trace: str) -> None: ...  # noqa: A002 - Connect's word
+
+    def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None: ...  # noqa: A002 - Connect's word
+
+    def answer(self, id: ConnectorTaskId, question: Question) -> Answer:  # noqa: A002 - Connect's word
+        """Answer a question of the task; may wait."""
+
+
+class TaskHost(Protocol):
+    """One life of one task. Every method returns at once and may be called from any thread, `wait` excepted."""
+
+    @property
+    def spec(self) -> TaskSpec:
+        """What is run."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The latest measurements."""
+
+    def start(self) -> None:
+        """Begin; the listener hears the rest."""
+
+    def set_target_state(self, target: TargetState) -> None:
+        """Tell the task to pause or to go on."""
+
+    def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
+        """Change levels where the task runs."""
+
+    def stop(self) -> None:
+        """Ask the task to end in order."""
+
+    def cancel(self) -> None:
+        """Give up waiting: end it for certain, without a final commit and without further news."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until nothing of the task is left; False when the time is over first."""

@@ -1,0 +1,129 @@
+"""`FileStreamSourceConnector`: each line of a file, as it grows, is one record."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO, ClassVar
+
+from connect_py.api.config import ConfigDef, Importance, Parsed, Type, at_least, non_empty
+from connect_py.api.connector import SourceConnector
+from connect_py.api.errors import ConnectError
+from connect_py.api.record import SourceRecord
+from connect_py.api.schema import STRING
+from connect_py.api.task import SourceTask
+
+FILE = "file"
+TOPIC = "topic"
+BATCH_SIZE = "batch.size"
+FILENAME = "filename"  # of the source partition
+POSITION = "position"  # of the source offset: bytes from the start of the file
+IDLE_SECONDS = 0.2
+CHUNK_BYTES = 64 * 1024
+
+log = logging.getLogger(__name__)
+
+CONFIG_DEF = (
+    ConfigDef()
+    .define(FILE, Type.STRING, default=None, importance=Importance.HIGH,
+            doc="Source filename. If not specified, the standard input will be used")
+    .define(TOPIC, Type.STRING, validator=non_empty, importance=Importance.HIGH, doc="The topic to publish data to")
+    .define(BATCH_SIZE, Type.INT, default=2000, validator=at_least(1), importance=Importance.LOW,
+            doc="The maximum number of records the source task can read from the file each time it is polled")
+)  # fmt: skip
+
+
+class FileStreamSourceTask(SourceTask):
+    """Reads complete lines; the offset of a record is the position behind its line."""
+
+    def __init__(self) -> None:
+        self._file: BinaryIO | None = None
+        self._path: str | None = None
+        self._topic = ""
+        self._limit = 0
+        self._buffer = b""
+        self._position = 0  # bytes, behind the last line that was returned
+        self._waited = False
+
+    def start(self, props: Mapping[str, str]) -> None:
+        config: dict[str, Parsed] = CONFIG_DEF.parse(props)
+        self._path = config[FILE]
+        self._topic = config[TOPIC]
+        self._limit = config[BATCH_SIZE]
+        if self._path is None:
+            self._file = sys.stdin.buffer
+
+    def poll(self) -> Sequence[SourceRecord]:
+        file = self._open()
+        lines: list[bytes] = []
+        while file is not None and len(lines) < self._limit:
+            line, self._buffer, found = _next_line(self._buffer)
+            if found:
+                lines.append(line)
+                continue
+            chunk = file.read1(CHUNK_BYTES) if hasattr(file, "read1") else file.read(CHUNK_BYTES)
+            if not chunk:
+                break
+            self._buffer += chunk
+        if not lines:
+            time.sleep(IDLE_SECONDS)
+        return [self._record(line) for line in lines]
+
+    def _open(self) -> BinaryIO | None:
+        if self._file is not None or self._path is None:
+            return self._file
+        try:
+            self._file = open(self._path, "rb")  # noqa: SIM115 - closed by `stop`
+        except FileNotFoundError:
+            if not self._waited:
+                log.warning("Couldn't find file %s for FileStreamSourceTask, sleeping to wait for it", self._path)
+                self._waited = True
+            return None
+        stored = self.context.offset_storage_reader.offset({FILENAME: self._path})
+        if stored is not None:
+            position = stored.get(POSITION)
+            if position is not None and (type(position) is not int or position < 0):
+                raise ConnectError("Offset position is the incorrect type")
+            self._position = position or 0
+            self._file.seek(self._position)
+        return self._file
+
+    def _record(self, line: bytes) -> SourceRecord:
+        self._position += len(line)
+        text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
+        return SourceRecord(
+            self._topic, None, None, None, STRING, text, int(time.time() * 1000),
+            source_partition={FILENAME: self._path}, source_offset={POSITION: self._position},
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        if self._file is not None and self._path is not None:
+            self._file.close()
+
+
+class FileStreamSourceConnector(SourceConnector):
+    """One file, one task."""
+
+    config_def: ClassVar[ConfigDef] = CONFIG_DEF
+    task_class: ClassVar[type[SourceTask]] = FileStreamSourceTask
+
+    def start(self, props: Mapping[str, str]) -> None:
+        self.config_def.parse(props)
+        self._props = dict(props)
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [dict(self._props)]
+
+
+def _next_line(data: bytes) -> tuple[bytes, bytes, bool]:
+    """Split off the first complete line, its end included: a newline, or a carriage return followed by something."""
+    newline = data.find(b"\n")
+    carriage = data.find(b"\r", 0, newline if newline >= 0 else len(data))
+    if carriage >= 0 and carriage + 1 < len(data):
+        end = carriage + (2 if data[carriage + 1 : carriage + 2] == b"\n" else 1)
+        return data[:end], data[end:], True
+    if newline >= 0:
+        return data[: newline + 1], data[newline + 1 :], True
+    return b"", data, False
