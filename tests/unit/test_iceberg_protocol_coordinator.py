@@ -1,0 +1,497 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TypeVar
+
+import pytest
+
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.protocol.actions import (
+    CleanFiles,
+    CommitRequest,
+    CommitTable,
+    CoordinatorAction,
+    DescribeTopics,
+    Fail,
+    LoadTable,
+    PrepareTable,
+    ProveLeadership,
+    ReadGroupOffsets,
+    ReportTrouble,
+    Send,
+    Stop,
+)
+from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, Outcome, TopicInfo
+from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, LedgerProperty, SnapshotView, TableView, TopicLedger
+from connectors.iceberg.protocol.mark import GroupOffset, Mark
+from connectors.iceberg.protocol.messages import (
+    Attach,
+    Attached,
+    CommitComplete,
+    FileKind,
+    Message,
+    Need,
+    OpenTable,
+    Range,
+    Release,
+    Report,
+    Rewind,
+    StagedFile,
+    StartCommit,
+    TableOpened,
+    TablePart,
+    TableRefused,
+)
+from connectors.iceberg.protocol.positions import Epoch, Position
+
+E6 = Epoch(6, "old")
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+FACTS = "db.facts"
+M = TypeVar("M")
+
+
+def ledger(entries: Mapping[int, tuple[int, int, int]], epoch: Epoch = E6, topic_id: str = "id-1") -> Ledger:
+    topic = TopicLedger(topic_id, {p: LedgerEntry(*e) for p, e in entries.items()})
+    return Ledger(epoch, "c-old", 1, "t-1", "k-1", {"orders": topic})
+
+
+def table(found: Ledger | None = None, *, named: int = 10, newest: int = 10, uuid: str = "t-1") -> TableView:
+    """One snapshot `newest` with the ledger; the property names `named`."""
+    if found is None:
+        return TableView(uuid, (), True, frozenset(), None)
+    opened = {P0: Position(0, 0), P1: Position(0, 0)}
+    prop = LedgerProperty(found, named, opened).to_json()
+    return TableView(uuid, [SnapshotView(newest, found.to_json())], True, frozenset({named, newest}), prop)
+
+
+def landed(request: CommitRequest, snapshot: int = 11) -> TableView:
+    text = request.property_text(snapshot)
+    ancestors = [SnapshotView(snapshot, request.ledger.to_json())]
+    return TableView(request.expected.uuid, ancestors, True, frozenset({snapshot}), text)
+
+
+def mark(offset: int, generation: int = 0, epoch: Epoch = E6, topic_id: str = "id-1") -> GroupOffset:
+    return GroupOffset(offset, Mark(epoch, generation, topic_id))
+
+
+GROUP = {P0: mark(100), P1: mark(200)}
+FILLED = ledger({0: (0, 0, 100), 1: (0, 0, 200)})
+
+
+def only(actions: Sequence[object], kind: type[M]) -> M:
+    found = [a for a in actions if isinstance(a, kind)]
+    found += [a.message for a in actions if isinstance(a, Send) and isinstance(a.message, kind)]  # type: ignore[misc]
+    assert len(found) == 1, actions
+    return found[0]
+
+
+@dataclass
+class Life:
+    """One coordinator of epoch 7 over two partitions, and its last actions."""
+
+    tables: Mapping[str, TableView | None] = field(
+        default_factory=lambda: {FACTS: table(ledger({0: (0, 0, 100), 1: (0, 0, 200)}))}
+    )
+    group: Mapping[TopicPartition, GroupOffset] = field(default_factory=lambda: GROUP)
+    dynamic: bool = False
+    new_topic_allowed: bool = False
+    topic_id: str = "id-1"
+
+    def __post_init__(self) -> None:
+        numbers = count(1)
+        settings = CoordinatorSettings(
+            "k-1",
+            5,
+            commit_interval_ms=1000,
+            commit_timeout_ms=300,
+            tables=tuple(self.tables),
+            dynamic=self.dynamic,
+            new_topic_allowed=self.new_topic_allowed,
+            max_tries=3,
+            retry_delay_ms=10,
+        )
+        self.state = CoordinatorState(settings, "x", lambda: f"c-{next(numbers)}")
+        topics = {"orders": TopicInfo(self.topic_id, (0, 0))}
+        self.begun = self.state.begin(topics, self.group, self.tables, None, 0)
+        self.epoch = self.state.epoch
+
+    def tell(self, message: Message, now_ms: int = 1000) -> list[CoordinatorAction]:
+        return self.state.on_message(message, now_ms)
+
+    def attach(self, *partitions: TopicPartition) -> Attached:
+        return only(self.tell(Attach("sink-0", 5, "n1", dict.fromkeys(partitions, self.topic_id))), Attached)
+
+    def cycle(self, *reports: Report) -> list[CoordinatorAction]:
+        """Start a cycle and report; returns what follows from the last report."""
+        self.state.on_tick(self.now())
+        actions: list[CoordinatorAction] = []
+        for message in reports:
+            actions = self.tell(message)
+        return actions
+
+    def now(self) -> int:
+        self.clock = getattr(self, "clock", 0) + 1000
+        return self.clock
+
+    def report(self, **ranges: Range) -> Report:
+        return Report("sink-0", 5, self.epoch, 1, {{"p0": P0, "p1": P1}[name]: r for name, r in ranges.items()})
+
+
+def rows(
+    start: int, following: int, *, filtered_at: int = 0, first: int | None = None, uuid: str = "t-1", **more: object
+) -> Range:
+    """A range with rows for db.facts, the first at `first` (default: `start`)."""
+    file = StagedFile(f"f{start}", FileKind.APPEND, following - start, 1)
+    part = TablePart(uuid, filtered_at, start if first is None else first, (file,))
+    return replace(Range("id-1", 0, 0, "n1", start, following, {FACTS: part}), **more)  # type: ignore[arg-type]
+
+
+def idle(at: int, following: int | None = None) -> Range:
+    return Range("id-1", 0, 0, "n1", at, at if following is None else following)
+
+
+def entries(request: CommitRequest) -> dict[int, tuple[int, int, int]]:
+    return {p: (e.generation, e.base, e.next) for p, e in request.ledger.topics["orders"].partitions.items()}
+
+
+def commit_of(life: Life, actions: list[CoordinatorAction], view: TableView | None = None) -> CommitRequest:
+    """Carry out the load; returns the request that follows."""
+    assert only(actions, LoadTable).table == FACTS
+    return only(life.state.on_table_loaded(FACTS, view or life.tables[FACTS], 1000), CommitTable).request
+
+
+# --- the start of a life
+
+
+def test_epoch_is_above_every_trace_and_the_start_number() -> None:
+    assert Life().epoch == Epoch(7, "x")
+    assert Life(group={P0: mark(1, epoch=Epoch(40, "z")), P1: mark(1)}).epoch.number == 41
+    assert Life(group={}, tables={}).epoch.number == 5
+
+
+def test_task_is_told_where_it_stands() -> None:
+    told = Life().attach(P0).partitions[P0]
+    assert (told.position, told.floor, told.rewind, told.needs[FACTS].next) == (100, 100, 0, 100)
+
+
+def test_position_of_a_quiet_table_is_the_floor() -> None:
+    life = Life(tables={FACTS: table(ledger({0: (0, 0, 40), 1: (0, 0, 50)}))})
+    assert life.attach(P0).partitions[P0].needs[FACTS].next == 100
+
+
+def test_offset_without_our_mark_counts_for_nothing_once_there_is_a_ledger() -> None:
+    group = {P0: GroupOffset(500, None), P1: GroupOffset(500, None)}
+    assert Life(group=group).attach(P0).partitions[P0].position == 100  # the lowest ledger
+    assert Life(group=group, dynamic=True).attach(P0).partitions[P0].position == 0  # some table may be unknown
+    assert (
+        Life(group=group, tables={FACTS: table(), "db.b": None}).attach(P0).partitions[P0].position == 500
+    )  # migration
+
+
+def test_ledger_of_a_lower_generation_opens_at_the_floor() -> None:
+    life = Life(group={P0: mark(30, generation=1), P1: mark(900, generation=1)})
+    told = life.attach(P0, P1).partitions
+    assert (told[P0].needs[FACTS].next, told[P1].needs[FACTS].next) == (30, 900)
+    assert told[P0].generation == 1
+
+
+def test_ledger_of_a_higher_generation_is_adopted() -> None:
+    life = Life(tables={FACTS: table(ledger({0: (2, 0, 40), 1: (0, 0, 200)}))})
+    told = life.attach(P0).partitions[P0]
+    assert (told.generation, told.position, told.needs[FACTS].next) == (2, 40, 40)
+
+
+def test_replaced_topic_stops_the_connector_unless_allowed() -> None:
+    assert "deleted and created again" in only(Life(topic_id="id-2").begun, Fail).reason
+    told = Life(topic_id="id-2", new_topic_allowed=True).attach(P0).partitions[P0]
+    assert (told.position, told.needs[FACTS].next) == (0, 0)
+
+
+def test_same_name_on_another_cluster_stops_the_connector() -> None:
+    found = replace(ledger({0: (0, 0, 100), 1: (0, 0, 200)}), cluster="k-2")
+    assert "k-2" in only(Life(tables={FACTS: table(found)}).begun, Fail).reason
+
+
+def test_restart_below_the_log_start_names_the_partition() -> None:
+    state = CoordinatorState(CoordinatorSettings("k-1", 5, 1000, 300), "x", lambda: "c")
+    topics = {"orders": TopicInfo("id-1", (150, 0))}
+    assert "orders-0" in only(state.begin(topics, GROUP, {}, None, 0), Fail).reason
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Attach("sink-0", 5, "n", {}, Epoch(8, "y")),
+        Attach("sink-0", 6, "n", {}),
+        CommitComplete(Epoch(7, "y"), 1, {}),
+    ],
+)
+def test_trace_of_a_higher_epoch_or_start_ends_this_life(message: Message) -> None:
+    life = Life()
+    only(life.tell(message), Stop)
+    assert life.state.ended
+    assert life.state.on_tick(10_000) == []
+
+
+# --- reports
+
+
+def test_report_that_does_not_continue_is_answered_with_a_rewind() -> None:
+    life = Life()
+    told = only(life.tell(life.report(p0=rows(120, 130))), Rewind)
+    assert (told.nonce, told.partitions[P0].position) == ("n1", 100)
+
+
+def test_report_of_an_older_epoch_or_start_is_not_accepted() -> None:
+    life = Life()
+    fresh = life.report(p0=rows(100, 130))
+    assert life.tell(replace(fresh, epoch=E6)) == []
+    assert life.tell(replace(fresh, start=4)) == []
+    assert life.attach(P0).partitions[P0].position == 100
+    life.tell(fresh)
+    assert life.attach(P0).partitions[P0].position == 130
+
+
+def test_report_under_another_topic_id_makes_the_topics_be_described() -> None:
+    life = Life()
+    only(life.tell(life.report(p0=rows(100, 130, topic_id="id-2"))), DescribeTopics)
+    only(life.state.on_topics({"orders": TopicInfo("id-2", (0, 0))}), Stop)
+
+
+def test_partition_reported_twice_counts_once() -> None:
+    life = Life()
+    assert life.cycle(life.report(p0=rows(100, 130)), life.report(p0=rows(130, 150))) == []
+    request = commit_of(life, life.tell(life.report(p1=idle(200))))
+    assert entries(request)[0] == (0, 100, 130)  # the second range waits for the next cycle
+
+
+def test_slow_partition_delays_only_itself() -> None:
+    life = Life()
+    assert life.cycle(life.report(p0=rows(100, 130))) == []
+    assert life.state.on_tick(1299) == []
+    request = commit_of(life, life.state.on_tick(1300))
+    assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 200)}  # all partitions, also those without rows
+
+
+# --- the commit
+
+
+def full_cycle(life: Life) -> CommitRequest:
+    return commit_of(life, life.cycle(life.report(p0=rows(100, 130), p1=idle(200, 210))))
+
+
+def test_landed_commit_releases_up_to_its_end_and_cleans_older_epochs_once() -> None:
+    life = Life()
+    request = full_cycle(life)
+    assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 210)}
+    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    assert only(actions, CleanFiles) == CleanFiles(FACTS, "t-1", life.epoch)
+    assert only(actions, CommitComplete).releases == {P0: Release(130, 0), P1: Release(210, 0)}
+    view = landed(request)
+    again = life.cycle(life.report(p0=rows(130, 140), p1=idle(210)))
+    request = commit_of(life, again, view)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 12, 1000)
+    assert not any(isinstance(a, CleanFiles) for a in actions)
+
+
+def test_next_start_repeats_the_releases() -> None:
+    life = Life()
+    request = full_cycle(life)
+    life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    assert only(life.state.on_tick(5000), StartCommit).releases[P0] == Release(130, 0)
+
+
+def test_cycle_without_rows_makes_no_commit_and_moves_on() -> None:
+    life = Life()
+    actions = life.cycle(life.report(p0=idle(100, 130), p1=idle(200)))
+    assert only(actions, CommitComplete).releases[P0] == Release(130, 0)
+    assert life.attach(P0).partitions[P0].needs[FACTS].next == 130
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        rows(100, 130, filtered_at=110),  # rows of [100, 110) were dropped: missing
+        rows(100, 130, first=95),  # 95 is in already
+        rows(100, 130, uuid="t-0"),  # staged for the table of before
+    ],
+)
+def test_range_that_would_lose_or_double_rows_is_refused_and_read_again(bad: Range) -> None:
+    life = Life()
+    actions = life.cycle(life.report(p0=bad, p1=rows(200, 210)))
+    request = commit_of(life, actions)
+    assert set(request.files) == {P1}
+    assert entries(request)[0] == (0, 100, 100)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    told = only(actions, Rewind)
+    assert told.nonce is None
+    assert (told.partitions[P0].position, told.partitions[P0].rewind) == (100, 1)
+    assert only(actions, CommitComplete).releases == {P0: Release(100, 1), P1: Release(210, 0)}
+
+
+def test_rows_that_were_all_filtered_by_a_stale_position_do_not_count_as_quiet() -> None:
+    life = Life()
+    stale = Range("id-1", 0, 0, "n1", 100, 130, {FACTS: TablePart("t-1", 150, None)})
+    assert only(life.cycle(life.report(p0=stale, p1=idle(200))), Rewind).partitions[P0].position == 100
+
+
+def test_unknown_outcome_is_found_by_the_commit_id() -> None:
+    life = Life()
+    request = full_cycle(life)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.UNKNOWN, "timeout", None, 1000)
+    only(actions, LoadTable)
+    actions = life.state.on_table_loaded(FACTS, landed(request), 1000)
+    assert only(actions, CommitComplete).releases[P0] == Release(130, 0)
+
+
+def test_unknown_outcome_that_is_not_there_is_asked_again_on_the_same_base() -> None:
+    life = Life()
+    request = full_cycle(life)
+    life.state.on_commit_outcome(FACTS, request.commit, Outcome.UNKNOWN, "timeout", None, 1000)
+    assert commit_of(life, [LoadTable(FACTS)]) is request
+    life.state.on_commit_outcome(FACTS, request.commit, Outcome.CONFLICT, "moved", None, 1000)  # the late one landed
+    assert life.state.on_tick(1009) == []
+    only(life.state.on_tick(1010), LoadTable)
+    only(life.state.on_table_loaded(FACTS, landed(request), 1010), CommitComplete)
+
+
+def test_unknown_outcome_is_never_given_up() -> None:
+    life = Life()
+    request = full_cycle(life)
+    for tries in range(20):
+        actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.UNKNOWN, "timeout", None, 100 * tries)
+        actions = actions or life.state.on_tick(100 * tries + 10)
+        assert commit_of(life, actions) is request
+
+
+def test_conflict_opens_again_and_takes_what_still_fits() -> None:
+    life = Life()
+    request = full_cycle(life)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.CONFLICT, "moved", None, 1000)
+    sleeper = table(ledger({0: (0, 100, 120), 1: (0, 200, 200)}), named=12, newest=12)  # it got in before
+    only(actions, LoadTable)
+    actions = life.state.on_table_loaded(FACTS, sleeper, 1000)
+    assert only(actions, Rewind).partitions[P0].position == 120  # first row 100 lies below: refused
+
+
+def test_foreign_conflict_is_tried_a_bounded_number_of_times() -> None:
+    life = Life()
+    actions = life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
+    for tries in range(3):
+        request = commit_of(life, actions or life.state.on_tick(1000 + 10 * tries))
+        actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.CONFLICT, "compaction", None, 1000)
+    assert only(actions, ReportTrouble) == ReportTrouble(FACTS, "compaction", 1)
+    assert only(actions, Rewind).partitions[P0].position == 100
+
+
+def test_missing_table_holds_the_floor_until_it_is_made_again() -> None:
+    life = Life()
+    actions = life.cycle(life.report(p0=rows(100, 130), p1=idle(200, 210)))
+    only(actions, LoadTable)
+    actions = life.state.on_table_loaded(FACTS, None, 1000)
+    assert only(actions, ReportTrouble).reason == "does not exist"
+    assert only(actions, CommitComplete).releases[P0] == Release(100, 1)
+    assert FACTS not in life.attach(P0).partitions[P0].needs  # tasks hold and ask
+    asked = only(life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.CREATE, "{}")), PrepareTable)
+    assert (asked.table, asked.need) == (FACTS, Need.CREATE)
+    opened = only(life.state.on_table_prepared(FACTS, table(uuid="t-2"), "{}", 1000), TableOpened)
+    assert (opened.uuid, opened.needs[P0]) == ("t-2", 100)
+
+
+def test_first_ledger_of_a_table_needs_a_fresh_proof_of_leadership() -> None:
+    life = Life(tables={FACTS: table()})
+    only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
+    proof = only(life.state.on_table_loaded(FACTS, table(), 1000), ProveLeadership)
+    request = only(life.state.on_leadership(proof.token, True, 1000), CommitTable).request
+    assert request.opened == {P0: Position(0, 100), P1: Position(0, 200)}
+    assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 200)}
+
+
+def test_coordinator_that_cannot_prove_its_leadership_stops() -> None:
+    life = Life(tables={FACTS: table()})
+    life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
+    proof = only(life.state.on_table_loaded(FACTS, table(), 1000), ProveLeadership)
+    only(life.state.on_leadership(proof.token, False, 1000), Stop)
+
+
+ROLLED_BACK = table(ledger({0: (0, 0, 60), 1: (0, 0, 200)}), named=12, newest=10)
+
+
+def test_rolled_back_table_is_refilled_exactly_from_its_ledger() -> None:
+    told = Life(tables={FACTS: ROLLED_BACK}).attach(P0).partitions[P0]
+    assert (told.position, told.floor, told.needs[FACTS].next) == (60, 60, 60)
+
+
+def test_rolled_back_table_waits_until_the_group_is_lowered_under_this_epoch() -> None:
+    life = Life(tables={FACTS: ROLLED_BACK})
+    for seen in (GROUP, {P0: mark(60), P1: mark(200)}, {P0: mark(60, epoch=life.epoch)}):
+        actions = life.cycle(life.report(p0=rows(60, 130), p1=idle(200)))
+        only(actions, LoadTable)
+        only(life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000), ReadGroupOffsets)
+        actions = life.state.on_group_offsets(seen, 1000)
+        assert only(actions, Rewind).partitions[P0].position == 60
+    life.cycle(life.report(p0=rows(60, 130), p1=idle(200)))
+    life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)
+    lowered = {P0: mark(60, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}
+    request = only(life.state.on_group_offsets(lowered, 1000), CommitTable).request
+    assert entries(request) == {0: (0, 60, 130), 1: (0, 200, 200)}
+
+
+def test_roll_back_noticed_at_the_commit_rewinds_the_readers() -> None:
+    life = Life()
+    only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
+    actions = life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)  # rows of [60, 100) would be missing
+    assert only(actions, Rewind).partitions[P0].position == 60
+
+
+# --- tables and partitions come
+
+
+def test_new_table_opens_at_the_floor_and_everybody_is_told() -> None:
+    life = Life()
+    ask = OpenTable("sink-0", life.epoch, "db.new", Need.CREATE, '{"s":1}')
+    assert only(life.tell(ask), PrepareTable) == PrepareTable("db.new", Need.CREATE, '{"s":1}')
+    assert life.tell(ask) == []  # under way
+    opened = only(life.state.on_table_prepared("db.new", table(uuid="t-9"), '{"a":1}', 0), TableOpened)
+    assert (opened.needs, opened.answer) == ({P0: 100, P1: 200}, '{"a":1}')
+    assert only(life.tell(ask), TableOpened) == opened
+
+
+def test_table_that_cannot_be_opened_is_refused_with_its_reason() -> None:
+    life = Life()
+    life.tell(OpenTable("sink-0", life.epoch, "db.new", Need.CREATE, "{}"))
+    assert only(life.state.on_table_refused("db.new", "forbidden"), TableRefused).error == "forbidden"
+
+
+def test_table_prepared_while_it_is_committed_is_prepared_again_afterwards() -> None:
+    life = Life()
+    request = full_cycle(life)
+    life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.EVOLVE, "{}"))
+    assert life.state.on_table_prepared(FACTS, table(), "{}", 1000) == []
+    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    assert only(actions, PrepareTable).need is Need.EVOLVE
+
+
+def test_added_partition_is_read_from_its_start_and_waited_for() -> None:
+    life = Life()
+    life.state.on_topics({"orders": TopicInfo("id-1", (0, 0, 0))})
+    added = TopicPartition("orders", 2)
+    assert life.attach(added).partitions[added].position == 0
+    assert life.cycle(life.report(p0=rows(100, 130), p1=idle(200))) == []  # the third has not reported
+
+
+def test_partition_added_during_a_commit_keeps_its_place() -> None:
+    life = Life()
+    request = full_cycle(life)
+    life.state.on_topics({"orders": TopicInfo("id-1", (0, 0, 0))})
+    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    assert only(actions, CommitComplete).releases[TopicPartition("orders", 2)] == Release(0, 0)
+
+
+def test_valid_through_needs_a_time_of_every_partition() -> None:
+    life = Life()
+    ranges = {"p0": rows(100, 130, timestamp_ms=50), "p1": rows(200, 210, timestamp_ms=40)}
+    assert commit_of(life, life.cycle(life.report(**ranges))).valid_through_ms == 40
+    assert full_cycle(Life()).valid_through_ms is None
