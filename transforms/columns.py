@@ -148,3 +148,18 @@ def all_rows(length: int) -> pa.Array:
 def taken(data: pa.Array, rows: pa.Array | None) -> pa.Array:
     """The rows of these indices; None: all of them."""
     return data if rows is None else data.take(rows)
+
+
+def with_value(batch: Batch, kept: pa.BooleanArray | None, value: Column) -> Batch:
+    """The rows where `kept` is true (None: all), with a value column that holds those rows only.
+
+    `Batch.where` would filter the value that is about to be replaced: more work than all the rest.
+    """
+    if kept is None:
+        return batch.replace(value=value)
+    headers = batch.headers
+    if headers is not None:
+        headers = [h for h, keep in zip(headers, kept.to_pylist(), strict=True) if keep]
+    return Batch(
+        batch.topic, batch.key.where(kept), value, batch.timestamp.filter(kept), headers, batch.origin.where(kept)
+    )  # fmt: skip

@@ -26,6 +26,7 @@ from transforms.columns import (
     kept_nulls,
     struct_column,
     with_default,
+    with_value,
 )
 from transforms.debezium.delete_handling import Deletes
 from transforms.debezium.field_reference import FieldReference
@@ -147,8 +148,7 @@ class UnwrapColumns:
         rows = None if whole else pc.indices_nonzero(kept)
         value = self._value(batch, plan, kinds, rows, count)
         headers = self._headers(batch, plan, kinds, rows) if plan.added_headers or kinds.passing is not None else None
-        made = batch if whole else batch.where(kept)
-        made = made.replace(value=value, headers=headers)
+        made = with_value(batch, None if whole else kept, value).replace(headers=headers)
         return [made] if plan.routing is None else self._routed(made, plan, events, kinds, rows)
 
     def _kinds(self, batch: Batch, plan: _Plan, after: pa.Array, before: pa.Array) -> _Kinds:

@@ -23,6 +23,7 @@ from transforms.columns import (
     struct_column,
     taken,
     with_default,
+    with_value,
 )
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class DebeziumColumns:
         rows = self._rows(batch, op, complete, _without_row(op))
         if rows is None:
             return []
-        made = _selected(batch, rows)
+        made = _beside(batch, rows)
         columns = children(chosen_rows(after, before, rows.is_before, rows.index))
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         moment = as_logical(plan.cdc["ts"], taken(events.field(plan.moment), rows.index))
@@ -122,9 +123,9 @@ class DebeziumColumns:
         if plan.cdc.field("key") is not None:
             cdc.append(made.key.data)
         columns.append(struct_column(plan.cdc, cdc, None, len(made)))
-        null, null_schema = kept_nulls(made.value)
-        data = struct_column(plan.result, columns, null, len(made))
-        return [made.replace(value=Column(plan.result, data, null, tombstone_schema=null_schema))]
+        data = struct_column(plan.result, columns, rows.null, len(made))
+        null_schema = kept_nulls(value)[1]
+        return [made.replace(value=Column(plan.result, data, rows.null, tombstone_schema=null_schema))]
 
     def _rows(self, batch: Batch, op: pa.Array, complete: pa.BooleanArray, dropped: pa.BooleanArray) -> _Rows | None:
         """Find out which rows go on; None: no row does. Rows that are not complete fail."""
@@ -184,7 +185,7 @@ class DebeziumColumns:
         rows = self._rows(batch, op, complete, dropped)
         if rows is None:
             return []
-        made = _selected(batch, rows)
+        made = _beside(batch, rows)
         columns, absent = _row_members(batch.value, after, before, rows)
         moment = taken(member["ts_ms"], rows.index) if "ts_ms" in member else pa.nulls(len(made))
         source, target = self._names(taken(db, rows.index), taken(table, rows.index))
@@ -199,8 +200,7 @@ class DebeziumColumns:
                 absent["_cdc", "key"] = key.data.is_null()
         columns["_cdc"] = pa.StructArray.from_arrays(list(cdc.values()), names=list(cdc))
         data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=rows.null)
-        value = Column(None, data, made.value.tombstone, absent, made.value.tombstone_schema)
-        return [made.replace(value=value)]
+        return [made.replace(value=Column(None, data, rows.null, absent, kept_nulls(batch.value)[1]))]
 
     def _source(self, batch: Batch, source: pa.Array | None) -> tuple[pa.Array, pa.Array]:
         """Database (or its schema) and table of each event, null where the reference fails."""
@@ -236,8 +236,9 @@ def _without_row(op: pa.StringArray) -> pa.BooleanArray:
     return pc.or_(pc.equal(op, "t"), pc.equal(op, "m"))
 
 
-def _selected(batch: Batch, rows: _Rows) -> Batch:
-    return batch if rows.index is None else batch.where(rows.kept)
+def _beside(batch: Batch, rows: _Rows) -> Batch:
+    """The rows that go on; their value is still to come."""
+    return with_value(batch, None if rows.index is None else rows.kept, Column(None, pa.nulls(len(rows.op))))
 
 
 def _operations(rows: _Rows) -> pa.StringArray:
