@@ -1,0 +1,266 @@
+"""The Iceberg sink's configuration: both Java sinks' keys, their messages, and our own keys."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.config import (
+    CONFIG_DEF,
+    ClassFamily,
+    CommitEngine,
+    IcebergSinkConfig,
+    LogicalTypes,
+    Unrouted,
+    validate,
+)
+from connectors.iceberg.java_pattern import compile_java_pattern
+from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
+from connectors.iceberg.table import WriteMode
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+from iceberg_staging_rows import APACHE, BASE, TABULAR
+
+STATIC = BASE | {"iceberg.tables": "db.a"}
+
+
+def parse(**more: str) -> IcebergSinkConfig:
+    return IcebergSinkConfig.parse(STATIC | {k.replace("__", ".").replace("_", "-"): v for k, v in more.items()})
+
+
+def test_defaults_are_those_of_the_java_sinks() -> None:
+    config = IcebergSinkConfig.parse(STATIC)
+    assert config.control_topic == "control-iceberg"
+    assert config.connect_group == "connect-orders-sink"
+    assert config.control_group == "cg-control-orders-sink"
+    assert config.commit_interval_ms == 300_000
+    assert config.commit_timeout_ms == 30_000
+    assert config.commit_max_failures == 1
+    assert config.catalog_name == "iceberg"
+    assert not any((config.auto_create, config.evolve_schema, config.force_optional, config.case_insensitive))
+    assert config.mode is WriteMode.APPEND
+    assert config.unrouted is Unrouted.IGNORE
+    assert config.commit_engine is CommitEngine.AUTO
+    assert config.channel_topic == "control-iceberg-connect-orders-sink"
+    assert config.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("props", "message"),
+    [
+        ({"iceberg.tables": "db.a", "iceberg.catalog.type": None}, "Must specify Iceberg catalog properties"),
+        (
+            {"iceberg.tables": "db.a", "iceberg.tables.dynamic-enabled": "true"},
+            "Cannot specify both static and dynamic table names",
+        ),
+        ({"iceberg.tables.dynamic-enabled": "true"}, "Must specify a route field if using dynamic table names"),
+        ({}, "Must specify table name(s)"),
+        ({"iceberg.tables": ""}, "Must specify table name(s)"),
+        ({"iceberg.tables": "db.a", "iceberg.control.commit.max-consecutive-failures": "0"}, "at least 1"),
+        ({"iceberg.tables": "db..a"}, "db..a is not a table name"),
+        ({"iceberg.tables": "db.a", "iceberg.catalog.catalog-impl": "x.Y"}, "both type and catalog-impl are set"),
+        ({"iceberg.tables": "db.a", "iceberg.tables.default-partition-by": "days(ts"}, "Invalid partition field"),
+        ({"iceberg.tables": "db.a", "iceberg.table.db.a.partition-by": "weeks(ts)"}, "Unsupported transform: weeks"),
+        (
+            {"iceberg.tables": "db.a", "iceberg.tables.route-field": "f", "iceberg.table.db.a.route-regex": "("},
+            "Invalid regex",
+        ),
+        ({"iceberg.tables": "db.a", "iceberg.table.db.a.route-regex": "x"}, "has no effect without"),
+        ({"iceberg.tables": "db.a", "iceberg.ext.topic-to-table": "a:b"}, "cannot be combined"),
+        ({"iceberg.ext.topic-to-table": "a:{1}"}, "names no group"),
+        ({"iceberg.ext.topic-to-table": "no-template"}, "not of the form pattern:template"),
+        (
+            {"iceberg.tables": "db.a", "iceberg.tables.cdc-field": "op", "iceberg.ext.commit-engine": "append"},
+            "append cannot keep one row per key",
+        ),
+        ({"iceberg.tables": "db.a", "iceberg.ext.unrouted": "explode"}, "must be one of"),
+    ],
+)
+def test_bad_combinations_say_what_users_search_for(props: dict[str, str | None], message: str) -> None:
+    given = {k: v for k, v in {**BASE, **props}.items() if v is not None}
+    with pytest.raises(ConfigError) as raised:
+        IcebergSinkConfig.parse(given)
+    assert message in str(raised.value)
+    shown = [error for value in validate(given).values() for error in value.errors]
+    assert any(message in error for error in shown), shown
+
+
+def test_validation_of_a_good_configuration_shows_no_error() -> None:
+    assert [v.name for v in validate(STATIC).values() if v.errors] == []
+
+
+def test_table_settings_are_read_by_the_full_name_even_if_one_name_is_the_prefix_of_another() -> None:
+    config = parse(iceberg__tables="db.a,db.a.b", iceberg__table__db__a__id_columns="x",
+                   iceberg__table__db__a__b__id_columns="y , z")  # fmt: skip
+    assert config.table("db.a").id_columns == ("x",)
+    assert config.table("db.a.b").id_columns == ("y", "z")
+
+
+def test_table_settings_by_the_short_name_are_accepted_with_a_warning() -> None:
+    config = parse(iceberg__table__a__id_columns="x")
+    assert config.table("db.a").id_columns == ("x",)
+    assert any("iceberg.table.a.id-columns" in w for w in config.warnings)
+
+
+def test_defaults_apply_to_tables_without_own_settings() -> None:
+    partition_by = "day(ts),bucket(id, 4)"
+    config = parse(iceberg__tables__default_id_columns="id, v", iceberg__tables__default_partition_by=partition_by,
+                   iceberg__tables__default_commit_branch="audit")  # fmt: skip
+    table = config.table("db.other")
+    assert table.id_columns == ("id", "v")
+    assert [t.name for t in table.partition_by] == ["ts_day", "id_bucket"]
+    assert table.commit_branch == "audit"
+
+
+def test_old_spellings_work_and_warn() -> None:
+    config = IcebergSinkConfig.parse(
+        BASE
+        | {
+            "connector.class": TABULAR,
+            "iceberg.tables.dynamic.enabled": "true",
+            "iceberg.tables.routeField": "a.b",
+            "iceberg.tables.upsertModeEnabled": "true",
+            "iceberg.control.commitIntervalMs": "1000",
+            "iceberg.control.group.id": "g",
+            "iceberg.table.db.x.idColumns": "k",
+        }
+    )
+    assert config.dynamic
+    assert config.route_field == ("a", "b")
+    assert config.mode is WriteMode.MERGE
+    assert config.commit_interval_ms == 1000
+    assert config.control_group == "g"
+    assert config.table("db.x").id_columns == ("k",)
+    assert len([w for w in config.warnings if "old spelling" in w]) == 6
+
+
+def test_keys_that_never_had_an_effect_warn() -> None:
+    config = IcebergSinkConfig.parse(STATIC | {"iceberg.tables.id-columns": "x", "iceberg.control.group.id": "g"})
+    assert any("iceberg.tables.id-columns" in w for w in config.warnings)
+    assert any("iceberg.control.group.id has no effect" in w for w in config.warnings)
+
+
+def test_cdc_keys_turn_on_merge_under_either_class_name() -> None:
+    apache = parse(iceberg__tables__cdc_field="_cdc.op")
+    assert apache.mode is WriteMode.MERGE
+    assert apache.cdc_field == ("_cdc", "op")
+    assert any("Apache's sink ignored them" in w for w in apache.warnings)
+    assert apache.format_version == 3
+    assert apache.logical_types is LogicalTypes.FULL
+    tabular = IcebergSinkConfig.parse(
+        STATIC | {"connector.class": TABULAR, "iceberg.tables.upsert-mode-enabled": "true"}
+    )
+    assert tabular.mode is WriteMode.MERGE
+    assert tabular.family is ClassFamily.TABULAR
+    assert tabular.format_version == 2
+    assert tabular.logical_types is LogicalTypes.CONNECT
+    assert parse(iceberg__tables__cdc_field="op", iceberg__ext__write_mode="append").mode is WriteMode.APPEND
+
+
+def test_prefixes_are_passed_on_and_both_spellings_of_write_props_count() -> None:
+    config = IcebergSinkConfig.parse(
+        STATIC
+        | {
+            "iceberg.catalog.uri": "jdbc:sqlite:x",
+            "iceberg.hadoop.fs.s3a.endpoint": "e",
+            "iceberg.kafka.security.protocol": "SSL",
+            "iceberg.spark.master": "local[2]",
+            "iceberg.spark.spark.ui.enabled": "false",
+            "iceberg.table.write-props.a": "1",
+            "iceberg.tables.write-props.b": "2",
+            "iceberg.tables.auto-create-props.format-version": "3",
+        }
+    )
+    assert config.catalog == {"type": "jdbc", "uri": "jdbc:sqlite:x"}
+    assert config.hadoop == {"fs.s3a.endpoint": "e"}
+    assert config.kafka == {"security.protocol": "SSL"}
+    assert config.spark == {"spark.master": "local[2]", "spark.ui.enabled": "false"}
+    assert config.write_props == {"a": "1", "b": "2"}
+    assert config.format_version == 3
+
+
+def test_secrets_do_not_show_in_the_configuration_or_in_validation() -> None:
+    props = STATIC | {"iceberg.catalog.token": "s3cret", "iceberg.kafka.sasl.jaas.config": "s3cret"}
+    config = IcebergSinkConfig.parse(props)
+    assert config.catalog["token"] == "s3cret"
+    assert "s3cret" not in repr(config)
+    assert "s3cret" not in repr(validate(props))
+
+
+def test_topics_map_to_tables_by_the_first_full_match() -> None:
+    config = IcebergSinkConfig.parse(
+        BASE | {"iceberg.ext.topic-to-table": r"shop\.(?<schema>\w+)\.(\w{1,20}):{schema}.{2}_raw, (?:a|b):db.{topic}"}
+    )
+    shop, other = config.topic_rules
+    assert shop.table("shop.public.orders") == "public.orders_raw"
+    assert shop.table("xshop.public.orders") is None
+    assert other.table("b") == "db.b"
+
+
+def test_every_key_has_a_sentence() -> None:
+    assert all(key.doc.endswith(".") for key in CONFIG_DEF)
+
+
+@pytest.mark.parametrize(
+    ("text", "term"),
+    [
+        ("id", PartitionTerm("id", "identity")),
+        ("days( ts )", PartitionTerm("ts", "day")),
+        ("month(a.b)", PartitionTerm("a.b", "month")),
+        ("bucket(id, 16)", PartitionTerm("id", "bucket", 16)),
+        ("truncate(name,3)", PartitionTerm("name", "truncate", 3)),
+        ("identity(x)", PartitionTerm("x", "identity")),
+        ("void(x)", PartitionTerm("x", "void")),
+    ],
+)
+def test_partition_fields_are_read(text: str, term: PartitionTerm) -> None:
+    assert parse_partition_by((text,)) == (term,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bucket(16, id)", "the column comes first"),
+        ("bucket(id)", "should have 2 parts"),
+        ("Days(ts)", "Unsupported transform"),
+        ("bucket(id, 0)", "not a positive whole number"),
+        ("days()", "expected one column"),
+    ],
+)
+def test_partition_fields_that_make_no_sense_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_partition_by((text,))
+
+
+def test_commas_inside_brackets_do_not_split() -> None:
+    assert split_outside_brackets("days(ts), bucket(id, 4) ,x{1,2}") == ["days(ts)", "bucket(id, 4)", "x{1,2}"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        (r"\Qa.b\E.*", "a.bc", True),
+        (r"\Qa.b\E.*", "axbc", False),
+        (r"\p{Upper}\p{Lower}+", "Abc", True),
+        (r"[\p{Digit}_]+", "1_2", True),
+        (r"(?<x>a)\d", "a1", True),
+        (r"\d", "٣", False),
+        (r"a++b", "aab", True),
+    ],
+)
+def test_java_patterns_mean_the_same(pattern: str, text: str, matches: bool) -> None:
+    assert bool(compile_java_pattern(pattern).fullmatch(text)) is matches
+
+
+@pytest.mark.parametrize("pattern", ["[a-z&&[^b]]", r"\p{IsGreek}", "("])
+def test_java_patterns_without_a_translation_are_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="Invalid regex"):
+        compile_java_pattern(pattern)
+
+
+def test_the_class_name_decides_the_family() -> None:
+    assert ClassFamily.of(APACHE) is ClassFamily.APACHE
+    assert ClassFamily.of(TABULAR) is ClassFamily.TABULAR
