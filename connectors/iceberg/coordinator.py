@@ -194,7 +194,7 @@ class _Life:
             commit_timeout_ms=config.commit_timeout_ms,
             tables=tuple(known),
             dynamic=config.dynamic or bool(config.topic_rules),
-            new_topic_allowed=config.recreated_topic is RecreatedTopic.START_OVER,
+            new_topic_allowed=config.recreated_topic is RecreatedTopic.RESTART,
         )
         state = CoordinatorState(settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4()))
         return state, state.begin(topics, group, views, highest, _now_ms())

@@ -22,8 +22,8 @@ from connect_py.api.task import SinkTask
 from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.coordinator import Coordinator
-from connectors.iceberg.events import EventPublisher
 from connectors.iceberg.event_writer import EventWriter
+from connectors.iceberg.events import EventPublisher
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.actions import (
     CloseFiles,
@@ -39,9 +39,10 @@ from connectors.iceberg.protocol.actions import (
 from connectors.iceberg.protocol.mark import Mark
 from connectors.iceberg.protocol.messages import FileKind, Need
 from connectors.iceberg.protocol.messages import StagedFile as ReportedFile
+from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.routing import Routed, Router
-from connectors.iceberg.staging.stage import ConvertedRows, Stage
+from connectors.iceberg.staging.stage import Stage, StagedRows
 from connectors.iceberg.table_keeper import TableKeeper
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class _Converted(NamedTuple):
     """One table's rows of a batch, ready to be staged."""
 
     table: str
-    rows: ConvertedRows | None  # None: all were filtered away
+    rows: StagedRows | None  # None: all were filtered away
     firsts: Mapping[TopicPartition, int | None]  # offset of the first row left, per partition met
 
 
@@ -190,6 +191,7 @@ class IcebergSinkTask(SinkTask):
 
     def _needs(self, routed: Sequence[Routed]) -> dict[int, _Held]:
         """Where a table is not open, or lacks columns, and so its partitions must be held."""
+        epoch = self._epoch()
         held: dict[int, _Held] = {}
         for item in routed:
             origin = item.batch.origin
@@ -197,9 +199,9 @@ class IcebergSinkTask(SinkTask):
                 tp = TopicPartition(origin.topic, partition)
                 answer = self._state.answer(item.table)
                 if self._state.filter_position(item.table, tp) is None or answer is None:
-                    need, wish = Need.CREATE, self._stage.wish(item.table, None, item.batch)
+                    need, wish = Need.CREATE, self._stage.creation(item.table, item.batch)
                 else:
-                    lacking = self._stage.lacks(item.table, answer, item.batch)
+                    lacking = self._stage.lacks(item.table, answer, epoch, item.batch)
                     if lacking is None:
                         continue
                     need, wish = Need.EVOLVE, lacking
@@ -213,7 +215,7 @@ class IcebergSinkTask(SinkTask):
         Raises:
             BadRows: By their index in the batch that was routed.
         """
-        batch = routed.batch
+        epoch, batch = self._epoch(), routed.batch
         origin = batch.origin
         firsts: dict[TopicPartition, int | None] = {}
         keep: pa.BooleanArray | None = None
@@ -233,7 +235,7 @@ class IcebergSinkTask(SinkTask):
             return _Converted(routed.table, None, firsts)
         try:
             needed = batch if keep is None else batch.where(keep)
-            return _Converted(routed.table, self._stage.convert(routed.table, answer, needed), firsts)
+            return _Converted(routed.table, self._stage.convert(routed.table, answer, epoch, needed), firsts)
         except BadRows as bad:
             if keep is not None:
                 kept = pc.indices_nonzero(keep).to_pylist()
@@ -245,6 +247,12 @@ class IcebergSinkTask(SinkTask):
             self._stage.add(converted.rows)
         for tp, first in converted.firsts.items():
             self._state.handled(tp, converted.table, first)
+
+    def _epoch(self) -> Epoch:
+        epoch = self._state.epoch
+        if epoch is None:
+            raise ConnectError("rows are handled before any coordinator was heard of")
+        return epoch
 
     def _report(self, batch: Batch, bad: BadRows) -> Batch | None:
         """Give bad rows to the reporter, which raises when nothing is tolerated; the rest goes on."""
@@ -323,7 +331,7 @@ class IcebergSinkTask(SinkTask):
         if epoch is None:
             return
         fault_point("before_close_files")
-        staged = self._stage.close_cycle(epoch, cycle)
+        staged = self._stage.close_cycle(cycle)
         fault_point("after_close_files")
         files = {
             key: [ReportedFile(f.path, FileKind(f.kind.value), f.rows, f.size, f.to_json()) for f in found]

@@ -10,10 +10,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from connect_py.api.errors import DataError
-from connectors.iceberg.config import IcebergSinkConfig, MissingTable
+from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol import actions
@@ -21,8 +20,8 @@ from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.spark.catalog import ColumnChange, LoadedTable, TableCatalog
 from connectors.iceberg.spark.catalog import ChangeKind as CatalogChange
+from connectors.iceberg.spark.catalog import ColumnChange, LoadedTable, TableCatalog
 from connectors.iceberg.spark.commit_request import (
     COMMIT_ID_KEY,
     MAIN,
@@ -34,8 +33,9 @@ from connectors.iceberg.spark.commit_request import (
 from connectors.iceberg.spark.committer import TableCommitter
 from connectors.iceberg.spark.errors import TableMissingError, TableUnsuitableError
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
-from connectors.iceberg.staging.file_name import StagedFileName
+from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import ChangeKind, SchemaChange, partition_spec
+from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
 
 log = logging.getLogger(__name__)
@@ -64,24 +64,6 @@ class Committed:
     outcome: Outcome
     reason: str
     snapshot: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a task asks of a table: how to create it, and what it lacks. Travels as text inside `OpenTable`."""
-
-    schema: Mapping[str, Any] | None  # Iceberg schema JSON for a new table; None: the rows say nothing
-    changes: tuple[SchemaChange, ...] = ()
-
-    def to_text(self) -> str:
-        return json.dumps(
-            {"schema": self.schema, "changes": [change.to_json() for change in self.changes]}, separators=(",", ":")
-        )
-
-    @staticmethod
-    def from_text(text: str) -> Wish:
-        data = json.loads(text)
-        return Wish(data["schema"], tuple(SchemaChange.from_json(change) for change in data["changes"]))
 
 
 class TableKeeper:
@@ -167,7 +149,7 @@ class TableKeeper:
         if not config.auto_create:
             raise TableMissingError(name, "does not exist, and iceberg.tables.auto-create-enabled is false")
         if wish.schema is None:
-            raise TableUnsuitableError(name, "does not exist, and cannot be created from records without a value")
+            raise TableUnsuitableError(name, f"does not exist, and cannot be created: {wish.reason}")
         try:
             spec = partition_spec(wish.schema, config.table(name).partition_by)
         except DataError as error:
@@ -230,17 +212,14 @@ class TableKeeper:
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
         """Remove what earlier epochs left: staged files that no snapshot references, and their branches."""
         config = self._config
-        prefix, keep = StagedFileName.prefixes(config.connector, epoch)
-        removed = self._catalog.remove_files(name, table_uuid, [prefix], [keep])
+        ours = StagedFileName.prefix(config.connector)
+        keep = StagedFileName.epoch_prefix(config.connector, epoch)
+        removed = self._catalog.remove_files(name, table_uuid, [ours], [keep])
         if config.commit_engine.value == EngineName.MERGE.value:
             branches = f"connect-{config.connector}-"
             self._catalog.drop_branches(name, branches, f"{branches}{epoch.number}-{epoch.nonce}")
         if removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
-
-    @property
-    def skips_missing(self) -> bool:
-        return self._config.missing_table is MissingTable.SKIP
 
 
 def _column_change(change: SchemaChange) -> ColumnChange:

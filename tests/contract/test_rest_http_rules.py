@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import http.client
 import socket
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
+from fake_herder import FakeHerder
 
 from rest.app import create_app
 from rest.server import Listener, PortInUseError, RestServer
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from fake_herder import FakeHerder
 
 J = {"Content-Type": "application/json"}
 

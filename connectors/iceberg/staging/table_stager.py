@@ -488,6 +488,10 @@ class TableStager:
 
     # --- the way back
 
+    def partitions(self) -> list[TopicPartition]:
+        """The Kafka partitions of which rows came in this cycle."""
+        return list(self._held)
+
     def drop_partition(self, partition: TopicPartition) -> None:
         """Forget the rows of a partition: it was lost, or is read again."""
         held = self._held.pop(partition, None)

@@ -1,0 +1,107 @@
+"""All tables of a task: one `TableStager` each, under one memory budget."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import DataError
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager
+from connectors.iceberg.staging.types import TypeOptions, new_table_schema
+from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.table import StagedFile, TableDescription
+
+
+class StagedRows(NamedTuple):
+    """One table's rows of a batch, converted; `Stage.add` takes them."""
+
+    stager: TableStager
+    rows: Prepared
+
+
+class Stage:
+    """Owned by the task thread. Tables are known by name and by the coordinator's answer, a description as text."""
+
+    def __init__(self, config: IcebergSinkConfig, task: str) -> None:
+        self._config = config
+        self._task = task
+        self._options = TypeOptions.of(config)
+        self._budget = MemoryBudget(config.staging_memory_bytes)
+        self._epoch: Epoch | None = None
+        self._stagers: dict[str, tuple[str, TableStager]] = {}  # by table: the answer it was made from
+
+    def creation(self, table: str, batch: Batch) -> str:
+        """What to ask for when a table is not open: how these rows would create it."""
+        config = self._config
+        keys = config.table(table).id_columns if config.set_identifier_fields else ()
+        try:
+            schema = new_table_schema(batch.value.schema, batch.value.data.type, self._options, keys)
+            return Wish(schema).to_text()
+        except DataError as error:
+            return Wish(None, str(error)).to_text()
+
+    def lacks(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> str | None:
+        """What to ask for when an open table lacks columns of these rows; None when it lacks nothing."""
+        if not self._config.evolve_schema:
+            return None
+        changes = self._stager(table, answer, epoch).needed_changes(batch.value)
+        return Wish(None, "", changes).to_text() if changes else None
+
+    def convert(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> StagedRows:
+        """Convert rows of an open table; nothing is kept.
+
+        Raises:
+            BadRows: These rows do not fit.
+        """
+        stager = self._stager(table, answer, epoch)
+        return StagedRows(stager, stager.prepare(batch))
+
+    def add(self, converted: StagedRows) -> None:
+        """Keep converted rows until the cycle closes."""
+        converted.stager.add(converted.rows)
+
+    def _stager(self, table: str, answer: str, epoch: Epoch) -> TableStager:
+        if epoch != self._epoch:
+            self.close()  # what was staged in another epoch belongs to nobody
+            self._epoch = epoch
+        known = self._stagers.get(table)
+        if known is not None and known[0] == answer:
+            return known[1]
+        description = TableDescription.from_json(json.loads(answer))
+        if known is not None and known[1].description.uuid == description.uuid:
+            stager = known[1]
+            stager.evolve(description)
+        else:
+            if known is not None:
+                known[1].discard()
+            identity = StagingIdentity(self._config.connector, epoch, self._task)
+            stager = TableStager(description, self._config, identity, self._budget)
+        self._stagers[table] = (answer, stager)
+        return stager
+
+    def close_cycle(self, cycle: int) -> dict[tuple[TopicPartition, str], list[StagedFile]]:
+        """Write everything that is staged; the files by partition and table.
+
+        Raises:
+            OSError, ConnectError: The storage refuses.
+        """
+        return {
+            (partition, table): stager.close_cycle(cycle, partition)
+            for table, (_, stager) in self._stagers.items()
+            for partition in stager.partitions()
+        }
+
+    def discard(self, partition: TopicPartition) -> None:
+        """Throw away what is staged for a partition."""
+        for _, stager in self._stagers.values():
+            stager.drop_partition(partition)
+
+    def close(self) -> None:
+        """Throw everything away."""
+        for _, stager in self._stagers.values():
+            stager.discard()
+        self._stagers.clear()

@@ -1,0 +1,29 @@
+"""What a task asks of a table that it cannot stage rows for yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.iceberg.staging.types import SchemaChange
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How to create the table, and what it lacks. Travels as text inside `OpenTable`."""
+
+    schema: Mapping[str, Any] | None  # Iceberg schema JSON for a new table; None: the rows do not tell
+    reason: str = ""  # why they do not
+    changes: tuple[SchemaChange, ...] = ()
+
+    def to_text(self) -> str:
+        changes = [change.to_json() for change in self.changes]
+        return json.dumps({"schema": self.schema, "reason": self.reason, "changes": changes}, separators=(",", ":"))
+
+    @staticmethod
+    def from_text(text: str) -> Wish:
+        data = json.loads(text)
+        changes = tuple(SchemaChange.from_json(change) for change in data["changes"])
+        return Wish(data["schema"], data["reason"], changes)
