@@ -1,0 +1,302 @@
+"""The herder of a group of one on a real broker, with a worker that only pretends to run things."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from fixtures.herder_fake_worker import FakeWorker
+
+from connect_py.api.errors import AlreadyExistsError, NotFoundError
+from connect_py.config.worker_config import DistributedConfig
+from connect_py.embedded.broker import KafkaBroker
+from connect_py.herder.distributed_herder import DistributedHerder
+from connect_py.herder.herder import BadRequestError, InitialState
+from connect_py.model import ConnectorTaskId, State
+from connect_py.storage.storage_clients import StorageClients
+
+SINK = {"connector.class": "DemoSink", "topics": "orders", "name": "a"}
+SECONDS = 20.0
+
+
+def worker_config(broker: KafkaBroker, prefix: str, **more: str) -> DistributedConfig:
+    props = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": f"{prefix}g",
+        "key.converter": "DemoConverter",
+        "value.converter": "DemoConverter",
+        "header.converter": "com.example.DemoHeaderConverter",
+        "offset.storage.partitions": "2",
+        "status.storage.partitions": "2",
+        "session.timeout.ms": "6000",
+        "heartbeat.interval.ms": "1000",
+    }
+    for storage in ("config", "status", "offset"):
+        props[f"{storage}.storage.topic"] = f"{prefix}{storage}"
+        props[f"{storage}.storage.replication.factor"] = "1"
+    return DistributedConfig.of({**props, **more})
+
+
+class Worker1:
+    """A herder with its fake worker."""
+
+    def __init__(self, broker: KafkaBroker, prefix: str, url: str = "http://w1:8083/") -> None:
+        self.worker: FakeWorker
+        config = worker_config(broker, prefix)
+
+        def make(listener: object) -> FakeWorker:
+            self.worker = FakeWorker(listener)  # type: ignore[arg-type]  # the publisher is the listener
+            return self.worker
+
+        self.herder = DistributedHerder(
+            config,
+            clients=StorageClients({"bootstrap.servers": broker.bootstrap_servers}, config.client_id_prefix),
+            cluster_id="c",
+            advertised_url=url,
+            commit="0",
+            make_worker=make,
+        )
+
+    def state(self, name: str = "a") -> State | None:
+        try:
+            return self.herder.connector_status(name).connector.state
+        except NotFoundError:
+            return None
+
+    def tasks(self, name: str = "a") -> dict[int, State]:
+        try:
+            return {n: status.state for n, status in self.herder.connector_status(name).tasks.items()}
+        except NotFoundError:
+            return {}
+
+
+def eventually(check: Callable[[], bool], seconds: float = SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, "did not come true in time"
+        time.sleep(0.02)
+
+
+@contextmanager
+def running(broker: KafkaBroker, prefix: str) -> Iterator[Worker1]:
+    one = Worker1(broker, prefix)
+    one.herder.start()
+    try:
+        eventually(one.herder.started)
+        yield one
+    finally:
+        assert one.herder.stop(SECONDS)
+        assert one.herder.failure is None
+
+
+def create(one: Worker1, **more: str) -> None:
+    outcome = one.herder.put_connector("a", {**SINK, **more}, replace=False).result(SECONDS)
+    assert outcome.created
+
+
+def test_new_connector_runs_with_its_tasks_and_says_so(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        create(one, **{"tasks.max": "2"})
+        eventually(lambda: one.state() is State.RUNNING and one.tasks() == {0: State.RUNNING, 1: State.RUNNING})
+        status = one.herder.connector_status("a")
+        assert status.type == "sink"
+        assert (status.connector.worker_id, status.connector.version) == ("w1:8083", "1.0")
+        assert one.herder.connector_info("a").result(SECONDS).tasks == [
+            ConnectorTaskId("a", 0),
+            ConnectorTaskId("a", 1),
+        ]
+
+
+def test_pause_resume_stop_and_delete_are_seen_in_the_statuses(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        create(one)
+        eventually(lambda: one.tasks() == {0: State.RUNNING})
+        first = one.worker.connectors["a"].tasks[0][1]
+        one.herder.pause_connector("a")
+        eventually(lambda: one.state() is State.PAUSED and one.tasks() == {0: State.PAUSED})
+        one.herder.resume_connector("a")
+        eventually(lambda: one.state() is State.RUNNING and one.tasks() == {0: State.RUNNING})
+        assert one.worker.connectors["a"].tasks[0][1] == first  # nothing was started anew
+        one.herder.stop_connector("a").result(SECONDS)
+        assert one.herder.task_infos("a").result(SECONDS) == []
+        eventually(lambda: one.state() is State.STOPPED and one.tasks() == {})
+        one.herder.pause_connector("a")
+        eventually(lambda: one.state() is State.PAUSED)
+        assert one.tasks() == {}
+        one.herder.resume_connector("a")
+        eventually(lambda: one.state() is State.RUNNING and one.tasks() == {0: State.RUNNING})
+        assert one.worker.connectors["a"].tasks[0][1] > first  # a new start has a higher number
+        one.herder.delete_connector("a").result(SECONDS)
+        eventually(lambda: one.state() is None and one.tasks() == {})
+        assert not one.worker.connectors
+        with pytest.raises(NotFoundError, match="Connector a not found"):
+            one.herder.delete_connector("a").result(SECONDS)
+
+
+def test_initial_states_never_start_first(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        for name, initial, shown in (
+            ("p", InitialState.PAUSED, State.PAUSED),
+            ("s", InitialState.STOPPED, State.STOPPED),
+        ):
+            one.herder.put_connector(name, {**SINK, "name": name}, replace=False, initial_state=initial).result(SECONDS)
+            eventually(lambda name=name, shown=shown: one.state(name) is shown)  # type: ignore[misc]
+            assert one.tasks(name) == {}
+
+
+def test_changed_configuration_restarts_connector_and_tasks_and_drops_surplus_ones(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        create(one, **{"tasks.max": "3"})
+        eventually(lambda: len(one.tasks()) == 3)
+        before = one.worker.connectors["a"].tasks[0][1]
+        patched = one.herder.patch_connector("a", {"tasks.max": "1", "demo.x": "y"}).result(SECONDS)
+        assert patched.config == {**SINK, "tasks.max": "1", "demo.x": "y"}
+        eventually(lambda: one.tasks() == {0: State.RUNNING})
+        assert one.worker.connectors["a"].tasks[0][1] > before
+        # Equal task maps, another connector configuration: tasks read that too.
+        again = one.worker.connectors["a"].tasks[0][1]
+        assert not one.herder.put_connector("a", {**SINK, "demo.x": "z"}, replace=True).result(SECONDS).created
+        eventually(lambda: 0 in one.worker.connectors["a"].tasks and one.worker.connectors["a"].tasks[0][1] > again)
+
+
+def test_what_is_refused_is_not_stored(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        create(one)
+        with pytest.raises(AlreadyExistsError, match="Connector a already exists"):
+            one.herder.put_connector("a", SINK, replace=False).result(SECONDS)
+        with pytest.raises(BadRequestError, match=r"following 2 error\(s\):\nMust configure one of topics or"):
+            one.herder.put_connector("b", {"connector.class": "DemoSink", "name": "b"}, replace=False).result(SECONDS)
+        assert one.herder.connectors() == ["a"]
+
+
+def test_restarts_touch_what_was_asked_for(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        create(one, **{"demo.x": "fail tasks", "tasks.max": "2"})
+        eventually(lambda: one.tasks() == {0: State.FAILED, 1: State.FAILED})
+        assert one.herder.connector_status("a").tasks[0].trace == "the task was told to fail"
+        one.worker.calls.clear()
+        shown = one.herder.restart_connector_and_tasks("a", include_tasks=False, only_failed=True).result(SECONDS)
+        assert shown.connector.state is State.RUNNING
+        shown = one.herder.restart_connector_and_tasks("a", include_tasks=True, only_failed=True).result(SECONDS)
+        for status in shown.tasks.values():
+            assert (status.state, status.trace) == (State.RESTARTING, "the task was told to fail")
+        eventually(lambda: one.worker.calls == ["start task a-0", "start task a-1"])
+        eventually(lambda: one.tasks() == {0: State.FAILED, 1: State.FAILED})
+        one.worker.calls.clear()
+        one.herder.restart_task(ConnectorTaskId("a", 1)).result(SECONDS)
+        one.herder.restart_connector("a").result(SECONDS)
+        assert one.worker.calls == ["start task a-1", "start a"]
+        with pytest.raises(NotFoundError, match="Unknown task: a-7"):
+            one.herder.restart_task(ConnectorTaskId("a", 7)).result(SECONDS)
+        with pytest.raises(NotFoundError, match="Unknown connector: zz"):
+            one.herder.restart_connector("zz").result(SECONDS)
+
+
+def test_failed_start_is_published_and_a_new_configuration_cures_it(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        create(one, **{"demo.x": "fail"})
+        eventually(lambda: one.state() is State.FAILED)
+        assert one.herder.connector_status("a").connector.trace == "it was told to fail"
+        one.herder.put_connector("a", SINK, replace=True).result(SECONDS)
+        eventually(lambda: one.state() is State.RUNNING and one.tasks() == {0: State.RUNNING})
+
+
+def test_restarted_worker_resumes_from_the_topics(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        create(one)
+        one.herder.put_connector("p", {**SINK, "name": "p"}, replace=False, initial_state=InitialState.PAUSED).result(
+            SECONDS
+        )
+        eventually(lambda: one.tasks() == {0: State.RUNNING})
+        one.worker._listener.on_topic_used(ConnectorTaskId("a", 0), "orders")
+        eventually(lambda: one.herder.active_topics("a") == ["orders"])
+        number, generation = (
+            one.worker.connectors["a"].tasks[0][1],
+            one.herder.connector_status("a").connector.generation,
+        )
+    with running(kafka_broker, topic_prefix) as two:
+        eventually(lambda: two.state() is State.RUNNING and two.tasks() == {0: State.RUNNING})
+        eventually(lambda: two.state("p") is State.PAUSED)
+        assert two.worker.connectors["a"].tasks[0][1] == number  # nothing was written, so nothing was renumbered
+        assert two.herder.connector_status("a").connector.generation > generation
+        assert two.herder.active_topics("a") == ["orders"]
+        two.herder.reset_active_topics("a")
+        eventually(lambda: two.herder.active_topics("a") == [])
+
+
+def test_second_worker_of_the_group_waits_and_takes_over(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    second = Worker1(kafka_broker, topic_prefix, "http://w2:8083/")
+    with running(kafka_broker, topic_prefix) as first:
+        create(first)
+        eventually(lambda: first.tasks() == {0: State.RUNNING})
+        second.herder.start()
+        eventually(lambda: second.herder._member.joined)
+        time.sleep(1.0)  # long enough to do something wrong
+        assert not second.herder.started()
+        assert not second.worker.connectors
+    try:
+        eventually(second.herder.started)
+        eventually(lambda: second.tasks() == {0: State.RUNNING})
+        assert second.herder.connector_status("a").connector.worker_id == "w2:8083"
+    finally:
+        assert second.herder.stop(SECONDS)
+
+
+def test_fenced_leader_stops_its_work(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        create(one)
+        eventually(lambda: one.tasks() == {0: State.RUNNING})
+        one.worker.calls.clear()
+        thief = type(one.herder._stores.leader)(one.herder._stores.config._log._clients, f"{topic_prefix}g")
+        thief.acquire(SECONDS)
+        with pytest.raises(Exception, match="Failed to write to config topic"):
+            one.herder.stop_connector("a").result(SECONDS)
+        eventually(lambda: "stop task a-0" in one.worker.calls)
+        # Its claim to partition 0 still holds, so it takes the lead back and starts over.
+        eventually(lambda: "start task a-0" in one.worker.calls and one.tasks() == {0: State.RUNNING})
+
+
+def raw_values(broker: KafkaBroker, topic: str) -> list[tuple[str, str | None]]:
+    """Every record of partition 0, committed or not, in order."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "raw", "isolation.level": "read_uncommitted",
+         "enable.partition.eof": True, "enable.auto.commit": False}
+    )  # fmt: skip
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[str, str | None]] = []
+    while True:
+        message = consumer.poll(SECONDS)
+        assert message is not None
+        if message.error() is not None:
+            break
+        value = message.value()
+        found.append(((message.key() or b"").decode(), None if value is None else value.decode()))
+    consumer.close()
+    return found
+
+
+def test_config_topic_holds_javas_records_in_javas_order(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        one.herder.put_connector("a", SINK, replace=False, initial_state=InitialState.RUNNING).result(SECONDS)
+        eventually(lambda: one.tasks() == {0: State.RUNNING})
+        one.herder.stop_connector("a").result(SECONDS)
+        one.herder.delete_connector("a").result(SECONDS)
+    records = raw_values(kafka_broker, f"{topic_prefix}config")
+    assert records[0][0] == "session-key"
+    assert records[1:] == [
+        ("target-state-a", '{"state":"STARTED","state.v2":"STARTED"}'),
+        ("connector-a", '{"properties":{"connector.class":"DemoSink","topics":"orders","name":"a"}}'),
+        ("task-a-0", '{"properties":{"task.class":"com.example.DemoSinkTask","topics":"orders"}}'),
+        ("commit-a", '{"tasks":1}'),
+        ("commit-a", '{"tasks":0}'),
+        ("target-state-a", '{"state":"PAUSED","state.v2":"STOPPED"}'),
+        ("connector-a", None),
+        ("target-state-a", None),
+    ]
