@@ -1,0 +1,261 @@
+"""`org.apache.kafka.connect.data.Values`: types guessed from text, and values as such text."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from connect_py.api.schema import (
+    BOOLEAN,
+    DATE,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NULL,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    SchemaAndValue,
+    Struct,
+    Type,
+    Value,
+    array,
+    date,
+    decimal,
+    map_of,
+    time,
+    timestamp,
+)
+from connect_py.converters.java_text import java_text
+from connect_py.converters.json_text import to_float32
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_TIME = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{3})Z", re.ASCII)
+_TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[\[\]{},:]|(?:[^"\[\]{},:\\]|\\.)+)', re.DOTALL)
+_INTEGERS = ((8, INT8), (16, INT16), (32, INT32), (64, INT64))
+_WIDTHS = [INT8, INT16, INT32, INT64, FLOAT32, FLOAT64]
+_LARGEST_INTEGRAL = Decimal("1e19")  # larger ones are not written out to see whether they are integers
+_MILLIS_PER_DAY = 86_400_000
+_EPOCH = datetime(1970, 1, 1)
+
+
+class _NoValueError(ValueError):
+    """The text is no array and no map."""
+
+
+def parse_string(text: str) -> SchemaAndValue:
+    """Guess the type of a text; what is nothing else is a STRING, quotes and all.
+
+    Arrays whose items have no common type, and empty arrays and maps, have no schema.
+    """
+    if not text:
+        return SchemaAndValue(STRING, "")
+    found = _scalar(text.strip())
+    if found is not None:
+        return found
+    if text.strip()[:1] in ("[", "{"):
+        try:
+            return _Parser(text).whole()
+        except (_NoValueError, RecursionError):
+            pass
+    return SchemaAndValue(STRING, text)
+
+
+def _scalar(text: str) -> SchemaAndValue | None:
+    if text == "null":
+        return NULL
+    if text in ("true", "false"):
+        return SchemaAndValue(BOOLEAN, text == "true")
+    if _NUMBER.fullmatch(text):
+        return _number(Decimal(text))
+    return _temporal(text)
+
+
+def _number(number: Decimal) -> SchemaAndValue:
+    size = abs(number)
+    if (size == 0 or 1 <= size <= _LARGEST_INTEGRAL) and number == number.to_integral_value():
+        value = int(number)
+        for bits, schema in _INTEGERS:
+            if -(1 << bits - 1) <= value < 1 << bits - 1:
+                return SchemaAndValue(schema, value)
+    else:
+        double = float(number)
+        single = to_float32(double)
+        if math.isfinite(single):
+            return SchemaAndValue(FLOAT32, single)
+        if math.isfinite(double):
+            return SchemaAndValue(FLOAT64, double)
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int)
+    return SchemaAndValue(decimal(-exponent), number)
+
+
+def _temporal(text: str) -> SchemaAndValue | None:
+    if len(text) == 10 and (match := _DATE.fullmatch(text)):
+        return SchemaAndValue(date(), _days(match))
+    if len(text) == 13 and (match := _TIME.fullmatch(text)) and _millis(match) <= _MILLIS_PER_DAY:
+        return SchemaAndValue(time(), _millis(match))
+    if len(text) == 24 and text[10] == "T":
+        day, clock = _DATE.fullmatch(text[:10]), _TIME.fullmatch(text[11:])
+        if day and clock:
+            return SchemaAndValue(timestamp(), _days(day) * _MILLIS_PER_DAY + _millis(clock))
+    return None
+
+
+def _days(match: re.Match[str]) -> int:
+    """Days since the epoch; months and days beyond their range run over, as in a lenient calendar."""
+    year, month, day = map(int, match.groups())
+    years, month = divmod(month - 1, 12)
+    year += years
+    shift = 0 if 1 <= year <= 9999 else 400 * ((year - 1) // 400)  # the calendar repeats after 400 years
+    first = datetime(year - shift, month + 1, 1) - _EPOCH
+    return first.days + day - 1 + shift // 400 * 146_097
+
+
+def _millis(match: re.Match[str]) -> int:
+    hours, minutes, seconds, millis = map(int, match.groups())
+    return ((hours * 60 + minutes) * 60 + seconds) * 1000 + millis
+
+
+class _Parser:
+    """Reads one array or map."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[str] = []
+        at = 0
+        end = len(text.rstrip())
+        while at < end:
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise _NoValueError(text)
+            self._tokens.append(match[1].strip())
+            at = match.end()
+        self._at = 0
+
+    def whole(self) -> SchemaAndValue:
+        made = self._value()
+        if self._at < len(self._tokens):
+            raise _NoValueError("text goes on")
+        return made
+
+    def _next(self) -> str:
+        if self._at == len(self._tokens):
+            raise _NoValueError("text ends")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _taken(self, token: str) -> bool:
+        if self._at < len(self._tokens) and self._tokens[self._at] == token:
+            self._at += 1
+            return True
+        return False
+
+    def _value(self) -> SchemaAndValue:
+        token = self._next()
+        if token == "[":
+            return self._array()
+        if token == "{":
+            return self._map()
+        if not token or token in "]},:":
+            raise _NoValueError(token)
+        if token[0] == '"':
+            return SchemaAndValue(STRING, re.sub(r"\\(.)", r"\1", token[1:-1], flags=re.DOTALL))
+        plain = token.replace("\\", "")
+        return _scalar(plain) or SchemaAndValue(STRING, plain)
+
+    def _array(self) -> SchemaAndValue:
+        items: list[SchemaAndValue] = []
+        if not self._taken("]"):
+            while True:
+                items.append(self._value())
+                if self._taken("]"):
+                    break
+                if not self._taken(","):
+                    raise _NoValueError("items without a comma")
+        common, values = _aligned(items)
+        return SchemaAndValue(None if common is None else array(common), values)
+
+    def _map(self) -> SchemaAndValue:
+        keys: list[SchemaAndValue] = []
+        values: list[SchemaAndValue] = []
+        while not self._taken("}"):
+            key = self._value()
+            if not self._taken(":") or isinstance(key.value, list | dict):
+                raise _NoValueError("an entry without a value")
+            keys.append(key)
+            values.append(self._value())
+            if not self._taken(","):
+                if self._taken("}"):
+                    break
+                raise _NoValueError("entries without a comma")
+        key_schema, plain_keys = _aligned(keys)
+        value_schema, plain_values = _aligned(values)
+        schema = None if key_schema is None or value_schema is None else map_of(key_schema, value_schema)
+        return SchemaAndValue(schema, dict(zip(plain_keys, plain_values, strict=True)))
+
+
+def _aligned(items: list[SchemaAndValue]) -> tuple[Schema | None, list[Value]]:
+    """The one schema that fits all items, numbers widened; None: there is none."""
+    values = [item.value for item in items]
+    schemas = {item.schema for item in items if item.value is not None}
+    if not schemas or None in schemas:
+        return None, values
+    optional = any(v is None for v in values)
+    if len(schemas) == 1:
+        common = schemas.pop()
+    elif all(s in _WIDTHS for s in schemas):
+        common = max((s for s in schemas if s is not None), key=_WIDTHS.index)
+        if common in (FLOAT32, FLOAT64):
+            values = [None if v is None else float(v) for v in values]
+    else:
+        return None, values
+    assert common is not None
+    return (common.replace(optional=True) if optional else common), values
+
+
+def to_text(schema: Schema | None, value: Value) -> str:
+    """Write a value so that `parse_string` would read it: text plain at the top, quoted inside."""
+    return value if isinstance(value, str) else _embedded(schema, value)
+
+
+def _embedded(schema: Schema | None, value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Struct):
+        return "{" + ",".join(f'"{f.name}":{_embedded(f.schema, v)}' for f, v in value) + "}"
+    if isinstance(value, list):
+        items = None if schema is None else schema.value_schema
+        return "[" + ",".join(_embedded(items, v) for v in value) + "]"
+    if isinstance(value, dict):
+        keys, items = (None, None) if schema is None else (schema.key_schema, schema.value_schema)
+        return "{" + ",".join(f"{_embedded(keys, k)}:{_embedded(items, v)}" for k, v in value.items()) + "}"
+    if schema is not None and isinstance(value, int):
+        if schema.name == DATE and schema.type is Type.INT32:
+            return _moment(value * _MILLIS_PER_DAY)[:-14]
+        if schema.name == TIME and schema.type is Type.INT32:
+            return _moment(value)[-13:]
+        if schema.name == TIMESTAMP and schema.type is Type.INT64:
+            return _moment(value)
+    return java_text(schema, value)
+
+
+def _moment(millis: int) -> str:
+    """ISO text of milliseconds since the epoch, in UTC, for any year."""
+    days, rest = divmod(millis, _MILLIS_PER_DAY)
+    cycles = (days + 719_162) // 146_097  # 400 years each, counted from year 1
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=days - cycles * 146_097, milliseconds=rest)
+    year = moment.year + 400 * cycles
+    return f"{year:04d}-{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
