@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from connectors.iceberg.protocol import actions as act
+from connectors.iceberg.protocol.alter_offsets import altered_group, bring_along
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
     CoordinatorState,
@@ -24,6 +25,7 @@ from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerProperty,
     SnapshotView,
+    Standing,
     TableView,
     look_up,
 )
@@ -482,21 +484,22 @@ class World:
         marks = {p: Mark.from_text(text) for p, (_, text) in self.group.items()}
         if any(marks.get(p) is None for p in self.partitions()):
             return
-        traces = [mark.epoch.number for mark in marks.values() if mark]
-        for name in self.tables:
-            view = self.view(name)
-            found = look_up(view) if view else None
-            traces += [found.highest_epoch.number] if found and found.highest_epoch else []
+        views = {name: self.view(name) for name in self.tables}
+        lookups = {name: look_up(view) for name, view in views.items() if view}
         self.start_number += 1
         self.stop_all()
-        epoch = Epoch(max(traces, default=0) + 1, self.unique("e"))
-        for partition in self.partitions():
-            mark = marks[partition]
-            assert mark is not None
-            offset = self.random.randrange(len(self.logs[partition.partition]) + 1)
-            self.group[partition] = (offset, Mark(epoch, mark.generation + 1, self.topic_id).to_text())
-            starts = self.rewound.setdefault(partition, [])
-            starts.append(offset)
+        wanted = {p: self.random.randrange(len(self.logs[p.partition]) + 1) for p in self.partitions()}
+        altered = altered_group(
+            wanted, self.group_offsets(), lookups, {TOPIC: self.topic_id}, self.start_number, self.unique("e")
+        )
+        for partition, offset in altered.items():
+            assert offset.mark is not None
+            self.group[partition] = (offset.offset, offset.mark.to_text())
+            self.rewound.setdefault(partition, [0]).append(offset.offset)
+        for name, lookup in lookups.items():
+            request = bring_along(name, lookup, altered, "cluster", self.unique("c"))
+            if request and lookup.standing is Standing.FOUND and self.random.random() < 0.6:  # some are missed
+                self.land(request)
 
     # --- the end
 
@@ -566,7 +569,7 @@ class World:
         content = table.snapshots[table.head].content
         began = prop.opened[partition].next
         born = table.born_at.get(partition, 0) if table.topic_ids[TOPIC] == self.topic_id else 0
-        starts = [0, *self.rewound.get(partition, [])]
+        starts = self.rewound.get(partition, [0])
         last = len(starts) - 1
         for offset, row in enumerate(self.logs[partition.partition]):
             where = (self.topic_id, partition.partition, offset)

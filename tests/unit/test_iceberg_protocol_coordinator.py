@@ -23,8 +23,17 @@ from connectors.iceberg.protocol.actions import (
     Send,
     Stop,
 )
+from connectors.iceberg.protocol.alter_offsets import altered_group, bring_along
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, Outcome, TopicInfo
-from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, LedgerProperty, SnapshotView, TableView, TopicLedger
+from connectors.iceberg.protocol.ledger import (
+    Ledger,
+    LedgerEntry,
+    LedgerProperty,
+    SnapshotView,
+    TableView,
+    TopicLedger,
+    look_up,
+)
 from connectors.iceberg.protocol.mark import GroupOffset, Mark
 from connectors.iceberg.protocol.messages import (
     Attach,
@@ -360,10 +369,14 @@ def test_unknown_outcome_that_is_not_there_is_asked_again_on_the_same_base() -> 
 def test_unknown_outcome_is_never_given_up() -> None:
     life = Life()
     request = full_cycle(life)
+    told = []
     for tries in range(20):
-        actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.UNKNOWN, "timeout", None, 100 * tries)
-        actions = actions or life.state.on_tick(100 * tries + 10)
-        assert commit_of(life, actions) is request
+        now = 1000 + 100 * tries
+        actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.UNKNOWN, "timeout", None, now)
+        told += [a.consecutive for a in actions if isinstance(a, ReportTrouble)]
+        loads = [a for a in actions if isinstance(a, LoadTable)] or life.state.on_tick(now + 10)
+        assert commit_of(life, loads) is request
+    assert told == [1, 2, 3, 4, 5, 6]
 
 
 def test_conflict_opens_again_and_takes_what_still_fits() -> None:
@@ -495,3 +508,43 @@ def test_valid_through_needs_a_time_of_every_partition() -> None:
     ranges = {"p0": rows(100, 130, timestamp_ms=50), "p1": rows(200, 210, timestamp_ms=40)}
     assert commit_of(life, life.cycle(life.report(**ranges))).valid_through_ms == 40
     assert full_cycle(Life()).valid_through_ms is None
+
+
+def test_deleted_topic_is_not_waited_for() -> None:
+    life = Life()
+    life.state.on_topics({})
+    request = commit_of(life, life.cycle(life.report(p0=rows(100, 130))))
+    assert entries(request)[1] == (0, 200, 200)
+
+
+def test_ledger_beyond_the_end_of_the_log_is_an_error_with_its_repair() -> None:
+    state = CoordinatorState(CoordinatorSettings("k-1", 5, 1000, 300), "x", lambda: "c")
+    topics = {"orders": TopicInfo("id-1", (0, 0), (99, 500))}
+    failure = only(state.begin(topics, GROUP, {FACTS: table(FILLED)}, None, 0), Fail)
+    assert "alter the connector's offsets" in failure.reason
+
+
+# --- offsets altered while stopped
+
+
+def test_altered_offsets_raise_the_generation_in_one_group_commit() -> None:
+    lookups = {FACTS: look_up(table(ledger({0: (2, 0, 100), 1: (0, 0, 200)})))}
+    altered = altered_group({P0: 30}, GROUP, lookups, {"orders": "id-1"}, 8, "y")
+    assert altered == {P0: GroupOffset(30, Mark(Epoch(9, "y"), 3, "id-1"))}
+
+
+def test_table_is_brought_along_by_a_commit_without_files() -> None:
+    lookup = look_up(table(FILLED))
+    altered = altered_group({P0: 30}, GROUP, {FACTS: lookup}, {"orders": "id-1"}, 5, "y")
+    request = bring_along(FACTS, lookup, altered, "k-1", "c-9")
+    assert request is not None
+    assert entries(request) == {0: (1, 30, 30), 1: (0, 0, 200)}
+    assert (request.files, request.expected) == ({}, lookup.version)
+    life = Life(tables={FACTS: landed(request)}, group={P0: altered[P0], P1: mark(200)})
+    assert life.attach(P0).partitions[P0].needs[FACTS].next == 30
+
+
+def test_table_that_was_missed_follows_when_it_is_opened() -> None:
+    altered = altered_group({P0: 30}, GROUP, {}, {"orders": "id-1"}, 5, "y")
+    life = Life(group={P0: altered[P0], P1: mark(200)})
+    assert life.attach(P0).partitions[P0].needs[FACTS].next == 30

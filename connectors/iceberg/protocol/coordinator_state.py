@@ -72,11 +72,15 @@ class CoordinatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the cluster describes it: its id and the log start offset of every partition."""
+    """A topic as the cluster describes it: its id and the log range of every partition.
+
+    `log_ends`, when given to `begin`, were read **after** the tables and the group: then a position above
+    the end is no race but a log that lost its tail.
+    """
 
     id: str
     log_starts: tuple[int, ...]
-    log_ends: tuple[int, ...] | None = None  # None: not asked for
+    log_ends: tuple[int, ...] | None = None  # None: not asked for; `on_topics` does not look
 
 
 class Outcome(Enum):
@@ -109,6 +113,7 @@ class _Partition:
     applied: int  # end of the last range that went through a cycle
     accepted: int  # end of the last range that was accepted
     rewind: int = 0
+    described: bool = True  # False: the cluster no longer names it, so no report is waited for
     queue: deque[Range] = field(default_factory=deque)
 
 
@@ -246,6 +251,14 @@ class CoordinatorState:
             )
         if Rule.GROUP_OFFSETS_NEED_OUR_MARK not in self._rules and offset is not None:
             return _Partition(info.id, mark.generation if mark else 0, log_start, offset.offset, offset.offset)
+        for name, lookup in lookups.items():
+            entry = lookup.ledger.entry(partition, info.id) if lookup.ledger else None
+            if entry and info.log_ends and entry.next > info.log_ends[partition.partition]:
+                return Fail(
+                    f"table {name} holds {partition} up to offset {entry.next}, but the log ends at "
+                    f"{info.log_ends[partition.partition]}: new rows would count as known; alter the connector's "
+                    "offsets to go on from the end"
+                )
         if offset and mark and (mark.topic_id == info.id or not check_topic):
             if offset.offset < log_start:
                 return Fail(
@@ -319,6 +332,9 @@ class CoordinatorState:
                     return self._end(Stop(f"topic {topic} was deleted and created again"))
                 else:
                     state.log_start = log_start
+        for partition, state in self._partitions.items():
+            info_now = topics.get(partition.topic)
+            state.described = info_now is not None and partition.partition < len(info_now.log_starts)
         for partition in added:
             for table in self._tables.values():
                 start = self._partitions[partition].applied
@@ -365,7 +381,7 @@ class CoordinatorState:
         work.retry_ms = now_ms + self._settings.retry_delay_ms
         if outcome is Outcome.FAILED or work.tries > 1:
             work.step = _Step.PAUSE
-            return []
+            return self._unknown_for_long(name, work, reason)
         work.step = _Step.RESOLVE if work.unknown else _Step.LOAD
         return [LoadTable(name)]
 
@@ -378,7 +394,7 @@ class CoordinatorState:
         if work.tries >= self._settings.max_tries and not work.unknown:
             return self._refuse(name, work, reason, now_ms)
         work.step, work.retry_ms = _Step.PAUSE, now_ms + self._settings.retry_delay_ms
-        return []
+        return self._unknown_for_long(name, work, reason)
 
     def on_table_prepared(self, name: str, view: TableView, answer: str, now_ms: int) -> list[CoordinatorAction]:
         """The answer to `PrepareTable`: the table exists and has the columns; `answer` goes to the tasks."""
@@ -618,7 +634,8 @@ class CoordinatorState:
         """Ready = every partition of the topics has reported: a set, not a count."""
         if self._cycle is None or self._cycle.taken is not None:
             return []
-        return self._apply(now_ms) if all(s.queue for s in self._partitions.values()) else []
+        waiting = any(s.described and not s.queue for s in self._partitions.values())
+        return [] if waiting else self._apply(now_ms)
 
     def _apply(self, now_ms: int) -> list[CoordinatorAction]:
         """Take at most one range per partition and begin with each table that has rows in them."""
@@ -753,6 +770,13 @@ class CoordinatorState:
         table.failures += 1
         work.step = _Step.DONE
         return [ReportTrouble(name, reason, table.failures), *self._finish_if_done(now_ms)]
+
+    def _unknown_for_long(self, name: str, work: _Work, reason: str) -> list[CoordinatorAction]:
+        """An unknown outcome is never given up, since the commit may have landed; but it is told of."""
+        if not work.unknown or work.tries % self._settings.max_tries:
+            return []
+        self._tables[name].failures += 1
+        return [ReportTrouble(name, f"outcome of a commit is unknown: {reason}", self._tables[name].failures)]
 
     def _finish_if_done(self, now_ms: int) -> list[CoordinatorAction]:
         assert self._cycle is not None
