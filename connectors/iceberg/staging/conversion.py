@@ -95,6 +95,7 @@ class RowConverter:
         type_: pa.DataType,
         options: ConversionOptions,
         only: Sequence[str] | None = None,
+        unchecked: Sequence[str] = (),
     ) -> None:
         """Compile.
 
@@ -104,6 +105,7 @@ class RowConverter:
             type_: Arrow type of the rows.
             options: What to do with values that do not fit.
             only: Convert these columns alone, all others are null; required columns are then not checked.
+            unchecked: Required columns that may be null here, because the caller fills them.
 
         Raises:
             DataError: The rows are neither struct nor map, or a column of the table cannot be written.
@@ -111,7 +113,8 @@ class RowConverter:
         table = json.loads(description.schema)
         self._fields: Sequence[Mapping[str, Any]] = table["fields"]
         self.arrow_schema = arrow_schema(self._fields)
-        self._check_required = only is None
+        checked = (f["name"] for f in self._fields if f["required"] and f["name"] not in unchecked)
+        self._required = frozenset(checked) if only is None else frozenset()
         mapping = read_name_mapping(description.properties)
         lookup = name_lookup(self._fields, mapping, case_insensitive=options.case_insensitive)
         compiler = _Compiler(options)
@@ -147,7 +150,7 @@ class RowConverter:
                     data = _hide(data, hidden[name])
                 kernel = self._kernels[name]
                 made = data if kernel is None else as_array(kernel(data, run))
-            if field_["required"] and self._check_required and made.null_count:
+            if made.null_count and name in self._required:
                 self._note_nulls(name, made, gone, (hidden or {}).get(name), run)
             columns.append(made)
         return Converted(columns, run.failures)

@@ -314,7 +314,9 @@ class TableStager:
         known = self._value_converters.get(key)
         if known is None:
             try:
-                known = RowConverter(self.description, value.schema, value.data.type, self._conversion)
+                known = RowConverter(
+                    self.description, value.schema, value.data.type, self._conversion, unchecked=self._keys
+                )  # fmt: skip
             except DataError as error:
                 rows = pc.indices_nonzero(value.data.is_valid()).to_pylist() or [0]
                 raise BadRows(dict.fromkeys(rows, error)) from error

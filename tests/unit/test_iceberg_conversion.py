@@ -1,0 +1,370 @@
+"""Values in the table's types: what fits, what is refused, and what is never changed silently."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connect_py.api.arrow import arrow_type, column_of, storage_type, to_array
+from connect_py.api.batch import Column
+from connect_py.api.schema import (
+    BOOLEAN,
+    BYTES,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT32,
+    INT64,
+    STRING,
+    Schema,
+    Struct,
+    Type,
+    array,
+    date,
+    decimal,
+    map_of,
+    struct,
+    time,
+    timestamp,
+)
+from connectors.iceberg.config import OutOfRange
+from connectors.iceberg.staging.conversion import ConversionOptions, RowConverter
+from connectors.iceberg.staging.java_text import double_text, float_text
+from connectors.iceberg.staging.moments import days_from_civil, parse_timestamp
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+from iceberg_staging_rows import table
+
+STRICT = ConversionOptions()
+LENIENT = ConversionOptions(lenient=True)
+NULLING = ConversionOptions(out_of_range=OutOfRange.NULL)
+CLAMPING = ConversionOptions(out_of_range=OutOfRange.CLAMP)
+DAY = 86_400_000_000
+
+
+def named(type_: Type, name: str) -> Schema:
+    return Schema(type_, name=name, optional=True)
+
+
+def plain(data: pa.Array) -> list[Any]:
+    """Values as the integers, texts and bytes that they are."""
+    if isinstance(data, pa.ExtensionArray):
+        data = data.storage
+    storage = storage_type(data.type)
+    return list((data if storage == data.type else data.view(storage)).to_pylist())
+
+
+def convert(
+    target: Any, schema: Schema | None, values: list[Any], options: ConversionOptions = STRICT, **more: Any
+) -> tuple[list[Any], dict[int, str]]:
+    """The values in a column `c` of this Iceberg type, and the reason for each row that does not fit."""
+    if schema is None:
+        column = column_of(None, [{"c": v} for v in values])
+    else:
+        row = struct(("c", schema))
+        column = Column(row, to_array(row, [Struct(row, [v]) for v in values]))
+    converter = RowConverter(table([("c", target)], **more), column.schema, column.data.type, options)
+    made = converter.convert(column)
+    (data,) = made.columns
+    assert data.type == converter.arrow_schema.field(0).type
+    data.validate(full=True)
+    failed = {}
+    for failure in made.failures:
+        for row_number, bad in enumerate(failure.rows.to_pylist()):
+            if bad:
+                failed[row_number] = f"{failure.column}: {failure.reason}"
+    return plain(data), failed
+
+
+@pytest.mark.parametrize(
+    ("target", "schema", "values", "expected"),
+    [
+        ("int", INT8, [-128, None], [-128, None]),
+        ("int", INT64, [2**31 - 1], [2**31 - 1]),
+        ("int", FLOAT64, [3.0], [3]),
+        ("long", STRING, ["+7", "-9223372036854775808"], [7, -(2**63)]),
+        ("long", decimal(2), [Decimal("12.00")], [12]),
+        ("long", timestamp(), [5], [5]),
+        ("int", date(), [5], [5]),
+        ("double", INT32, [1], [1.0]),
+        ("double", STRING, [" 1e3f ", "-Infinity"], [1000.0, float("-inf")]),
+        ("float", FLOAT64, [1.5], [1.5]),
+        ("double", decimal(1), [Decimal("1.5")], [1.5]),
+        ("decimal(10, 2)", decimal(3), [Decimal("1.250")], [Decimal("1.25")]),
+        ("decimal(10, 2)", INT64, [5], [Decimal("5.00")]),
+        ("decimal(10, 2)", FLOAT64, [0.1, 1e3], [Decimal("0.10"), Decimal("1000.00")]),
+        ("decimal(10, 2)", STRING, ["1E+2"], [Decimal("100.00")]),
+        ("boolean", STRING, ["TRUE", "false", None], [True, False, None]),
+        ("string", INT64, [5], ["5"]),
+        ("string", BOOLEAN, [True], ["true"]),
+        ("string", FLOAT64, [1e10, 0.001, 1.0], ["1.0E10", "0.001", "1.0"]),
+        ("string", FLOAT32, [1.100000023841858], ["1.1"]),
+        ("string", decimal(2), [Decimal("1.50")], ["1.50"]),
+        ("string", array(INT32), [[1, 2]], ["[1,2]"]),
+        ("string", map_of(STRING, INT32), [{"a": 1}], ['{"a":1}']),
+        ("uuid", STRING, ["00000000-0000-0000-0000-00000000000A", None], [bytes(15) + b"\n", None]),
+        ("binary", STRING, ["AQI=", None], [b"\x01\x02", None]),
+        ("fixed[2]", BYTES, [b"ab"], [b"ab"]),
+        ("date", INT32, [19_000], [19_000]),
+        ("date", STRING, ["1970-01-02", None], [1, None]),
+        ("date", named(Type.STRING, "io.debezium.time.IsoDate"), ["2017-09-15Z"], [days_from_civil(2017, 9, 15)]),
+        ("date", named(Type.INT32, "io.debezium.time.Date"), [-2_440_550], [-2_440_550]),
+        ("date", timestamp(), [86_400_000, -1], [1, -1]),
+        ("time", INT32, [1], [1000]),
+        ("time", time(), [1], [1000]),
+        ("time", named(Type.INT64, "io.debezium.time.MicroTime"), [5], [5]),
+        ("time", named(Type.INT64, "io.debezium.time.NanoTime"), [5999], [5]),
+        ("time", STRING, ["00:00:01.5", "10:15"], [1_500_000, 36_900_000_000]),
+        ("timestamptz", INT64, [1], [1000]),
+        ("timestamptz", timestamp(), [-1], [-1000]),
+        ("timestamp", named(Type.INT64, "io.debezium.time.Timestamp"), [1], [1000]),
+        ("timestamp", named(Type.INT64, "io.debezium.time.MicroTimestamp"), [7], [7]),
+        ("timestamp", named(Type.INT64, "io.debezium.time.NanoTimestamp"), [-1], [-1]),
+        ("timestamptz", Schema(Type.INT64, parameters={"logicalType": "timestamp-micros"}), [9], [9]),
+        ("timestamp", named(Type.INT32, "io.debezium.time.Date"), [1], [DAY]),
+        ("timestamptz", STRING, ["1970-01-01T00:00:01.5Z", "1970-01-01T01:00:00+01:00"], [1_500_000, 0]),
+        ("timestamptz", STRING, ["1970-01-01 00:00", "1970-01-01T00:00:00.1234567-0100"], [0, 3_600_123_456]),
+        ("timestamp", STRING, ["1970-01-01T10:00:00+02:00"], [36_000_000_000]),
+        ("timestamp_ns", named(Type.INT64, "io.debezium.time.NanoTimestamp"), [1], [1]),
+        ("timestamp_ns", INT64, [1], [1_000_000]),
+    ],
+)
+def test_values_that_fit_are_converted(target: str, schema: Schema, values: list[Any], expected: list[Any]) -> None:
+    assert convert(target, schema, values) == (expected, {})
+
+
+@pytest.mark.parametrize(
+    ("target", "schema", "value", "reason"),
+    [
+        ("int", INT64, 3_000_000_000, "does not fit a int column"),
+        ("int", FLOAT64, 1.9, "no whole number"),
+        ("long", FLOAT64, 1e19, "no whole number that fits"),
+        ("long", FLOAT64, float("nan"), "no whole number"),
+        ("int", STRING, " 1", "no whole number"),
+        ("int", STRING, "1.0", "no whole number"),
+        ("int", STRING, "3000000000", "too large"),
+        ("int", BOOLEAN, True, "do not fit a int column"),
+        ("double", BOOLEAN, True, "do not fit a double column"),
+        ("double", STRING, "1_0", "no number"),
+        ("float", FLOAT64, 1e300, "does not fit a float column"),
+        ("decimal(4, 2)", decimal(3), Decimal("1.255"), "more than 2 digits after the point"),
+        ("decimal(4, 2)", INT64, 100, "more digits than decimal(4, 2)"),
+        ("decimal(4, 2)", STRING, "abc", "no decimal number"),
+        ("decimal(4, 2)", FLOAT64, float("inf"), "no decimal number"),
+        ("boolean", STRING, "yes", "neither true nor false"),
+        ("boolean", INT32, 1, "do not fit a boolean column"),
+        ("string", BYTES, b"x", "do not fit a string column"),
+        ("string", date(), 1, "do not fit a string column"),
+        ("uuid", STRING, "1-1-1-1-1", "no UUID"),
+        ("binary", STRING, "a_-=", "no base64"),
+        ("fixed[3]", BYTES, b"ab", "not 3 bytes long"),
+        ("date", STRING, "20200101", "expected yyyy-MM-dd"),
+        ("date", STRING, "2021-02-29", "no such day"),
+        ("time", INT64, 86_400_000, "out of range"),
+        ("time", named(Type.INT64, "io.debezium.time.MicroTime"), 86_400_000_000, "out of range"),
+        ("time", timestamp(), 1, "do not fit a time column"),
+        ("timestamptz", STRING, "2020-01-01", "expected yyyy-MM-ddTHH:mm:ss"),
+        ("timestamptz", STRING, "2020-01-01T00:00:00 Europe/Paris", "expected an offset"),
+        ("timestamp", named(Type.INT64, "io.debezium.time.MicroTimestamp"), 2**63 - 1, "out of range"),
+        ("timestamp", timestamp(), 9223372036825200000, "out of range"),
+        ("timestamptz", named(Type.STRING, "io.debezium.time.ZonedTimestamp"), "infinity", "out of range"),
+        ("timestamp", named(Type.INT64, "io.debezium.time.MicroDuration"), 1, "do not fit"),
+        ("date", named(Type.INT32, "io.debezium.time.Date"), 2_146_033_979, "out of range"),
+        ("date", named(Type.INT32, "io.debezium.time.Year"), 2020, "do not fit"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_by_row_and_others_go_on(
+    target: str, schema: Schema, value: Any, reason: str
+) -> None:
+    made, failed = convert(target, schema, [None, value])
+    assert made == [None, None]
+    assert list(failed) == [1]
+    assert failed[1].startswith("c: ")
+    assert reason in failed[1]
+    assert str(value) not in failed[1].removeprefix("c: ") or len(str(value)) < 5  # contents stay out of messages
+
+
+@pytest.mark.parametrize(
+    ("target", "schema", "values", "expected"),
+    [
+        ("int", INT64, [3_000_000_000], [3_000_000_000 - 2**32]),
+        ("int", FLOAT64, [1.9], [1]),
+        ("decimal(10, 2)", decimal(3), [Decimal("1.255")], [Decimal("1.26")]),
+        ("boolean", STRING, ["yes"], [False]),
+        ("int", decimal(1), [Decimal("1.9")], [1]),
+    ],
+)
+def test_lenient_conversion_loses_what_java_loses(
+    target: str, schema: Schema, values: list[Any], expected: list[Any]
+) -> None:
+    assert convert(target, schema, values, LENIENT) == (expected, {})
+
+
+def test_moments_out_of_range_become_null_or_the_nearest_if_asked() -> None:
+    micro = named(Type.INT64, "io.debezium.time.MicroTimestamp")
+    ends = [-(2**63), 5, 2**63 - 1]
+    assert convert("timestamp", micro, ends, NULLING) == ([None, 5, None], {})
+    first, last = parse_timestamp("0001-01-01T00:00:00", zoned=True), parse_timestamp(
+        "9999-12-31T23:59:59.999999", zoned=True
+    )  # fmt: skip
+    assert convert("timestamp", micro, ends, CLAMPING) == ([first, 5, last], {})
+    zoned = named(Type.STRING, "io.debezium.time.ZonedTimestamp")
+    assert convert("timestamptz", zoned, ["-infinity", "infinity"], CLAMPING) == ([first, last], {})
+    midnight = named(Type.INT64, "io.debezium.time.MicroTime")
+    assert convert("time", midnight, [DAY], CLAMPING) == ([DAY - 1], {})
+    assert convert("date", named(Type.INT32, "io.debezium.time.Date"), [-622_191_234], NULLING) == ([None], {})
+
+
+def test_years_that_no_datetime_can_hold_are_kept() -> None:
+    zoned = named(Type.STRING, "io.debezium.time.ZonedTimestamp")
+    texts = ["+20000-01-01T00:00:00Z", "-0043-03-15T00:00:00Z", "2020-02-29T12:00:00.000001Z"]
+    made, failed = convert("timestamptz", zoned, texts)
+    assert failed == {}
+    assert made == [
+        days_from_civil(20000, 1, 1) * DAY,
+        days_from_civil(-43, 3, 15) * DAY,
+        days_from_civil(2020, 2, 29) * DAY + DAY // 2 + 1,
+    ]
+
+
+def test_variable_scale_decimals_fit_decimals_and_strings() -> None:
+    schema = struct(("scale", INT32), ("value", BYTES), name="io.debezium.data.VariableScaleDecimal")
+    values = [Struct.of(schema, scale=2, value=b"\x01\x00"), Struct.of(schema, scale=0, value=b"\xff")]
+    assert convert("decimal(38, 4)", schema, values) == ([Decimal("2.5600"), Decimal("-1.0000")], {})
+    assert convert("string", schema, values) == (["2.56", "-1"], {})
+    long = Struct.of(schema, scale=0, value=b"\x7f" * 20)
+    assert list(convert("decimal(38, 4)", schema, [values[0], long])[1]) == [1]
+
+
+def test_schemaless_values_fit_the_types_of_a_table_made_beforehand() -> None:
+    assert convert("timestamptz", None, [1_000, None]) == ([1_000_000, None], {})
+    assert convert("date", None, [3]) == ([3], {})
+    assert convert("decimal(10, 2)", None, ["1.25"]) == ([Decimal("1.25")], {})
+    assert convert("binary", None, [base64.b64encode(b"xyz").decode()]) == ([b"xyz"], {})
+    assert convert("double", None, [1]) == ([1.0], {})
+    assert convert("string", None, [{"b": [{"c": None}]}]) == (['{"b":[{"c":null}]}'], {})
+    assert convert("string", None, [{"a": 1}, {"b": 2}]) == (['{"a":1}', '{"b":2}'], {})
+    assert convert("long", None, [None, None]) == ([None, None], {})
+
+
+NESTED = {"type": "struct", "fields": [
+    {"id": 10, "name": "a", "required": True, "type": "int"},
+    {"id": 11, "name": "b", "required": False, "type": "string"},
+]}  # fmt: skip
+LIST = {"type": "list", "element-id": 20, "element-required": True, "element": NESTED}
+MAP = {"type": "map", "key-id": 30, "key": "string", "value-id": 31, "value": "long", "value-required": False}
+
+
+def test_structs_lists_and_maps_are_rebuilt_with_the_table_s_fields() -> None:
+    inner = struct(("extra", INT32), ("a", INT64))
+    values = [[Struct.of(inner, extra=1, a=2), Struct.of(inner, extra=3, a=4)], [], None]
+    assert convert(LIST, array(inner, optional=True), values) == (
+        [[{"a": 2, "b": None}, {"a": 4, "b": None}], [], None],
+        {},
+    )
+    assert convert(MAP, map_of(STRING, INT32, optional=True), [{"x": 1, "y": 2}, {}, None]) == (
+        [[("x", 1), ("y", 2)], [], None],
+        {},
+    )
+    assert convert(NESTED, map_of(STRING, INT32), [{"a": 5}]) == ([{"a": 5, "b": None}], {})
+
+
+def test_a_map_becomes_a_struct_by_its_keys() -> None:
+    target = {"type": "struct", "fields": [{"id": 10, "name": "a", "required": False, "type": "long"}]}
+    assert convert(target, map_of(STRING, INT32), [{"a": 5}, {"z": 1}]) == ([{"a": 5}, {"a": None}], {})
+
+
+def test_a_schemaless_object_fills_a_map_with_the_members_that_are_there() -> None:
+    made, failed = convert(MAP, None, [{"x": 1}, {"y": None}, {}, None])
+    assert failed == {}
+    assert made == [[("x", 1)], [("y", None)], [], None]
+
+
+def test_a_struct_does_not_fit_a_map_column_nor_a_list_a_struct_column() -> None:
+    row = struct(("a", INT32))
+    assert 0 in convert(MAP, row, [Struct.of(row, a=1)])[1]
+    assert 0 in convert(NESTED, array(INT32), [[1]])[1]
+
+
+def test_values_inside_containers_fail_the_row_that_holds_them() -> None:
+    inner = struct(("a", Schema(Type.INT64, optional=True)))
+    values = [[Struct.of(inner, a=1)], [], [Struct.of(inner, a=2), Struct.of(inner, a=2**40)], [Struct(inner)]]
+    made, failed = convert(LIST, array(inner), values)
+    assert failed == {
+        2: "c.element.a: does not fit a int column",
+        3: "c.element.a: null, but the column is required",
+    }
+    assert made[0] == [{"a": 1, "b": None}]
+
+
+def test_values_below_a_null_struct_do_not_fail() -> None:
+    inner = struct(("a", INT64), optional=True)
+    data = pa.StructArray.from_arrays(
+        [pa.StructArray.from_arrays([pa.array([2**40, 1])], names=["a"], mask=pa.array([True, False]))], names=["c"]
+    )
+    row = struct(("c", inner))
+    made = RowConverter(table([("c", NESTED)]), row, data.type, STRICT).convert(Column(row, data))
+    assert made.failures == []
+    assert made.columns[0].to_pylist() == [None, {"a": 1, "b": None}]
+
+
+def test_slices_convert_like_whole_columns() -> None:
+    inner = array(struct(("a", INT32)))
+    row = struct(("c", inner), ("m", map_of(STRING, INT64)), ("s", STRING))
+    values = [Struct(row, [[Struct(inner.value_schema, [i])] * i, {str(i): i}, f"{i}"]) for i in range(6)]
+    target = table([("c", LIST), ("m", MAP), ("s", "long")])
+    whole = to_array(row, values)
+    converter = RowConverter(target, row, arrow_type(row), STRICT)
+    expected = [c.slice(2, 3).to_pylist() for c in converter.convert(Column(row, whole)).columns]
+    assert [c.to_pylist() for c in converter.convert(Column(row, whole.slice(2, 3))).columns] == expected
+
+
+def test_a_required_column_without_a_value_fails_unless_the_row_is_a_tombstone() -> None:
+    row = struct(("c", Schema(Type.INT64, optional=True)), optional=True)
+    column = Column(row, to_array(row, [Struct(row, [1]), Struct(row, [None]), None]))
+    made = RowConverter(table([("c", "long")], required=["c"]), row, column.data.type, STRICT).convert(column)
+    (failure,) = made.failures
+    assert failure.rows.to_pylist() == [False, True, False]
+    missing = RowConverter(
+        table([("c", "long"), ("d", "int")], required=["d"]), row, column.data.type, STRICT
+    ).convert(column)  # fmt: skip
+    assert [(f.column, f.rows.to_pylist()) for f in missing.failures] == [("d", [True, True, False])]
+
+
+def test_columns_are_found_by_name_mapping_or_without_case() -> None:
+    mapping = {"schema.name-mapping.default": '[{"field-id":1,"names":["renamed","C"]}]'}
+    row = struct(("C", INT64))
+    column = Column(row, to_array(row, [Struct(row, [1])]))
+    for target, options in (
+        (table([("c", "long")], properties=mapping), STRICT),
+        (table([("c", "long")]), ConversionOptions(case_insensitive=True)),
+    ):
+        assert RowConverter(target, row, column.data.type, options).convert(column).columns[0].to_pylist() == [1]
+    lost = RowConverter(table([("c", "long")]), row, column.data.type, STRICT).convert(column)
+    assert lost.columns[0].to_pylist() == [None]
+
+
+def test_columns_that_fit_are_passed_on_without_a_copy() -> None:
+    row = struct(("c", INT64), ("s", STRING))
+    data = to_array(row, [Struct(row, [i, "x"]) for i in range(10)])
+    made = RowConverter(table([("c", "long"), ("s", "string")]), row, data.type, STRICT).convert(Column(row, data))
+    for index, column in enumerate(made.columns):
+        assert column.buffers()[-1].address == data.field(index).buffers()[-1].address
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1.0"), (0.001, "0.001"), (0.0001, "1.0E-4"), (1e7, "1.0E7"), (9999999.0, "9999999.0"), (-0.0, "-0.0"),
+        (123456789.125, "1.23456789125E8"), (1e21, "1.0E21"), (100.0, "100.0"),
+    ],
+)  # fmt: skip
+def test_numbers_print_as_in_java(value: float, text: str) -> None:
+    assert double_text(value) == text
+    assert float_text(1.5) == "1.5"
