@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product, starmap
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from transforms.columns import (
     with_default,
     with_value,
 )
+from transforms.iceberg.cdc import CDC_OPERATIONS, INSERT, NO_ROW
 
 if TYPE_CHECKING:
     from transforms.iceberg.debezium_transform import DebeziumTransform
@@ -53,9 +55,35 @@ class _Rows:
 
     kept: pa.BooleanArray  # of all rows of the batch
     index: pa.Array | None  # uint64; None: all of them
-    op: pa.StringArray  # Debezium's code, of each row that goes on
+    op: pa.StringArray  # of `_cdc`, of each row that goes on
     is_before: pa.BooleanArray | None  # None: no row is a delete
     null: pa.BooleanArray | None  # rows that stay null
+
+
+class _Codes:
+    """Debezium's operations of all rows of a batch, told apart once per code: batches have three or four."""
+
+    def __init__(self, op: pa.StringArray) -> None:
+        encoded = op.dictionary_encode(null_encoding="encode")
+        self._indices = encoded.indices
+        self._names: list[str | None] = encoded.dictionary.to_pylist()
+        self.delete = self._mask(lambda name: name == "d")
+        self.rowless = self._mask(lambda name: name in NO_ROW)
+        self.known = self._mask(lambda name: name is not None)
+
+    def _mask(self, holds: Callable[[str | None], bool]) -> pa.BooleanArray:
+        answers = [holds(name) for name in self._names]
+        if all(answers) or not any(answers):
+            return pa.repeat(answers[0], len(self._indices))
+        return pa.array(answers, pa.bool_()).take(self._indices)
+
+    def has_row(self, after: pa.Array, before: pa.Array) -> pa.BooleanArray:
+        """Whether the row that the operation asks for is there."""
+        return pc.if_else(self.delete, before.is_valid(), after.is_valid())
+
+    def cdc(self) -> pa.StringArray:
+        """The operations as `_cdc` names them."""
+        return pa.array([CDC_OPERATIONS.get(name or "", INSERT) for name in self._names]).take(self._indices)
 
 
 class DebeziumColumns:
@@ -106,20 +134,18 @@ class DebeziumColumns:
         events = value.data
         after, before = events.field(plan.after), events.field(plan.before)
         source = events.field(plan.source)
-        op = events.field(plan.op)
-        is_delete = pc.equal(op, "d")
-        has_row = pc.if_else(is_delete, before.is_valid(), after.is_valid())
+        codes = _Codes(events.field(plan.op))
+        has_row = codes.has_row(after, before)
         complete = pc.and_(pc.and_(has_row, source.is_valid()), events.field(plan.moment).is_valid())
-        complete = pc.fill_null(pc.or_(complete, _without_row(op)), False)
-        rows = self._rows(batch, op, complete, _without_row(op))
+        rows = self._rows(batch, codes, pc.or_(complete, codes.rowless), codes.rowless)
         if rows is None:
             return []
         made = _beside(batch, rows)
         columns = children(chosen_rows(after, before, rows.is_before, rows.index))
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         moment = as_logical(plan.cdc["ts"], taken(events.field(plan.moment), rows.index))
-        names = self._names(taken(source.field(plan.db), rows.index), taken(source.field(plan.table), rows.index))
-        cdc = [_operations(rows), moment, made.origin.offsets, *names]
+        db, table = (taken(source.field(index), rows.index) for index in (plan.db, plan.table))
+        cdc = [rows.op, moment, made.origin.offsets, *self._names(db, table, rows.null)]
         if plan.cdc.field("key") is not None:
             cdc.append(made.key.data)
         columns.append(struct_column(plan.cdc, cdc, None, len(made)))
@@ -127,41 +153,42 @@ class DebeziumColumns:
         null_schema = kept_nulls(value)[1]
         return [made.replace(value=Column(plan.result, data, rows.null, tombstone_schema=null_schema))]
 
-    def _rows(self, batch: Batch, op: pa.Array, complete: pa.BooleanArray, dropped: pa.BooleanArray) -> _Rows | None:
-        """Find out which rows go on; None: no row does. Rows that are not complete fail."""
+    def _rows(self, batch: Batch, codes: _Codes, complete: pa.BooleanArray, dropped: pa.BooleanArray) -> _Rows | None:
+        """Find out which rows go on; None: no row does. Rows without an operation, or not complete, fail."""
         data = batch.value.data
-        if complete.true_count < len(batch):
-            null = data.is_null()
-            if pc.or_(complete, null).true_count < len(batch):
-                raise blamed(batch, self._reference.apply)
-        kept = pc.invert(pc.fill_null(dropped, False))
-        if data.null_count:
-            kept = pc.or_(kept, data.is_null())
+        null = data.is_null() if data.null_count else None
+        good = pc.and_(complete, codes.known)
+        if null is not None:
+            good = pc.or_(good, null)
+        if good.true_count < len(batch):
+            raise blamed(batch, self._reference.apply)
+        kept = pc.invert(dropped) if null is None else pc.or_(pc.invert(dropped), null)
         count = kept.true_count
         if not count:
             return None
         index = None if count == len(batch) else pc.indices_nonzero(kept)
-        op = taken(op, index)
-        is_before = pc.fill_null(pc.equal(op, "d"), False)
-        null = taken(data.is_null(), index) if data.null_count else None
-        return _Rows(kept, index, op, is_before if is_before.true_count else None, null)
+        is_before = taken(codes.delete, index)
+        null = None if null is None else taken(null, index)
+        return _Rows(kept, index, taken(codes.cdc(), index), is_before if is_before.true_count else None, null)
 
-    def _names(self, db: pa.StringArray, table: pa.StringArray) -> tuple[pa.Array, pa.Array]:
-        """`_cdc.source` and `_cdc.target`; nearly always all rows are of one table."""
-        length = len(db)
-        pairs = [pc.unique(names).drop_null().to_pylist() for names in (db, table)]
-        if len(pairs[0]) == len(pairs[1]) == 1 and (db.null_count == table.null_count == 0):
-            source, target = self._name(pairs[0][0], pairs[1][0])
-            return pa.repeat(pa.scalar(source), length), pa.repeat(pa.scalar(target), length)
-        made: dict[tuple[str | None, str | None], tuple[str, str]] = {}
-        sources, targets = [], []
-        for pair in zip(db.to_pylist(), table.to_pylist(), strict=True):
-            found = made.get(pair)
-            if found is None:
-                found = made[pair] = self._name(*pair)
-            sources.append(found[0])
-            targets.append(found[1])
-        return pa.array(sources, pa.string()), pa.array(targets, pa.string())
+    def _names(
+        self, db: pa.StringArray, table: pa.StringArray, null: pa.BooleanArray | None
+    ) -> tuple[pa.Array, pa.Array]:
+        """`_cdc.source` and `_cdc.target`, made once per pair of names: a batch has few, nearly always one.
+
+        What they are in rows that are null as a whole does not matter.
+        """
+        shown = 0 if null is None else max(pc.index(null, False).as_py(), 0)
+        if all(_is_constant(names, names[shown], null) for names in (db, table)):
+            source, target = self._name(db[shown].as_py(), table[shown].as_py())
+            return pa.repeat(pa.scalar(source), len(db)), pa.repeat(pa.scalar(target), len(db))
+        dbs, tables = (names.dictionary_encode(null_encoding="encode") for names in (db, table))
+        pairs = list(product(dbs.dictionary.to_pylist(), tables.dictionary.to_pylist()))
+        sources, targets = (pa.array(names, pa.string()) for names in zip(*starmap(self._name, pairs), strict=True))
+        if len(pairs) > len(db):
+            raise NotColumnar(f"{len(db)} rows of many databases and tables")
+        which = pc.add(pc.multiply(dbs.indices, pa.scalar(len(tables.dictionary), pa.int32())), tables.indices)
+        return sources.take(which), targets.take(which)
 
     def _name(self, db: str | None, table: str | None) -> tuple[str, str]:
         names = ["null" if name is None else name for name in (db, table)]
@@ -178,19 +205,18 @@ class DebeziumColumns:
         if not pa.types.is_string(op.type):
             raise NotColumnar("op is no text")
         after, before = (_maps(member.get(name), len(batch)) for name in ("after", "before"))
-        has_row = pc.if_else(pc.equal(op, "d"), before.is_valid(), after.is_valid())
-        dropped = pc.or_(pc.invert(has_row), _without_row(op))
-        db, table = self._source(batch, member.get("source"))
-        complete = pc.fill_null(pc.or_(dropped, pc.and_(db.is_valid(), table.is_valid())), False)
-        rows = self._rows(batch, op, complete, dropped)
+        codes = _Codes(op)
+        dropped = pc.or_(pc.invert(codes.has_row(after, before)), codes.rowless)
+        db, table, has_source = self._source(batch, member.get("source"))
+        rows = self._rows(batch, codes, pc.or_(dropped, has_source), dropped)
         if rows is None:
             return []
         made = _beside(batch, rows)
         columns, absent = _row_members(batch.value, after, before, rows)
         moment = taken(member["ts_ms"], rows.index) if "ts_ms" in member else pa.nulls(len(made))
-        source, target = self._names(taken(db, rows.index), taken(table, rows.index))
+        source, target = self._names(taken(db, rows.index), taken(table, rows.index), rows.null)
         cdc = {
-            "op": _operations(rows), "ts": moment, "offset": made.origin.offsets, "source": source, "target": target,
+            "op": rows.op, "ts": moment, "offset": made.origin.offsets, "source": source, "target": target,
         }  # fmt: skip
         key = made.key
         if key.schema is None and pa.types.is_struct(key.data.type):
@@ -202,12 +228,12 @@ class DebeziumColumns:
         data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=rows.null)
         return [made.replace(value=Column(None, data, rows.null, absent, kept_nulls(batch.value)[1]))]
 
-    def _source(self, batch: Batch, source: pa.Array | None) -> tuple[pa.Array, pa.Array]:
-        """Database (or its schema) and table of each event, null where the reference fails."""
+    def _source(self, batch: Batch, source: pa.Array | None) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
+        """Database (or its schema) and table of each event, and whether both are there."""
         nothing = pa.nulls(len(batch), pa.string())
         if source is None or not pa.types.is_struct(source.type):
-            return nothing, nothing
-        member = dict(zip((f.name for f in source.type), children(source), strict=True))
+            return nothing, nothing, nothing.is_valid()
+        member = _members(source)
         if "schema" in member:
             missing = batch.value.absent.get(("source", "schema"))
             if missing is not None and missing.true_count:
@@ -216,8 +242,8 @@ class DebeziumColumns:
         for names in (db, table):
             if not (pa.types.is_string(names.type) or pa.types.is_null(names.type)):
                 raise NotColumnar("the source is named by something other than text")
-        valid = source.is_valid()
-        return tuple(pc.if_else(valid, names.cast(pa.string()), nothing) for names in (db, table))
+        there = pc.and_(db.is_valid(), table.is_valid())
+        return db, table, there if source.null_count == 0 else pc.and_(there, source.is_valid())
 
 
 def _key_schema(batch: Batch) -> Schema | None:
@@ -231,19 +257,17 @@ def _key_schema(batch: Batch) -> Schema | None:
     return None
 
 
-def _without_row(op: pa.StringArray) -> pa.BooleanArray:
-    """Truncate events and messages."""
-    return pc.or_(pc.equal(op, "t"), pc.equal(op, "m"))
-
-
 def _beside(batch: Batch, rows: _Rows) -> Batch:
     """The rows that go on; their value is still to come."""
     return with_value(batch, None if rows.index is None else rows.kept, Column(None, pa.nulls(len(rows.op))))
 
 
-def _operations(rows: _Rows) -> pa.StringArray:
-    other = pc.if_else(pc.equal(rows.op, "u"), "U", "I")
-    return other if rows.is_before is None else pc.if_else(rows.is_before, "D", other)
+def _is_constant(data: pa.Array, value: pa.Scalar, null: pa.BooleanArray | None) -> bool:
+    """Whether all rows hold this value, apart from those that are null as a whole."""
+    same = pc.equal(data, value)
+    if null is not None:
+        same = pc.or_kleene(same, null)
+    return bool(same.true_count == len(data))
 
 
 def _maps(data: pa.Array | None, length: int) -> pa.Array:

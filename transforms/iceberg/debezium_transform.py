@@ -12,6 +12,7 @@ from connect_py.api.errors import DataError
 from connect_py.api.record import R, SinkRecord
 from connect_py.api.schema import INT64, OPTIONAL_INT64, STRING, Schema, Struct, Value, struct, timestamp
 from connect_py.api.transformation import Transformation
+from transforms.iceberg.cdc import CDC, CDC_OPERATIONS, INSERT, NO_ROW
 from transforms.java_errors import NullPointerError
 from transforms.rebuild import members, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from transforms.iceberg.debezium_columns import DebeziumColumns
 
 PURPOSE = "Debezium transform"
-CDC = "_cdc"
-CDC_OPERATIONS: Mapping[str, str] = {"u": "U", "d": "D"}  # anything else is an insert
-INSERT = "I"
-NO_ROW = frozenset({"t", "m"})  # truncations and messages
 _TIMESTAMP = timestamp()
 
 
