@@ -43,7 +43,8 @@ def test_placeholders_are_replaced_and_what_surrounds_them_is_kept(resolver: Con
 
 @pytest.mark.parametrize(
     "text",
-    ["${vault:a:b}", "${env:OTHER}", "${env:MY_B}", "${file:%s/a.properties:missing}", "${dir:/etc:hostname}", "${dir:%s:../x}"],
+    ["${vault:a:b}", "${env:OTHER}", "${env:MY_B}", "${file:%s/a.properties:missing}",
+     "${dir:/etc:hostname}", "${dir:%s:../x}"],
 )  # fmt: skip
 def test_what_is_not_found_or_not_allowed_stays_a_placeholder(
     resolver: ConfigResolver, tmp_path: Path, text: str

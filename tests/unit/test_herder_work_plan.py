@@ -1,0 +1,101 @@
+"""What starts and stops when the config topic says something new; restarts and task sets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from connect_py.herder.restart_plan import plan_restart
+from connect_py.herder.task_set import differs
+from connect_py.herder.work_plan import (
+    Held,
+    RemoveConnector,
+    SetTarget,
+    StartConnector,
+    StartTasks,
+    StopTasks,
+    plan,
+)
+from connect_py.model import ConnectorTaskId, State, Status, TargetState
+from connect_py.storage.config_state import ClusterConfigState, RestartRequest
+
+A0, A1 = ConnectorTaskId("a", 0), ConnectorTaskId("a", 1)
+STATE = ClusterConfigState(
+    offset=10,
+    configs={"a": {"x": "1"}},
+    target_states={"a": TargetState.STARTED},
+    task_counts={"a": 2},
+    task_configs={A0: {"t": "0"}, A1: {"t": "1"}},
+    applied_configs={"a": {"x": "1"}},
+    start_numbers={"a": 5},
+    config_offsets={"a": 1},
+)
+RUNNING = Held(config_offset=1, tasks=(A0, A1), start_number=5)
+
+
+def held(**changes: object) -> dict[str, Held]:
+    return {"a": replace(RUNNING, **changes)}  # type: ignore[arg-type]  # fields by name
+
+
+def test_everything_starts_when_nothing_runs() -> None:
+    assert plan(STATE, {}) == [StartConnector("a"), StartTasks("a", (A0, A1))]
+
+
+def test_nothing_happens_when_everything_runs() -> None:
+    assert plan(STATE, held()) == []
+
+
+def test_new_configuration_starts_the_connector_again_and_leaves_tasks_until_theirs_come() -> None:
+    assert plan(replace(STATE, config_offsets={"a": 7}), held()) == [StartConnector("a")]
+
+
+def test_new_task_set_stops_the_old_one_first() -> None:
+    newer = replace(STATE, start_numbers={"a": 9})
+    assert plan(newer, held()) == [StopTasks("a", (A0, A1))]
+    assert plan(newer, held(stopping=True)) == []
+    assert plan(newer, held(tasks=(), start_number=-1)) == [StartTasks("a", (A0, A1))]
+
+
+def test_paused_connector_is_told_and_keeps_its_tasks() -> None:
+    paused = replace(STATE, target_states={"a": TargetState.PAUSED})
+    assert plan(paused, held()) == [SetTarget("a", TargetState.PAUSED)]
+
+
+def test_stopped_connector_loses_its_tasks_even_before_its_task_set_is_empty() -> None:
+    stopped = replace(STATE, target_states={"a": TargetState.STOPPED})
+    assert plan(stopped, held()) == [SetTarget("a", TargetState.STOPPED), StopTasks("a", (A0, A1))]
+    assert plan(stopped, {}) == [StartConnector("a")]
+
+
+def test_inconsistent_task_set_does_not_run() -> None:
+    assert plan(replace(STATE, inconsistent=frozenset("a")), held()) == [StopTasks("a", (A0, A1))]
+
+
+def test_deleted_connector_is_removed_once() -> None:
+    gone = ClusterConfigState(offset=11)
+    assert plan(gone, held()) == [RemoveConnector("a", (A0, A1))]
+    assert plan(gone, held(leaving=True)) == []
+    assert plan(STATE, held(leaving=True)) == []  # made again meanwhile: starts when the old one has ended
+
+
+def test_task_sets_differ_by_number_by_map_and_by_the_connectors_own_configuration() -> None:
+    same = [{"t": "0"}, {"t": "1"}]
+    assert differs(STATE, "a", same) is None
+    assert differs(STATE, "a", same[:1]) == "the number of tasks changes from 2 to 1"
+    assert differs(STATE, "a", [{"t": "0"}, {"t": "2"}]) == "task configurations changed"
+    changed = replace(STATE, configs={"a": {"x": "2"}})
+    assert differs(changed, "a", same) == "the connector's configuration changed"
+    assert differs(replace(STATE, inconsistent=frozenset("a")), "a", same) == "its task configurations are incomplete"
+
+
+def test_restart_plans_choose_by_state() -> None:
+    running, failed = Status(State.RUNNING, "w", 1), Status(State.FAILED, "w", 1, "boom")
+    tasks = {1: running, 0: failed}
+    all_of_it = plan_restart(RestartRequest("a", include_tasks=True, only_failed=False), running, tasks)
+    assert (all_of_it.connector, all_of_it.tasks) == (True, (A0, A1))
+    assert list(all_of_it.task_statuses) == [0, 1]
+    only_failed = plan_restart(RestartRequest("a", include_tasks=True, only_failed=True), running, tasks)
+    assert (only_failed.connector, only_failed.tasks) == (False, (A0,))
+    assert only_failed.task_statuses[0] == replace(failed, state=State.RESTARTING)
+    assert only_failed.connector_status is running
+    nothing = plan_restart(RestartRequest("a", include_tasks=False, only_failed=True), running, tasks)
+    assert (nothing.connector, nothing.tasks) == (False, ())
