@@ -5,14 +5,25 @@ from __future__ import annotations
 from connect_py.api.plugin import Plugin, PluginKind
 
 _HERE = "connect_py.converters"
+_KAFKA = "org.apache.kafka.connect"
+_FOR_ALL = {  # these convert keys and values, and headers too
+    f"{_KAFKA}.json.JsonConverter": "json_converter:JsonConverter",
+    f"{_KAFKA}.storage.StringConverter": "string_converter:StringConverter",
+    f"{_KAFKA}.converters.ByteArrayConverter": "byte_array_converter:ByteArrayConverter",
+    f"{_KAFKA}.converters.ShortConverter": "primitive_converters:ShortConverter",
+    f"{_KAFKA}.converters.IntegerConverter": "primitive_converters:IntegerConverter",
+    f"{_KAFKA}.converters.LongConverter": "primitive_converters:LongConverter",
+    f"{_KAFKA}.converters.FloatConverter": "primitive_converters:FloatConverter",
+    f"{_KAFKA}.converters.DoubleConverter": "primitive_converters:DoubleConverter",
+    f"{_KAFKA}.converters.BooleanConverter": "primitive_converters:BooleanConverter",
+}
 
-
-def _both(java_name: str, python: str) -> tuple[Plugin, Plugin]:
-    """A class that converts keys and values, and headers too."""
-    return (
-        Plugin(PluginKind.CONVERTER, java_name, f"{_HERE}.{python}"),
-        Plugin(PluginKind.HEADER_CONVERTER, java_name, f"{_HERE}.{python}"),
-    )
-
-
-PLUGINS: tuple[Plugin, ...] = (*_both("org.apache.kafka.connect.json.JsonConverter", "json_converter:JsonConverter"),)
+PLUGINS: tuple[Plugin, ...] = (
+    *(Plugin(PluginKind.CONVERTER, name, f"{_HERE}.{python}") for name, python in _FOR_ALL.items()),
+    *(Plugin(PluginKind.HEADER_CONVERTER, name, f"{_HERE}.{python}") for name, python in _FOR_ALL.items()),
+    Plugin(
+        PluginKind.HEADER_CONVERTER,
+        f"{_KAFKA}.storage.SimpleHeaderConverter",
+        f"{_HERE}.simple_header_converter:SimpleHeaderConverter",
+    ),
+)
