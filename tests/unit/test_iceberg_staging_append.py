@@ -1,0 +1,329 @@
+"""Append mode, table partitions, files and their names."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import IcebergType
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import BadRows, DataError
+from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, Type, array, struct, timestamp
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.staging.partitioning import Partitioner, single_value_json
+from connectors.iceberg.staging.staged_file_name import StagedFileName
+from connectors.iceberg.staging.types import ChangeKind
+from connectors.iceberg.table import StagedFile
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+from iceberg_staging_rows import ORDERS_0, batch, config, field_ids, read, record, stage, stager, table
+
+ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))
+COLUMNS = [("id", "long"), ("v", "string")]
+
+
+def row(offset: int, id_: int, v: str | None = "x", **more: Any) -> Any:
+    return record(Struct(ROW, [id_, v]), offset, **more)
+
+
+def spec(*fields: tuple[str, str, int]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "transform": transform, "source-id": source, "field-id": 1000 + i}
+        for i, (name, transform, source) in enumerate(fields)
+    ]
+
+
+def test_every_record_is_a_row_and_tombstones_are_none(tmp_path: Path) -> None:
+    made = stager(table(COLUMNS, required=["id"], folder=tmp_path))
+    files = stage(made, batch([row(1, 1), record(None, 2), row(3, 1, None)]), batch([record(None, 4)]))
+    assert read(files) == [{"id": 1, "v": "x"}, {"id": 1, "v": None}]
+    assert made.ignored_rows == 2
+    (file,) = files
+    assert file.rows == 2
+    assert file.size == Path(file.path).stat().st_size
+    assert field_ids(file.path) == {"id": 1, "v": 2}
+    assert not pq.read_schema(file.path).field("id").nullable
+
+
+def test_files_lie_under_the_data_location_and_their_names_tell_where_they_come_from(tmp_path: Path) -> None:
+    made = stager(table(COLUMNS, folder=tmp_path))
+    (file,) = stage(made, batch([row(0, 1)]), cycle=17)
+    folder, name = file.path.rsplit("/", 1)
+    assert folder == f"{tmp_path}/data"
+    assert StagedFileName.decode(name) == StagedFileName("orders-sink", Epoch(7, "a1b2"), 17, "0", 0)
+    assert name.startswith(StagedFileName.epoch_prefix("orders-sink", Epoch(7, "a1b2")))
+
+
+@pytest.mark.parametrize("connector", ["a", "a-1", "a.b", "ä/ö x", "", "~00002d"])
+def test_names_of_staged_files_are_read_back_and_prefixes_never_meet(connector: str) -> None:
+    name = StagedFileName(connector, Epoch(3, "n.-x"), 4, "t-1", 5)
+    assert StagedFileName.decode(name.encode()) == name
+    assert name.encode() != name.encode()
+    assert "/" not in name.encode()
+    others = {"a", "a-1", "a.b", "a-"} - {connector}
+    assert not any(name.encode().startswith(StagedFileName.prefix(other)) for other in others)
+    assert StagedFileName.decode("00000-1-data.parquet") is None
+
+
+def test_a_file_uri_is_written_locally(tmp_path: Path) -> None:
+    description = table(COLUMNS, folder=Path(f"file://{tmp_path}"))
+    description = type(description).from_json(
+        {**description.to_json(), "location": f"file://{tmp_path}", "data_location": f"file://{tmp_path}/d"}
+    )
+    (file,) = stage(stager(description), batch([row(0, 1)]))
+    assert file.path.startswith(f"file://{tmp_path}/d/connect-py-")
+    assert Path(file.path.removeprefix("file://")).exists()
+
+
+def test_bad_rows_are_named_and_nothing_of_the_batch_is_kept(tmp_path: Path) -> None:
+    made = stager(table([("id", "int"), ("v", "string")], folder=tmp_path))
+    with pytest.raises(BadRows) as raised:
+        made.prepare(batch([row(0, 1), row(1, 2**40), row(2, 3)]))
+    assert list(raised.value.errors) == [1]
+    assert str(raised.value.errors[1]) == "table db.orders, column id: does not fit a int column"
+    assert isinstance(raised.value.errors[1], DataError)
+    assert made.close_cycle(1, ORDERS_0) == []
+
+
+def test_values_that_are_no_rows_are_bad_rows(tmp_path: Path) -> None:
+    made = stager(table(COLUMNS, folder=tmp_path))
+    with pytest.raises(BadRows):
+        made.prepare(batch([record("text", 0, schema=STRING)]))
+    with pytest.raises(BadRows):
+        made.prepare(batch([record(5, 0)]))
+
+
+def partitions(files: list[StagedFile]) -> dict[tuple[str | None, ...], list[Any]]:
+    return {tuple(f.partition): pq.read_table(f.path).column(0).to_pylist() for f in files}
+
+
+def test_rows_are_split_by_the_table_s_partitions(tmp_path: Path) -> None:
+    value = struct(
+        ("ts", Schema(Type.INT64, name="org.apache.kafka.connect.data.Timestamp", optional=True)), ("n", INT32)
+    )
+    description = table(
+        [("n", "int"), ("ts", "timestamptz")], folder=tmp_path, spec=spec(("ts_day", "day", 2), ("n", "identity", 1))
+    )
+    day = 86_400_000
+    values = [(0, 1), (day, 1), (1, 1), (None, 1), (-1, 2), (day + 5, 1)]
+    files = stage(stager(description), batch([record(Struct(value, list(v)), i) for i, v in enumerate(values)]))
+    assert partitions(files) == {
+        ('"1970-01-01"', "1"): [1, 1],
+        ('"1970-01-02"', "1"): [1, 1],
+        (None, "1"): [1],
+        ('"1969-12-31"', "2"): [2],
+    }
+
+
+UUIDS = pa.array([bytes(range(16)), bytes(16), b"\xff" * 16, None], pa.binary(16))
+VALUES: list[tuple[str, pa.Array]] = [
+    ("int", pa.array([0, 34, -7, None], pa.int32())),
+    ("long", pa.array([0, 2**40, -1, None])),
+    ("string", pa.array(["iceberg", "", "ä" * 9, None])),
+    ("binary", pa.array([b"abc", b"", b"\xff" * 9, None])),
+    ("date", pa.array([0, 17_486, -1, None], pa.int32()).view(pa.date32())),
+    ("timestamp", pa.array([0, 1_510_871_468_000_001, -1, None]).view(pa.timestamp("us"))),
+    ("timestamptz", pa.array([0, 1_510_871_468_000_001, -1, None]).view(pa.timestamp("us", "UTC"))),
+    ("time", pa.array([0, 81_068_000_000, 1, None]).view(pa.time64("us"))),
+    ("decimal(9, 2)", pa.array([Decimal("14.20"), Decimal("-0.05"), Decimal("0.00"), None], pa.decimal128(9, 2))),
+    ("uuid", pa.ExtensionArray.from_storage(pa.uuid(), UUIDS)),
+]  # fmt: skip
+TRANSFORMS = ["identity", "bucket[16]", "truncate[3]", "year", "month", "day", "hour", "void"]
+
+
+def _type_of_c(type_: str) -> IcebergType:
+    return IcebergSchema.model_validate_json(table([("c", type_)]).schema).find_type("c")
+
+
+COMBINATIONS = [
+    pytest.param(type_, data, transform, id=f"{transform} of {type_}")
+    for type_, data in VALUES
+    for transform in TRANSFORMS
+    if parse_transform(transform).can_transform(
+        IcebergSchema.model_validate_json(table([("c", type_)]).schema).find_type("c")
+    )
+]
+
+
+@pytest.mark.parametrize(("type_", "data", "transform"), COMBINATIONS)
+def test_transforms_on_columns_equal_those_of_pyiceberg_value_by_value(
+    type_: str, data: pa.Array, transform: str
+) -> None:
+    schema_json = table([("c", type_)]).schema
+    source = IcebergSchema.model_validate_json(schema_json).find_type("c")
+    reference = parse_transform(transform)
+    one = reference.transform(source)
+    result = str(reference.result_type(source))
+    storage = data.storage if isinstance(data, pa.ExtensionArray) else data
+    if pa.types.is_temporal(storage.type):
+        storage = storage.view(pa.int32() if storage.type.bit_width == 32 else pa.int64())
+    expected = {}
+    for value in storage.to_pylist():
+        made = None if value is None else one(value)
+        key = None if made is None else single_value_json(made, result)
+        expected.setdefault((key,), []).append(value)
+    rows = pa.table({"c": data, "i": storage})
+    spec_json = json.dumps({"spec-id": 3, "fields": spec(("p", transform, 1))})
+    got = {values: part.column("i").to_pylist() for values, part in Partitioner(schema_json, spec_json).split(rows)}
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "text"),
+    [
+        (5, "int", "5"), ("a\"b", "string", '"a\\"b"'), (-1, "date", '"1969-12-31"'), (True, "boolean", "true"),
+        (1, "timestamp", '"1970-01-01T00:00:00.000001"'), (1, "timestamptz", '"1970-01-01T00:00:00.000001+00:00"'),
+        (3_600_000_000, "time", '"01:00:00.000000"'), (Decimal("14.20"), "decimal(9, 2)", '"14.20"'),
+        (b"\x00\xff", "binary", '"00ff"'), (bytes(16), "uuid", '"00000000-0000-0000-0000-000000000000"'),
+    ],
+)  # fmt: skip
+def test_partition_values_are_written_as_iceberg_s_json(value: Any, type_: str, text: str) -> None:
+    assert single_value_json(value, type_) == text
+
+
+def test_void_and_nested_partition_fields_work(tmp_path: Path) -> None:
+    inner = struct(("k", STRING))
+    value = struct(("id", INT64), ("in", inner))
+    nested = {"type": "struct", "fields": [{"id": 9, "name": "k", "required": False, "type": "string"}]}
+    description = table(
+        [("id", "long"), ("in", nested)], folder=tmp_path, spec=spec(("in.k", "identity", 9), ("id_null", "void", 1))
+    )
+    rows = [record(Struct(value, [i, Struct(inner, [k])]), i) for i, k in enumerate("aba")]
+    assert partitions(stage(stager(description), batch(rows))) == {('"a"', None): [0, 2], ('"b"', None): [1]}
+
+
+def test_rows_beyond_the_memory_budget_are_written_in_order_and_the_scratch_is_cleaned(tmp_path: Path) -> None:
+    made = stager(table(COLUMNS, folder=tmp_path), memory=200)
+    for start in range(0, 100, 10):
+        made.add(made.prepare(batch([row(start + i, start + i) for i in range(10)])))
+    assert made.held_bytes <= 200
+    scratch = made._own_scratch
+    assert scratch is not None
+    files = made.close_cycle(1, ORDERS_0)
+    assert [r["id"] for r in read(files)] == list(range(100))
+    assert list(scratch.iterdir()) == []
+    made.discard()
+    assert not scratch.exists()
+
+
+def test_large_rows_are_cut_into_several_files(tmp_path: Path) -> None:
+    made = stager(table(COLUMNS, folder=tmp_path), ext__target_file_size_bytes=str(1 << 20))
+    files = stage(made, batch([row(i, i, "y" * 100_000) for i in range(30)]))
+    assert len(files) == 3
+    assert [r["id"] for r in read(files)] == list(range(30))
+
+
+def test_rows_held_while_the_table_evolves_are_staged_in_the_new_schema(tmp_path: Path) -> None:
+    item = {"type": "struct", "fields": [{"id": 5, "name": "a", "required": False, "type": "int"}]}
+    old_list = {"type": "list", "element-id": 4, "element-required": False, "element": item}
+    old = table([("id", "int"), ("v", "string"), ("l", old_list)], folder=tmp_path)
+    made = stager(old, memory=10, tables__evolve_schema_enabled="true")
+    narrow = struct(("id", INT32), ("v", STRING), ("l", array(struct(("a", INT32)))))
+    element = narrow["l"].value_schema
+    assert element is not None
+    first = batch([record(Struct(narrow, [1, "x", [Struct(element, [1])]]), 0)])
+    assert made.needed_changes(first.value) == ()
+    made.add(made.prepare(first))
+    wide_item = struct(("a", INT64), ("b", STRING))
+    wide = struct(("id", INT64), ("v", STRING), ("l", array(wide_item)), ("n", STRING))
+    second = batch([record(Struct(wide, [2**40, "y", [Struct(wide_item, [2, "q"])], "new"]), 1)])
+    kinds = [(c.kind, ".".join(c.path)) for c in made.needed_changes(second.value)]
+    assert kinds == [
+        (ChangeKind.WIDEN, "id"), (ChangeKind.WIDEN, "l.element.a"), (ChangeKind.ADD, "l.element.b"),
+        (ChangeKind.ADD, "n"),
+    ]  # fmt: skip
+    new_item = {"type": "struct", "fields": [
+        {"id": 5, "name": "a", "required": False, "type": "long"},
+        {"id": 6, "name": "b", "required": False, "type": "string"}]}  # fmt: skip
+    new_list = {**old_list, "element": new_item}
+    made.evolve(
+        table([("id", "long"), ("v", "string"), ("l", new_list), ("n", "string")], folder=tmp_path, schema_id=1)
+    )
+    assert made.needed_changes(second.value) == ()
+    files = stage(made, second)
+    assert read(files) == [
+        {"id": 1, "v": "x", "l": [{"a": 1, "b": None}], "n": None},
+        {"id": 2**40, "v": "y", "l": [{"a": 2, "b": "q"}], "n": "new"},
+    ]
+    assert {f.schema_id for f in files} == {1}
+
+
+def test_discard_forgets_rows_but_leaves_reported_files(tmp_path: Path) -> None:
+    made = stager(table(COLUMNS, folder=tmp_path))
+    (file,) = stage(made, batch([row(0, 1)]))
+    made.add(made.prepare(batch([row(1, 2)])))
+    made.discard()
+    assert Path(file.path).exists()
+    assert made.close_cycle(2, ORDERS_0) == []
+
+
+def test_a_failing_storage_leaves_no_files_and_keeps_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = stager(table(COLUMNS, folder=tmp_path, spec=spec(("id", "identity", 1))))
+    made.add(made.prepare(batch([row(i, i) for i in range(3)])))
+    write = made._output.write
+    calls = []
+
+    def failing(name: str, rows: pa.Table) -> tuple[str, int]:
+        calls.append(name)
+        if len(calls) == 2:
+            raise OSError("disk full")
+        return write(name, rows)
+
+    monkeypatch.setattr(made._output, "write", failing)
+    with pytest.raises(OSError, match="disk full"):
+        made.close_cycle(1, ORDERS_0)
+    assert list((tmp_path / "data").iterdir()) == []
+    assert len(made.close_cycle(1, ORDERS_0)) == 3
+
+
+def test_write_properties_choose_the_codec(tmp_path: Path) -> None:
+    key = "write.parquet.compression-codec"
+    description = table(COLUMNS, folder=tmp_path, properties={key: "gzip"})
+    for props, codec in (
+        ({}, "GZIP"),
+        ({"tables__write_props__write__parquet__compression_codec": "snappy"}, "SNAPPY"),
+    ):
+        (file,) = stage(stager(description, **props), batch([row(0, 1)]))
+        assert pq.read_metadata(file.path).row_group(0).column(0).compression == codec
+
+
+def test_moments_uuids_and_decimals_have_the_parquet_types_of_iceberg(tmp_path: Path) -> None:
+    value = struct(("ts", timestamp()), ("u", STRING), ("d", STRING), ("b", BYTES))
+    columns = [("ts", "timestamptz"), ("u", "uuid"), ("d", "decimal(9, 2)"), ("b", "fixed[2]")]
+    made = stager(table(columns, folder=tmp_path))
+    text = "00000000-0000-0000-0000-00000000000a"
+    (file,) = stage(made, batch([record(Struct(value, [1, text, "1.25", b"ab"]), 0)]))
+    schema = pq.ParquetFile(file.path).schema
+    shown = {
+        schema.column(i).name: (schema.column(i).physical_type, str(schema.column(i).logical_type)) for i in range(4)
+    }
+    assert shown["ts"][0] == "INT64"
+    assert "isAdjustedToUTC=true" in shown["ts"][1]
+    assert shown["u"] == ("FIXED_LEN_BYTE_ARRAY", "UUID")
+    assert shown["d"] == ("INT32", "Decimal(precision=9, scale=2)")
+    assert shown["b"][0] == "FIXED_LEN_BYTE_ARRAY"
+    read_back = pq.read_table(file.path).to_pylist()[0]
+    assert read_back["ts"] == dt.datetime(1970, 1, 1, 0, 0, 0, 1000, dt.UTC)
+
+
+def test_a_configuration_has_one_key_per_table(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no key column nope"):
+        stager(table(COLUMNS, keys=["nope"], folder=tmp_path))
+    assert config().tables == ("db.orders",)
+
+
+def test_batches_of_several_kafka_partitions_are_told_apart(tmp_path: Path) -> None:
+    made = stager(table(COLUMNS, folder=tmp_path))
+    (mixed,) = Batch.of([row(3, 1), row(8, 2, partition=1), record(None, 4), row(5, 3)])
+    made.add(made.prepare(mixed))
+    assert [r["id"] for r in read(made.close_cycle(1, ORDERS_0))] == [1, 3]
