@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
 
+from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.spark.committer import CommitStatus, EngineName
+from connectors.iceberg.spark.errors import DuplicateKeyError
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
@@ -54,7 +58,7 @@ def test_upserts_replace_and_deletes_remove(lake: Lake, engine: EngineName, vers
     assert look_up(sink.load().view).version.property_snapshot == outcome.snapshot_id
 
 
-@pytest.mark.parametrize("engine", (EngineName.APPEND, *ENGINES))
+@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
 def test_second_committer_on_the_same_version_is_refused(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))
@@ -65,7 +69,7 @@ def test_second_committer_on_the_same_version_is_refused(lake: Lake, engine: Eng
     assert keys(sink) == [(1, "a"), (3, "leader")]
 
 
-@pytest.mark.parametrize("engine", (EngineName.APPEND, *ENGINES))
+@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
 def test_request_made_again_after_it_landed_is_committed_once(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     request = sink.request(sink.stage([order(1, "a")]))
@@ -76,7 +80,7 @@ def test_request_made_again_after_it_landed_is_committed_once(lake: Lake, engine
     assert keys(sink) == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.parametrize("engine", (EngineName.APPEND, *ENGINES))
+@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
 def test_missing_branch_begins_at_main_and_takes_the_commits(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a"), order(2, "b")]))
@@ -106,3 +110,130 @@ def test_patch_takes_unavailable_values_from_the_row_in_the_table(lake: Lake, en
     }
     if engine is EngineName.DELTA:
         assert outcome.counts.unmatched_patches == 1
+
+
+@pytest.mark.parametrize("engine", [EngineName.AUTO, *ENGINES])
+def test_key_staged_twice_is_an_error_that_names_it(lake: Lake, engine: EngineName) -> None:
+    sink = lake.make()
+    files = sink.stage([order(1, "a"), order(1, "b")]) + sink.stage([order(1, "b", amount=None)])
+    with pytest.raises(DuplicateKeyError, match=r"1 keys .*\(1, 'b'\)"):
+        sink.committer(engine).commit(sink.request(files))
+    assert keys(sink) == []
+
+
+def test_first_rows_of_an_empty_merge_table_are_appended(lake: Lake) -> None:
+    sink = lake.make()
+    assert sink.commit(sink.stage([order(1, "a")])).engine is EngineName.APPEND
+    assert sink.commit(sink.stage([order(1, "a")])).engine is EngineName.DELTA
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_compaction_between_cycles_is_no_conflict(lake: Lake, engine: EngineName) -> None:
+    sink = lake.make(version=2)
+    for number in "abc":
+        sink.commit(sink.stage([order(1, number), order(2, number)]), engine)
+    before = sink.version()
+    lake.sql(f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('rewrite-all', 'true'))")
+    assert sink.version() == before
+    sink.commit(sink.stage([order(1, "b", amount=None)]), engine)
+    assert keys(sink) == [(shop, number) for shop in (1, 2) for number in "abc"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_compaction_during_a_commit_makes_it_start_over(
+    lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a"), order(1, "b")]), engine)
+    sink.commit(sink.stage([order(1, "c")]), engine)
+    compact = f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('rewrite-all', 'true'))"
+    hold_before_commit(lake, monkeypatch, lambda: lake.sql(compact))
+    outcome = sink.commit(sink.stage([order(1, "a", amount=None)]), engine)
+    assert outcome.counts.foreign_conflicts == 1
+    assert keys(sink) == [(1, "a"), (1, "b"), (1, "c")]
+
+
+@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
+def test_leader_that_commits_during_a_commit_wins(
+    lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]), engine)
+    files, others = sink.stage([order(1, "zombie")]), sink.stage([order(1, "leader")])
+    request = sink.request(files)
+    hold_before_commit(lake, monkeypatch, lambda: sink.commit(others, EngineName.APPEND))
+    assert sink.committer(engine).commit(request).status is CommitStatus.CONFLICT
+    assert keys(sink) == [(1, "a"), (1, "leader")]
+
+
+@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
+def test_commit_that_landed_before_the_answer_was_lost_is_found(
+    lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]), engine)
+    call = lake.driver.call
+
+    def lose_the_answer(subject: str, class_name: str, method: str, *arguments: str) -> object:
+        answer = call(subject, class_name, method, *arguments)
+        if method in ("swap", "publish"):
+            raise CommitStateUnknownError("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(lake.driver, "call", lose_the_answer)
+    assert sink.commit(sink.stage([order(1, "b")]), engine).snapshot_id == sink.version().ledger_snapshot
+    assert keys(sink) == [(1, "a"), (1, "b")]
+
+
+def test_commit_that_did_not_land_stays_unknown_until_asked_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = lake.make()
+    request = sink.request(sink.stage([order(1, "a")]))
+    with monkeypatch.context() as patch:
+        call = lake.driver.call
+
+        def fail(subject: str, class_name: str, method: str, *arguments: str) -> object:
+            if class_name == "TableCommit":
+                raise CommitStateUnknownError("the catalog was away")
+            return call(subject, class_name, method, *arguments)
+
+        patch.setattr(lake.driver, "call", fail)
+        assert sink.committer().commit(request).status is CommitStatus.UNKNOWN
+    assert sink.committer().commit(request).status is CommitStatus.COMMITTED
+    assert keys(sink) == [(1, "a")]
+
+
+def test_roll_back_to_the_expected_ledger_is_noticed_by_the_property(lake: Lake) -> None:
+    sink = lake.make()
+    first = sink.commit(sink.stage([order(1, "a")]))
+    late = sink.request(sink.stage([order(1, "late")]))
+    sink.commit(sink.stage([order(1, "b")]))
+    lake.sql(f"CALL lake.system.rollback_to_snapshot('{sink.name}', {first.snapshot_id})")
+    assert look_up(sink.load().view).standing is Standing.ROLLED_BACK
+    assert sink.committer().commit(late).status is CommitStatus.CONFLICT
+    assert keys(sink) == [(1, "a")]
+
+
+def test_foreign_rows_are_refused_on_request(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    insert = f"INSERT INTO lake.{sink.name} (shop, number) VALUES (1, 'b')"
+    hold_before_commit(lake, monkeypatch, lambda: lake.sql(insert))
+    outcome = sink.committer(EngineName.DELTA, refuse_foreign_rows=True).commit(
+        sink.request(sink.stage([order(1, "b")]))
+    )
+    assert outcome.status is CommitStatus.COMMITTED
+    assert outcome.counts.foreign_conflicts == 1
+    assert keys(sink) == [(1, "a"), (1, "b")]
+
+
+def hold_before_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let `act` happen once, after the next commit was prepared and right before it is swapped in."""
+    call = lake.driver.call
+    acts = [act]
+
+    def act_first(subject: str, class_name: str, method: str, *arguments: str) -> object:
+        if method in ("swap", "publish") and acts:
+            acts.pop()()
+        return call(subject, class_name, method, *arguments)
+
+    monkeypatch.setattr(lake.driver, "call", act_first)

@@ -8,6 +8,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileContent;
@@ -212,7 +213,7 @@ public class RowDeletes {
     }
 
     private String location(int number, String extension) {
-        return table.locationProvider().newDataLocation(prefix + "-deletes-" + number + "." + extension);
+        return table.locationProvider().newDataLocation(prefix + "-" + UUID.randomUUID() + "-deletes-" + number + "." + extension);
     }
 
     public List written() {

@@ -61,15 +61,20 @@ public class StagedFiles {
         return builder(file, spec).withMetrics(metrics).build();
     }
 
-    /** Let Spark read these files as the table `set` of the staging catalog. `forget` it afterwards. */
+    /**
+     * Let Spark read these files as the table `set` of the staging catalog. `forget` it afterwards.
+     *
+     * They are shown as files without a partition: a reader takes identity partition columns from the partition, and
+     * deletes and patches have none.
+     */
     public void stage(String set, List files) {
         String schema = SchemaParser.toJson(table.schema());
+        PartitionSpec none = PartitionSpec.unpartitioned();
         List tasks = new ArrayList();
         for (Object each : files) {
             JsonNode file = (JsonNode) each;
-            PartitionSpec spec = spec(file);
-            DataFile data = builder(file, spec).withRecordCount(file.get("rows").asLong()).build();
-            tasks.add(new BaseFileScanTask(data, new DeleteFile[0], schema, PartitionSpecParser.toJson(spec),
+            DataFile data = builder(file, none).withRecordCount(file.get("rows").asLong()).build();
+            tasks.add(new BaseFileScanTask(data, new DeleteFile[0], schema, PartitionSpecParser.toJson(none),
                 ResidualEvaluator.unpartitioned(Expressions.alwaysTrue())));
         }
         SparkTableCache.get().add(set, table);

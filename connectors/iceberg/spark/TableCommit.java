@@ -3,10 +3,12 @@ package connectpy;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
 
 import org.apache.iceberg.AppendFiles;
@@ -46,9 +48,12 @@ import org.apache.spark.sql.types.StructType;
 
 /** One commit to one table: staged files, row deletes, the ledger in summary and property, all in one transaction. */
 public class TableCommit {
+    private static final int KEPT = 4; // prepared commits that wait for their swap; one coordinator has one
+
     private final SparkSession session;
     private final Catalog catalog;
     private final String stage; // name of the staging catalog
+    private final Map prepared = new LinkedHashMap(); // id -> Prepared
 
     public TableCommit(SparkSession session, Catalog catalog, String stage) {
         this.session = session;
@@ -60,13 +65,13 @@ public class TableCommit {
         return new TableCommit((SparkSession) arguments[0], (Catalog) arguments[1], (String) arguments[2]);
     }
 
-    /** Staged rows become data files; nothing is read. */
-    public String append(String requestJson) throws IOException {
+    /** Staged rows become data files; nothing is read. Answers with the id for `swap`. */
+    public String prepareAppend(String requestJson) throws IOException {
         JsonNode request = JsonUtil.mapper().readTree(requestJson);
-        return append(table(request), request);
+        return keep(append(table(request), request));
     }
 
-    private String append(Table table, JsonNode request) {
+    private Prepared append(Table table, JsonNode request) {
         Transaction transaction = table.newTransaction();
         LedgerCheck check = new LedgerCheck(transaction.table(), request);
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
@@ -81,16 +86,30 @@ public class TableCommit {
         }
         answer.put("added_files", files.size());
         answer.put("added_rows", rows);
-        return finish(transaction, append, request, check, answer);
+        return new Prepared(transaction, append, request, check, answer);
     }
 
     /** Rows with staged keys are marked as deleted where a join finds them; staged rows become data files. */
-    public String delta(String requestJson) throws IOException {
+    public String prepareDelta(String requestJson) throws IOException {
         JsonNode request = JsonUtil.mapper().readTree(requestJson);
-        return delta(table(request), request);
+        return keep(delta(table(request), request));
     }
 
-    private String delta(Table table, JsonNode request) throws IOException {
+    /** Compare and swap what was prepared under this id. */
+    public String swap(String id) {
+        return ((Prepared) prepared.remove(id)).swap();
+    }
+
+    private String keep(Prepared made) {
+        String id = UUID.randomUUID().toString();
+        prepared.put(id, made);
+        if (prepared.size() > KEPT) {
+            prepared.remove(prepared.keySet().iterator().next()); // nobody came back for it
+        }
+        return JsonUtil.mapper().createObjectNode().put("prepared", id).toString();
+    }
+
+    private Prepared delta(Table table, JsonNode request) throws IOException {
         Transaction transaction = table.newTransaction();
         LedgerCheck check = new LedgerCheck(transaction.table(), request);
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
@@ -103,8 +122,9 @@ public class TableCommit {
         RowDelta delta = transaction.newRowDelta();
         Join join = new Join(table, head, staged, request);
         RowDeletes deletes = null;
+        List completed = null;
         try {
-            dataFiles.addAll(join.completePatches(answer));
+            completed = join.completePatches(answer);
             deletes = join.deletes();
         } finally {
             join.close();
@@ -121,6 +141,7 @@ public class TableCommit {
             delta.validateDeletedFiles();
         }
         long rows = 0;
+        dataFiles.addAll(completed);
         for (Object file : dataFiles) {
             delta.addRows((DataFile) file);
             rows += ((DataFile) file).recordCount();
@@ -135,7 +156,16 @@ public class TableCommit {
         answer.put("added_files", dataFiles.size());
         answer.put("added_rows", rows);
         answer.put("replaced_rows", deletes == null ? 0 : deletes.count());
-        return finish(transaction, delta, request, check, answer);
+        Prepared made = new Prepared(transaction, delta, request, check, answer);
+        for (Object file : completed) {
+            made.written.add(((DataFile) file).location());
+        }
+        if (deletes != null) {
+            for (Object file : deletes.written()) {
+                made.written.add(((DeleteFile) file).location());
+            }
+        }
+        return made;
     }
 
     /** A branch at the head whose version is as expected, and the staged files under names that SQL can use. */
@@ -243,30 +273,61 @@ public class TableCommit {
         return value == null ? 0 : Long.parseLong(value);
     }
 
-    /** Summary, check, property, and out. */
-    private String finish(
-        Transaction transaction, SnapshotUpdate update, JsonNode request, LedgerCheck check, ObjectNode answer) {
-        String ref = request.get("ref").asText();
-        for (Iterator i = request.get("summary").fields(); i.hasNext();) {
-            Map.Entry entry = (Map.Entry) i.next();
-            update.set((String) entry.getKey(), ((JsonNode) entry.getValue()).asText());
+    /** A transaction that lacks only its end: summary, check, property, and out. */
+    private static class Prepared {
+        private final Transaction transaction;
+        private final SnapshotUpdate update;
+        private final JsonNode request;
+        private final LedgerCheck check;
+        private final ObjectNode answer;
+        private final Set written = new HashSet(); // paths of what was written to prepare it
+
+        Prepared(
+            Transaction transaction, SnapshotUpdate update, JsonNode request, LedgerCheck check, ObjectNode answer) {
+            this.transaction = transaction;
+            this.update = update;
+            this.request = request;
+            this.check = check;
+            this.answer = answer;
         }
-        if (!ref.equals("main")) {
-            update.toBranch(ref);
+
+        String swap() {
+            String ref = request.get("ref").asText();
+            for (Iterator i = request.get("summary").fields(); i.hasNext();) {
+                Map.Entry entry = (Map.Entry) i.next();
+                update.set((String) entry.getKey(), ((JsonNode) entry.getValue()).asText());
+            }
+            if (!ref.equals("main")) {
+                update.toBranch(ref);
+            }
+            update.validateWith(check);
+            try {
+                update.commit();
+                String snapshot = String.valueOf(((SnapshotRef) transaction.table().refs().get(ref)).snapshotId());
+                transaction.updateProperties().set(request.get("key").asText(), property(request, snapshot)).commit();
+                transaction.commitTransaction();
+                answer.put("status", "committed").put("snapshot", snapshot).put("reason", "");
+            } catch (ValidationException e) {
+                answer.put("status", check.refusal() != null ? "conflict" : "failed, retry");
+                answer.put("reason", e.getMessage());
+                removeWritten();
+            } catch (CommitFailedException e) {
+                answer.put("status", "failed, retry").put("reason", e.getMessage());
+                removeWritten();
+            }
+            return answer.toString();
         }
-        update.validateWith(check);
-        try {
-            update.commit();
-            String snapshot = String.valueOf(((SnapshotRef) transaction.table().refs().get(ref)).snapshotId());
-            transaction.updateProperties().set(request.get("key").asText(), property(request, snapshot)).commit();
-            transaction.commitTransaction();
-            answer.put("status", "committed").put("snapshot", snapshot).put("reason", "");
-        } catch (ValidationException e) {
-            answer.put("status", check.refusal() != null ? "conflict" : "failed, retry").put("reason", e.getMessage());
-        } catch (CommitFailedException e) {
-            answer.put("status", "failed, retry").put("reason", e.getMessage());
+
+        /** It surely did not land, so nothing refers to its own files. Staged files are never touched. */
+        private void removeWritten() {
+            for (Object path : written) {
+                try {
+                    transaction.table().io().deleteFile((String) path);
+                } catch (RuntimeException e) {
+                    continue; // an orphan with our name; a later epoch removes it
+                }
+            }
         }
-        return answer.toString();
     }
 
     private static String property(JsonNode request, String snapshot) {

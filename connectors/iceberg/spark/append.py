@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connectors.iceberg.faults import fault_point
 from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest, EngineName
-from connectors.iceberg.spark.table_commit import outcome, to_json
+from connectors.iceberg.spark.table_commit import BEFORE_SWAP, outcome, to_json
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
@@ -21,5 +22,6 @@ class AppendEngine:
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
         """See `CommitEngine.commit`."""
-        answer = self._driver.call(request.table, "TableCommit", "append", to_json(request))
-        return outcome(self.name, answer)
+        prepared = self._driver.call(request.table, "TableCommit", "prepareAppend", to_json(request))
+        fault_point(BEFORE_SWAP)
+        return outcome(self.name, self._driver.call(request.table, "TableCommit", "swap", prepared["prepared"]))

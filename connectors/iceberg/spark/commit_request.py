@@ -47,7 +47,7 @@ class CommitRequest:
     ordering_columns: Sequence[str] = ()  # CHANGES only: the extra columns that order changes, most significant first
     ref: str = MAIN  # a branch that does not exist is created from main
     work_branch: str = "connect-work"  # MERGE engine only: `connect-<name>-<epoch>`
-    file_prefix: str = "connect"  # of the delete files; that of the staged files, so that orphans are found
+    file_prefix: str = "connect-"  # of delete files; that of the epoch's staged files, so that orphans are found
     attempt_limit: int = 4  # how often a commit is prepared anew because a foreign one came in between
 
     def __post_init__(self) -> None:

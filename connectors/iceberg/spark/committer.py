@@ -29,6 +29,8 @@ from connectors.iceberg.spark.commit_request import (
 from connectors.iceberg.spark.delta import DeltaEngine
 from connectors.iceberg.spark.errors import CatalogUnavailableError
 from connectors.iceberg.spark.merge import MergeEngine
+from connectors.iceberg.spark.staged_keys import check_keys
+from connectors.iceberg.table import WriteMode
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
@@ -112,6 +114,8 @@ class TableCommitter:
         engine = choose_engine(self._wanted, request.mode, request.files, loaded.empty, spark_connect=False)
         if found != request.expected:
             return self._conflict(request, engine, loaded, found)
+        if request.mode is WriteMode.MERGE:
+            check_keys(request.table, request.key_columns, request.files, loaded.description.io_properties)
         try:
             with self._driver.deadline(self._deadline_seconds):
                 outcome = self._engines[engine].commit(request)

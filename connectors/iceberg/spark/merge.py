@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from connectors.iceberg.faults import fault_point
 from connectors.iceberg.spark.commit_request import (
     COMMIT_ID_KEY,
     CommitOutcome,
@@ -18,7 +19,7 @@ from connectors.iceberg.spark.commit_request import (
     CommitStatus,
     EngineName,
 )
-from connectors.iceberg.spark.table_commit import outcome, to_json
+from connectors.iceberg.spark.table_commit import BEFORE_SWAP, outcome, to_json
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
@@ -48,6 +49,7 @@ class MergeEngine:
         finally:
             self._driver.unset_conf(list(settings))
             self._call(request, "endMerge", to_json(request, sets=[part["set"] for part in prepared["sets"]]))
+        fault_point(BEFORE_SWAP)
         published = to_json(request, work_branch=request.work_branch, base=prepared["base"])
         return outcome(self.name, self._call(request, "publish", published))
 

@@ -342,7 +342,7 @@ _UNKNOWN = f"{_ICEBERG}CommitStateUnknownException"
 
 def _translate(subject: str, exception: Any) -> ConnectError:
     """Our error for a Java exception, judged by the outermost class that says something."""
-    chain = []
+    chain: list[tuple[str, str]] = []
     cause = exception
     while cause is not None and len(chain) < 10:
         chain.append((cause.getClass().getName(), str(cause.getMessage() or "").split("\n", 1)[0]))

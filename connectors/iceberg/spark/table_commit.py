@@ -16,6 +16,8 @@ from connectors.iceberg.spark.commit_request import (
     EngineName,
 )
 
+BEFORE_SWAP = "before_compare_and_swap"  # fault point: the snapshot is prepared and nobody sees it
+
 
 def to_json(request: CommitRequest, **more: Any) -> str:
     """The request as JSON text; `more` adds members that one engine needs."""
