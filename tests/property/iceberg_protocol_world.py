@@ -553,9 +553,10 @@ class World:
         """Every append table holds each routed row once, every merge table the last state per key."""
         for name in self.routes:
             table = self.tables[name]
-            assert table.head is not None
+            if table.head is None or table.property is None:
+                raise WrongWorldError(f"{name}: nothing was ever committed")
             content = table.snapshots[table.head].content
-            prop = LedgerProperty.from_json(table.property or "")
+            prop = LedgerProperty.from_json(table.property)
             for (row, generation), count in content.items():
                 if count != 1:
                     raise WrongWorldError(f"{name}: row {row} of generation {generation} is in {count} times")

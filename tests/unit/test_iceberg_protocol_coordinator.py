@@ -519,8 +519,8 @@ def test_deleted_topic_is_not_waited_for() -> None:
 
 def test_ledger_beyond_the_end_of_the_log_is_an_error_with_its_repair() -> None:
     state = CoordinatorState(CoordinatorSettings("k-1", 5, 1000, 300), "x", lambda: "c")
-    topics = {"orders": TopicInfo("id-1", (0, 0), (99, 500))}
-    failure = only(state.begin(topics, GROUP, {FACTS: table(FILLED)}, None, 0), Fail)
+    topics = {"orders": TopicInfo("id-1", (0, 0))}
+    failure = only(state.begin(topics, GROUP, {FACTS: table(FILLED)}, None, 0, {P0: 99, P1: 500}), Fail)
     assert "alter the connector's offsets" in failure.reason
 
 

@@ -133,7 +133,6 @@ def test_higher_epoch_detaches_everything() -> None:
 
 def test_row_of_an_unopened_table_holds_its_partition_until_the_answer() -> None:
     task = attached_task()
-    assert task.filter_position("db.t", P0) == 90
     assert task.filter_position("db.new", P0) is None
     task.advance(P0, 105)
     held = task.hold(P0, "db.new", Need.CREATE, "{}", 0)
@@ -244,3 +243,11 @@ def test_revoked_partition_is_forgotten() -> None:
     assert task.revoke([P0, P1]) == [Discard(P0)]
     assert not task.is_reading(P0)
     assert task.offsets_to_commit() == {}
+
+
+def test_task_knows_which_rows_it_has_handled_in_case_they_are_delivered_again() -> None:
+    task = attached_task()
+    task.advance(P0, 120)
+    assert task.next_offset(P0) == 120
+    task.on_message(Rewind(E7, "n2", {P0: attachment(position=100)}), 0)
+    assert task.next_offset(P0) == 100  # a seek of ours starts over

@@ -72,15 +72,11 @@ class CoordinatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the cluster describes it: its id and the log range of every partition.
-
-    `log_ends`, when given to `begin`, were read **after** the tables and the group: then a position above
-    the end is no race but a log that lost its tail.
-    """
+    """A topic as the cluster describes it: its id and the log range of every partition."""
 
     id: str
     log_starts: tuple[int, ...]
-    log_ends: tuple[int, ...] | None = None  # None: not asked for; `on_topics` does not look
+    log_ends: tuple[int, ...] | None = None  # for the caller's own use; nothing here looks at it
 
 
 class Outcome(Enum):
@@ -193,13 +189,15 @@ class CoordinatorState:
         tables: Mapping[str, TableView | None],
         channel_epoch: Epoch | None,
         now_ms: int,
+        log_ends: Mapping[TopicPartition, int] | None = None,
     ) -> list[CoordinatorAction]:
         """Choose the epoch, find out where every partition starts, open the tables that exist.
 
         The caller has fenced the coordinator before (`init_transactions`), **then** read the channel to its
         end (`channel_epoch`: the highest in it), the group's offsets, and every table of the settings
         (None: does not exist). `group` may hold first positions for a connector that never ran, resolved
-        to numbers.
+        to numbers. `log_ends` must have been read **after** the tables: then a ledger above the end is not
+        a race but a log that lost its tail, and an error.
         """
         lookups = {name: look_up(view, self._rules) for name, view in tables.items() if view is not None}
         traces = [offset.mark.epoch for offset in group.values() if offset.mark]
@@ -221,6 +219,9 @@ class CoordinatorState:
                     return self._end(found)
                 self._partitions[partition] = found
         for name, lookup in lookups.items():
+            beyond = self._beyond_the_log(name, lookup, log_ends or {})
+            if beyond is not None:
+                return self._end(beyond)
             actions += self._open(name, lookup)
             if self.ended:
                 return actions
@@ -251,14 +252,6 @@ class CoordinatorState:
             )
         if Rule.GROUP_OFFSETS_NEED_OUR_MARK not in self._rules and offset is not None:
             return _Partition(info.id, mark.generation if mark else 0, log_start, offset.offset, offset.offset)
-        for name, lookup in lookups.items():
-            entry = lookup.ledger.entry(partition, info.id) if lookup.ledger else None
-            if entry and info.log_ends and entry.next > info.log_ends[partition.partition]:
-                return Fail(
-                    f"table {name} holds {partition} up to offset {entry.next}, but the log ends at "
-                    f"{info.log_ends[partition.partition]}: new rows would count as known; alter the connector's "
-                    "offsets to go on from the end"
-                )
         if offset and mark and (mark.topic_id == info.id or not check_topic):
             if offset.offset < log_start:
                 return Fail(
@@ -275,6 +268,18 @@ class CoordinatorState:
         if known and not unknown and not self._settings.dynamic and len(known) == len(lookups):
             start = min(entry.next for entry in known if entry.generation == generation)
         return _Partition(info.id, generation, log_start, start, start)
+
+    def _beyond_the_log(self, name: str, lookup: Lookup, log_ends: Mapping[TopicPartition, int]) -> Fail | None:
+        """A ledger above the end of the log: rows written from now on would count as known."""
+        for partition, end in log_ends.items():
+            state = self._partitions.get(partition)
+            entry = lookup.ledger.entry(partition, state.topic_id) if lookup.ledger and state else None
+            if state and entry and entry.generation == state.generation and entry.next > end:
+                return Fail(
+                    f"table {name} holds {partition} up to offset {entry.next}, but the log ends at {end}, so that new "
+                    "rows would count as known: alter the connector's offsets to go on from the end"
+                )
+        return None
 
     # --- inputs
 

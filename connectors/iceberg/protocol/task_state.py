@@ -163,6 +163,14 @@ class TaskState:
         state = self._partitions.get(partition)
         return state is not None and state.attached and state.hold is None
 
+    def next_offset(self, partition: TopicPartition) -> int:
+        """All rows below were handled since the last seek.
+
+        A framework that delivers rows again after an error of ours must not have them staged twice: drop
+        those below before anything else. Rows further on may be missing only because the log lacks them.
+        """
+        return self._partitions[partition].next
+
     def handled(self, partition: TopicPartition, table: str, first: int | None) -> None:
         """Rows of an open table were met; `first` is the first one that the filter let through, if any."""
         state = self._partitions[partition]
