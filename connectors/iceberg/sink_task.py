@@ -27,6 +27,7 @@ from connectors.iceberg.events import EventPublisher
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.actions import (
     CloseFiles,
+    DescribeTopics,
     Discard,
     Fail,
     Pause,
@@ -320,6 +321,8 @@ class IcebergSinkTask(SinkTask):
                     self._stage.discard(partition)
                 case RequestCommit():
                     self.context.request_commit()
+                case DescribeTopics():
+                    self._carry_out(self._state.on_topic_ids(self._topic_ids(), _now_ms()))
                 case CloseFiles(cycle):
                     self._close_files(cycle)
                 case Fail(reason):
@@ -337,9 +340,12 @@ class IcebergSinkTask(SinkTask):
             key: [ReportedFile(f.path, FileKind(f.kind.value), f.rows, f.size, f.to_json()) for f in found]
             for key, found in staged.items()
         }
-        topic_ids = {topic: self.context.topic_id(topic) for topic in {p.topic for p in self.context.assignment()}}
-        self._carry_out(self._state.report(cycle, files, topic_ids, _now_ms()))
+        self._carry_out(self._state.report(cycle, files, self._topic_ids(), _now_ms()))
         fault_point("after_report")
+
+    def _topic_ids(self) -> dict[str, str]:
+        """The topics of our partitions as the cluster describes them now."""
+        return {topic: self.context.topic_id(topic) for topic in {p.topic for p in self.context.assignment()}}
 
 
 def _first_offsets(partitions: pa.Int32Array, offsets: pa.Int64Array) -> dict[int, int]:
