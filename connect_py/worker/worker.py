@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
-from connect_py.api.config import ConfigKey, ConfigValue
+from connect_py.api.config import ConfigKey, ConfigValue, Type, parse
 from connect_py.api.errors import ConnectError
-from connect_py.api.plugin import Plugin
+from connect_py.api.plugin import Plugin, PluginKind
+from connect_py.api.schema import Value
 from connect_py.clock import Clock, SystemClock
+from connect_py.error_handling.failed_record import stack_trace
+from connect_py.log_context import log_context
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.task.messages import Answer, Question, ReadSourceOffsets, TaskSpec
+from connect_py.worker.connector_host import ConnectorHost
+from connect_py.worker.fork_server import ForkServer
+from connect_py.worker.process_task_host import ProcessTaskHost
+from connect_py.worker.task_host import TaskHost, TaskHostListener
 from connect_py.worker.worker_listener import WorkerListener
+
+START_THREADS: Final = 8  # starts and stops that may wait at the same time
+KILL_SECONDS: Final = 5.0  # for a killed process to be gone
+TOPIC_KEYS: Final = ("topics", "topics.regex")
+TASK_CLASS: Final = "task.class"
 
 Props: TypeAlias = Mapping[str, str]
 ConfigResolver: TypeAlias = Callable[[Props], Props]
 """Replaces the placeholders of config providers in a configuration. ConfigError when a provider cannot read."""
+SourceEntry: TypeAlias = Mapping[str, Value]
+TaskHostFactory: TypeAlias = Callable[[TaskSpec, TaskHostListener], TaskHost]
+
+log = logging.getLogger(__name__)
+
+
+class SourceOffsets(Protocol):
+    """Where offsets of source connectors are kept; safe on any thread."""
+
+    def get(self, connector: str, partition: Any) -> Any:
+        """The stored offset of one source partition, or None."""
+
+    def set(self, connector: str, offsets: Sequence[tuple[Any, Any]]) -> Future[None]:
+        """Store offsets; done when they are safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +61,15 @@ class TooManyTasksError(ConnectError):
     """A connector made more task configurations than `tasks.max` allows, and `tasks.max.enforce` is on."""
 
     java_name = "org.apache.kafka.connect.errors.TooManyTasksException"
+
+
+class _Slot:
+    """A place for one life of one task: filled once the host is made, unless it was given up before."""
+
+    def __init__(self) -> None:
+        self.host: TaskHost | None = None
+        self.abandoned = False
+        self.target = TargetState.STARTED
 
 
 class Worker:
@@ -49,6 +87,8 @@ class Worker:
         listener: WorkerListener,
         resolve: ConfigResolver = dict,
         clock: Clock | None = None,
+        source_offsets: SourceOffsets | None = None,
+        make_task_host: TaskHostFactory | None = None,
     ) -> None:
         """Prepare; nothing runs yet.
 
@@ -57,12 +97,31 @@ class Worker:
             plugins: Where classes are found by name.
             listener: Takes the news.
             resolve: Replaces placeholders in connector and task configurations.
+            source_offsets: Where source tasks' offsets are kept; without it source tasks fail.
+            make_task_host: Where tasks run; in processes unless given.
         """
         self._props = dict(props)
         self._plugins = plugins
         self._listener = listener
         self._resolve = resolve
         self._clock = clock or SystemClock()
+        self._source_offsets = source_offsets
+        self._silence_seconds = int(self._props.get("session.timeout.ms", 10_000)) / 1000
+        self._server = ForkServer(plugins.preload())
+        self._make_task_host = make_task_host or self._process_host
+        self._connectors = ConnectorHost(self._server, plugins, listener, self._clock, self._silence_seconds)
+        self._lock = threading.Lock()
+        self._tasks: dict[ConnectorTaskId, _Slot] = {}
+        self._log_levels: dict[str, int | None] = {}
+        self._executor = ThreadPoolExecutor(START_THREADS, "StartAndStopExecutor")
+        self._stopping = False
+
+    def _process_host(self, spec: TaskSpec, listener: TaskHostListener) -> TaskHost:
+        return ProcessTaskHost(spec, listener, self._server, self._clock, self._silence_seconds)
+
+    @property
+    def _graceful_seconds(self) -> float:
+        return int(self._props.get("task.shutdown.graceful.timeout.ms", 5_000)) / 1000
 
     @property
     def plugins(self) -> PluginRegistry:
@@ -71,7 +130,8 @@ class Worker:
 
     def start(self) -> None:
         """Start the connector process and the server that task processes fork from, in the background."""
-        raise NotImplementedError
+        self._server.start()
+        self._connectors.start()
 
     def stop(self, timeout: float | None = None) -> None:
         """Stop all tasks, then all connectors, then the processes; the one method that waits.
@@ -79,7 +139,13 @@ class Worker:
         Args:
             timeout: Seconds for all tasks together; `task.shutdown.graceful.timeout.ms` unless given.
         """
-        raise NotImplementedError
+        with self._lock:
+            self._stopping = True
+            ids = list(self._tasks)
+        self._end_tasks(self._take(ids), self._graceful_seconds if timeout is None else timeout)
+        wait([self._connectors.stop_connector(name) for name in sorted(self._connectors.names())])
+        self._connectors.close(KILL_SECONDS)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def start_connector(self, name: str, config: Props, target: TargetState) -> Future[None]:
         """Start a connector, or hold it ready when its target is PAUSED or STOPPED.
@@ -87,18 +153,46 @@ class Worker:
         A connector of that name that runs here is stopped first. The future fails as the connector's start failed;
         the listener has been told by then.
         """
-        raise NotImplementedError
+        outcome: Future[None] = Future()
+        outcome.set_running_or_notify_cancel()
+        self._executor.submit(self._start_connector, name, dict(config), target, outcome)
+        return outcome
+
+    def _start_connector(self, name: str, config: Props, target: TargetState, outcome: Future[None]) -> None:
+        """Waits for the stop of an earlier instance, which is bounded, and not for the start, which may hang."""
+        try:
+            if name in self._connectors.names():
+                self._connectors.stop_connector(name, tell=False).result()
+            try:
+                resolved = self._resolve(config)
+            except Exception as error:
+                self._connectors.fail_connector(name, stack_trace(error))
+                raise
+            started = self._connectors.start_connector(name, resolved, target)
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            outcome.set_exception(error)
+            return
+        _pass_on(started, outcome, lambda nothing: nothing)
 
     def stop_connector(self, name: str) -> Future[None]:
         """Stop a connector and forget it; it has 5 s. Done at once when it does not run here."""
-        raise NotImplementedError
+        return self._connectors.stop_connector(name)
 
     def set_target_state(self, name: str, target: TargetState) -> None:
         """Tell the connector and the tasks of that name that run here; the listener hears when they noticed.
 
         STOPPED means nothing to tasks: whoever wants them stopped calls `stop_tasks`.
         """
-        raise NotImplementedError
+        self._connectors.set_target_state(name, target)
+        if target is TargetState.STOPPED:
+            return
+        with self._lock:
+            slots = [slot for task, slot in self._tasks.items() if task.connector == name]
+            for slot in slots:
+                slot.target = target
+            hosts = [slot.host for slot in slots if slot.host is not None]
+        for host in hosts:
+            host.set_target_state(target)
 
     def task_configs(self, name: str, config: Props, max_tasks: int) -> Future[list[dict[str, str]]]:
         """Ask the running connector to divide its work, once; retrying is the caller's.
@@ -108,7 +202,34 @@ class Worker:
 
         Errors: NotFoundError (does not run here), TooManyTasksError (see there), what the connector raised.
         """
-        raise NotImplementedError
+        answer = self._connectors.task_configs(name, max_tasks)
+        return _mapped(answer, lambda made: self._finished_task_configs(name, config, max_tasks, made))
+
+    def _finished_task_configs(
+        self, name: str, config: Props, max_tasks: int, made: Sequence[Mapping[str, str]]
+    ) -> list[dict[str, str]]:
+        resolved = self._resolve(config)
+        if len(made) > max_tasks:
+            text = (
+                f"The connector {name} has generated {len(made)} tasks, which is greater than {max_tasks}, the maximum "
+                "number of tasks it is configured to create."
+            )
+            if parse("tasks.max.enforce", resolved.get("tasks.max.enforce", "true"), Type.BOOLEAN):
+                raise TooManyTasksError(f"{text} Set tasks.max.enforce to false to permit it.")
+            log.warning("%s It is permitted because tasks.max.enforce is false.", text)
+        plugin = self._plugins.find_connector(resolved.get("connector.class") or "")
+        extra = {TASK_CLASS: plugin.task_class or plugin.python}
+        if plugin.kind is PluginKind.SINK:
+            extra |= {key: resolved[key] for key in TOPIC_KEYS if resolved.get(key)}
+        placeholders = {key: text for key, text in config.items() if resolved.get(key) != text}
+        finished = []
+        for task_config in made:
+            whole = {key: value for key, value in {**task_config, **extra}.items() if value is not None}
+            for key, placeholder in placeholders.items():
+                if whole.get(key) == resolved.get(key):
+                    whole[key] = placeholder  # stored and shown as the user wrote it
+            finished.append(whole)
+        return finished
 
     def start_task(
         self,
@@ -123,22 +244,96 @@ class Worker:
         A task of that id that runs here is stopped first. `start_number` is the config topic offset of the record
         that last started or changed the connector.
         """
-        raise NotImplementedError
+        slot = _Slot()
+        slot.target = target
+        with self._lock:
+            if self._stopping:
+                return
+            old = self._tasks.get(id)
+            self._tasks[id] = slot
+        spec = TaskSpec(
+            id, self._props, dict(connector_config), dict(task_config), target, start_number, self._plugins.tables
+        )
+        self._executor.submit(self._start_task, spec, slot, old)
+
+    def _start_task(self, spec: TaskSpec, slot: _Slot, old: _Slot | None) -> None:
+        with log_context(spec.id.connector, spec.id.task):
+            try:
+                if old is not None:
+                    self._end_tasks({spec.id: old}, self._graceful_seconds)
+                resolved = TaskSpec(
+                    spec.id, spec.worker_props, dict(self._resolve(spec.connector_config)),
+                    dict(self._resolve(spec.task_config)), spec.target, spec.start_number, spec.plugins,
+                    {name: level for name, level in self._log_levels.items() if level is not None},
+                )  # fmt: skip
+                host = self._make_task_host(resolved, self._listener_of_tasks)
+                with self._lock:
+                    if slot.abandoned:
+                        return
+                    slot.host = host
+                    target = slot.target
+                    host.start()
+                if target is not spec.target:
+                    host.set_target_state(target)
+            except Exception as error:
+                log.exception("task %s could not be started", spec.id)
+                if not slot.abandoned:
+                    self._listener.on_task_failure(spec.id, stack_trace(error))
+
+    @property
+    def _listener_of_tasks(self) -> TaskHostListener:
+        return _TaskNews(self._listener, self._source_offsets)
 
     def stop_tasks(self, ids: Iterable[ConnectorTaskId]) -> Future[None]:
         """Ask all of these to stop at once; cancel what is left after `task.shutdown.graceful.timeout.ms`.
 
         Done when none of them runs any more, however it ended.
         """
-        raise NotImplementedError
+        slots = self._take(ids)
+        if not slots:
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
+        return self._executor.submit(self._end_tasks, slots, self._graceful_seconds)
+
+    def _take(self, ids: Iterable[ConnectorTaskId]) -> dict[ConnectorTaskId, _Slot]:
+        with self._lock:
+            taken = {task: self._tasks.pop(task) for task in set(ids) if task in self._tasks}
+        for slot in taken.values():
+            if slot.host is not None:
+                slot.host.stop()  # all are asked before anybody waits
+        return taken
+
+    def _end_tasks(self, slots: Mapping[ConnectorTaskId, _Slot], timeout: float) -> None:
+        """Wait for tasks to end, `timeout` seconds together; then cancel those that are left."""
+        hosts: dict[ConnectorTaskId, TaskHost] = {}
+        for task, slot in slots.items():
+            with self._lock:
+                slot.abandoned = True
+                host = slot.host
+            if host is None:
+                self._listener.on_task_shutdown(task)
+            else:
+                host.stop()
+                hosts[task] = host
+        deadline = self._clock.monotonic() + timeout
+        late = {t: h for t, h in hosts.items() if not h.wait(max(0.0, deadline - self._clock.monotonic()))}
+        for task, host in late.items():
+            log.error("Graceful stop of task %s failed.", task, extra={"action": "task_cancelled"})
+            host.cancel()
+            self._listener.on_task_shutdown(task)
+        for task, host in late.items():
+            if not host.wait(KILL_SECONDS):
+                log.error("the process of task %s is still there after it was killed", task)
 
     def running_connectors(self) -> frozenset[str]:
         """Names of the connectors that this worker holds, failed, paused and stopped ones included."""
-        raise NotImplementedError
+        return self._connectors.names()
 
     def running_tasks(self) -> frozenset[ConnectorTaskId]:
         """The tasks that this worker holds: started and neither ended as asked nor cancelled; failed ones included."""
-        raise NotImplementedError
+        with self._lock:
+            return frozenset(self._tasks)
 
     def validate_connector(self, class_name: str, props: Mapping[str, str | None]) -> Future[ConnectorValidation]:
         """Have a connector class check a configuration (placeholders resolved by the caller).
@@ -147,12 +342,89 @@ class Worker:
 
         Errors: UnknownPluginError and AmbiguousPluginError from the look-up, what `validate` raised.
         """
-        raise NotImplementedError
+        try:
+            plugin = self._plugins.find_connector(class_name)
+        except ConnectError as error:
+            unknown: Future[ConnectorValidation] = Future()
+            unknown.set_exception(error)
+            return unknown
+        return self.validate_plugin(plugin, props)
 
     def validate_plugin(self, plugin: Plugin, props: Mapping[str, str | None]) -> Future[ConnectorValidation]:
         """Check properties, prefix cut off, against the definitions of a converter, transformation or predicate."""
-        raise NotImplementedError
+        return _mapped(self._connectors.validate(plugin, props), lambda answer: ConnectorValidation(*answer))
 
     def plugin_definitions(self, plugin: Plugin) -> Future[list[ConfigKey]]:
         """The keys that a plugin defines, in order, without validators and recommenders."""
-        raise NotImplementedError
+        return _mapped(self._connectors.define(plugin), list)
+
+    def call_connector(self, class_name: str, method: str, *arguments: Any) -> Future[Any]:
+        """Call a method of a fresh, not started instance of a connector class, with plain arguments.
+
+        For questions about a connector that does not run, such as changing its offsets. Errors: as
+        `validate_connector`; ConnectError for what cannot travel.
+        """
+        try:
+            plugin = self._plugins.find_connector(class_name)
+        except ConnectError as error:
+            unknown: Future[Any] = Future()
+            unknown.set_exception(error)
+            return unknown
+        return self._connectors.call(plugin, method, *arguments)
+
+    def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
+        """Change levels in all child processes, and in those to come; "" is the root, None takes a level away."""
+        with self._lock:
+            self._log_levels |= levels
+            hosts = [slot.host for slot in self._tasks.values() if slot.host is not None]
+        self._connectors.set_log_levels(levels)
+        for host in hosts:
+            host.set_log_levels(levels)
+
+    def task_metrics(self) -> dict[ConnectorTaskId, Mapping[str, float]]:
+        """The latest measurements of each task, by Connect's names."""
+        with self._lock:
+            return {task: slot.host.metrics for task, slot in self._tasks.items() if slot.host is not None}
+
+
+class _TaskNews:
+    """Translates a task's news for the worker's listener, and answers its questions."""
+
+    def __init__(self, listener: WorkerListener, offsets: SourceOffsets | None) -> None:
+        self._offsets = offsets
+        self.on_started = listener.on_task_startup
+        self.on_paused = listener.on_task_pause
+        self.on_resumed = listener.on_task_resume
+        self.on_failed = listener.on_task_failure
+        self.on_stopped = listener.on_task_shutdown
+        self.on_topic_used = listener.on_topic_used
+
+    def answer(self, id: ConnectorTaskId, question: Question) -> Answer:  # noqa: A002 - Connect's word
+        try:
+            if self._offsets is None:
+                raise ConnectError("this worker keeps no offsets of source connectors")
+            if isinstance(question, ReadSourceOffsets):
+                found = [self._offsets.get(id.connector, partition) for partition in question.partitions]
+                return Answer(question.number, found)
+            self._offsets.set(id.connector, question.offsets).result()
+            return Answer(question.number)
+        except Exception as error:  # noqa: BLE001 - the task gets it
+            return Answer(question.number, error=str(error))
+
+
+def _mapped(future: Future[Any], change: Callable[[Any], Any]) -> Future[Any]:
+    """A future with the changed result of another."""
+    outcome: Future[Any] = Future()
+    outcome.set_running_or_notify_cancel()
+    _pass_on(future, outcome, change)
+    return outcome
+
+
+def _pass_on(future: Future[Any], outcome: Future[Any], change: Callable[[Any], Any]) -> None:
+    def done(answer: Future[Any]) -> None:
+        try:
+            outcome.set_result(change(answer.result()))
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            outcome.set_exception(error)
+
+    future.add_done_callback(done)

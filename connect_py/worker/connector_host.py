@@ -1,0 +1,305 @@
+"""`ConnectorHost`: the worker's side of the connector process."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for_any
+from multiprocessing.context import ForkServerProcess
+from typing import Any, Final
+
+from connect_py.api.errors import ConnectError, NotFoundError
+from connect_py.api.plugin import Plugin
+from connect_py.clock import Clock
+from connect_py.log_context import LogLine, log_context
+from connect_py.model import TargetState
+from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.task.channel import Channel
+from connect_py.task.messages import SetLogLevels
+from connect_py.worker.connector_messages import (
+    CallConnector,
+    ChangeTarget,
+    ConnectorNews,
+    ConnectorProcessSpec,
+    Define,
+    MakeTaskConfigs,
+    Reply,
+    Request,
+    StartConnector,
+    StopConnector,
+    Validate,
+)
+from connect_py.worker.fork_server import ForkServer
+from connect_py.worker.process_task_host import exit_reason
+from connect_py.worker.worker_listener import WorkerListener
+
+CONNECTOR_MAIN: Final = "connect_py.worker.connector_process:run_connector_process"
+STOP_SECONDS: Final = 5.0  # for a connector's stop; then it is given up
+LOOK_SECONDS: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A connector that this worker holds."""
+
+    generation: int
+    failed: bool = False
+
+
+class ConnectorHost:
+    """Starts the process when it is needed, and again after it died; then the connectors in it are FAILED.
+
+    Methods may be called from any thread and return at once.
+    """
+
+    def __init__(
+        self,
+        server: ForkServer,
+        plugins: PluginRegistry,
+        listener: WorkerListener,
+        clock: Clock,
+        silence_seconds: float,
+    ) -> None:
+        self._server = server
+        self._plugins = plugins
+        self._listener = listener
+        self._clock = clock
+        self._silence_seconds = silence_seconds
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, Future[Any]] = {}
+        self._unsent: list[Request] = []
+        self._held: dict[str, _Held] = {}
+        self._log_levels: dict[str, int | None] = {}
+        self._channel: Channel | None = None
+        self._process: ForkServerProcess | None = None
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id while there is one."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def start(self) -> None:
+        """Start the process in the background."""
+        with self._lock:
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._supervise, name="connector-host", daemon=True)
+                self._thread.start()
+
+    def close(self, timeout: float) -> None:
+        """End the process; what still waits for an answer fails."""
+        with self._lock:
+            self._closing = True
+            thread, process, channel = self._thread, self._process, self._channel
+            if channel is not None:
+                channel.close()
+        if thread is not None:
+            if process is not None:
+                process.kill()  # it holds no state: everything in it was stopped before, or was given up
+            thread.join(timeout)
+
+    def names(self) -> frozenset[str]:
+        """Connectors that are held, failed ones included."""
+        with self._lock:
+            return frozenset(self._held)
+
+    def start_connector(self, name: str, config: Mapping[str, str], target: TargetState) -> Future[None]:
+        """Start an instance; the listener hears how it went. A name that is held must be stopped first."""
+        number = next(self._numbers)
+        with self._lock:
+            self._held[name] = _Held(generation=number)
+        return self._request(StartConnector(number, name, number, dict(config), target))
+
+    def fail_connector(self, name: str, trace: str) -> None:
+        """Hold a connector that could not even be started."""
+        with self._lock:
+            self._held[name] = _Held(generation=next(self._numbers), failed=True)
+        self._listener.on_connector_failure(name, trace)
+
+    def stop_connector(self, name: str, *, tell: bool = True) -> Future[None]:
+        """Stop an instance: done when it stopped, failed to, or did not within 5 s; it is forgotten at once.
+
+        The listener hears of a shutdown unless `tell` is off, as when another instance follows.
+        """
+        done: Future[None] = Future()
+        done.set_running_or_notify_cancel()
+        with self._lock:
+            held = self._held.pop(name, None)
+        if held is None:
+            done.set_result(None)
+            return done
+        once = threading.Lock()
+
+        def finish(why: str | None) -> None:
+            if not once.acquire(blocking=False):
+                return
+            timer.cancel()
+            if why is not None:
+                log.error("Graceful stop of connector %s failed: %s", name, why)
+            if tell:
+                self._listener.on_connector_shutdown(name)
+            done.set_result(None)
+
+        timer = threading.Timer(STOP_SECONDS, finish, [f"not within {STOP_SECONDS:.0f} s"])
+        timer.name = f"connector-stop-{name}"
+        timer.daemon = True
+        timer.start()
+        answer: Future[None] = self._request(StopConnector(next(self._numbers), name))
+        answer.add_done_callback(lambda f: finish(None if f.exception() is None else str(f.exception())))
+        return done
+
+    def set_target_state(self, name: str, target: TargetState) -> None:
+        """Change an instance's target; the listener hears how it went."""
+        with self._lock:
+            if name not in self._held:
+                return
+        outcome: Future[None] = self._request(ChangeTarget(next(self._numbers), name, target))
+        outcome.add_done_callback(lambda f: f.exception())  # told through the listener
+
+    def task_configs(self, name: str, max_tasks: int) -> Future[list[dict[str, str]]]:
+        """Ask an instance to divide its work."""
+        with self._lock:
+            if name not in self._held:
+                missing: Future[list[dict[str, str]]] = Future()
+                missing.set_exception(NotFoundError(f"Connector {name} not found on this worker"))
+                return missing
+        return self._request(MakeTaskConfigs(next(self._numbers), name, max_tasks))
+
+    def validate(self, plugin: Plugin, props: Mapping[str, str | None]) -> Future[Any]:
+        """Check a configuration; (definitions, values)."""
+        return self._request(Validate(next(self._numbers), plugin, dict(props)))
+
+    def define(self, plugin: Plugin) -> Future[Any]:
+        """List a plugin's definitions."""
+        return self._request(Define(next(self._numbers), plugin))
+
+    def call(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
+        """Call a method of a fresh instance of a connector class."""
+        return self._request(CallConnector(next(self._numbers), plugin, method, arguments))
+
+    def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
+        """Change levels in the process, now and whenever it starts again."""
+        with self._lock:
+            self._log_levels |= levels
+            if self._channel is not None:
+                self._channel.send(SetLogLevels(dict(levels)))
+
+    def _request(self, request: Request) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            if self._closing:
+                future.set_exception(ConnectError("the worker is stopping"))
+                return future
+            self._pending[request.number] = future
+            channel = self._channel
+            if channel is None:
+                self._unsent.append(request)
+                self.start()
+        if channel is not None:
+            channel.send(request)  # without the lock: the reader needs it while a pipe is full
+        return future
+
+    # The supervisor's thread.
+
+    def _supervise(self) -> None:
+        why = "it could not be started"
+        try:
+            spec = ConnectorProcessSpec(self._plugins.tables, dict(self._log_levels))
+            process, connection = self._server.spawn("connectors", CONNECTOR_MAIN, spec)
+            with self._lock:
+                self._process = process
+                self._channel = Channel(connection)
+                for request in self._unsent:
+                    self._channel.send(request)
+                self._unsent.clear()
+                closing = self._closing
+            why = "the worker is stopping" if closing else self._watch(process, connection)
+            process.kill()
+            process.join()
+        except Exception as error:
+            log.exception("the connector process could not be started or watched")
+            why = str(error)
+        finally:
+            self._bury(why)
+
+    def _watch(self, process: ForkServerProcess, connection: Connection[Any, Any]) -> str:
+        heard = self._clock.monotonic()
+        while True:
+            ready = wait_for_any([connection, process.sentinel], LOOK_SECONDS)
+            if connection in ready:
+                try:
+                    message = connection.recv()
+                except (EOFError, OSError):
+                    process.join(LOOK_SECONDS)
+                    return f"the connector process ended: {exit_reason(process.exitcode)}"
+                heard = self._clock.monotonic()
+                self._handle(message)
+            elif process.sentinel in ready:
+                process.join(LOOK_SECONDS)
+                return f"the connector process ended: {exit_reason(process.exitcode)}"
+            elif self._clock.monotonic() - heard > self._silence_seconds:
+                return f"the connector process was silent for {self._silence_seconds:.0f} s; killed"
+
+    def _bury(self, why: str) -> None:
+        with self._lock:
+            self._channel = None
+            self._process = None
+            self._thread = None
+            self._unsent.clear()
+            pending, self._pending = self._pending, {}
+            lost = [] if self._closing else [name for name, held in self._held.items() if not held.failed]
+            for name in lost:
+                self._held[name].failed = True
+        if lost:
+            log.error("%s; it ran %s", why, ", ".join(lost))
+        for name in lost:
+            self._listener.on_connector_failure(name, why)
+        for future in pending.values():
+            future.set_exception(ConnectError(why))
+
+    def _handle(self, message: object) -> None:
+        match message:
+            case LogLine():
+                message.emit()
+            case Reply(number, value, error):
+                with self._lock:
+                    future = self._pending.pop(number, None)
+                if future is None:
+                    return
+                if error is not None:
+                    future.set_exception(error)
+                else:
+                    future.set_result(value)
+            case ConnectorNews():
+                self._news(message)
+
+    def _news(self, news: ConnectorNews) -> None:
+        with self._lock:
+            held = self._held.get(news.name)
+            if held is None or held.generation != news.generation:
+                return  # of an instance that was given up
+            if news.kind != "reconfigure":
+                held.failed = news.kind == "failure"
+        with log_context(news.name, scope="worker"):
+            if news.kind == "failure":
+                self._listener.on_connector_failure(news.name, news.trace)
+                return
+            tell: dict[str, Callable[[str], None]] = {
+                "startup": self._listener.on_connector_startup,
+                "pause": self._listener.on_connector_pause,
+                "resume": self._listener.on_connector_resume,
+                "stop": self._listener.on_connector_stop,
+                "reconfigure": self._listener.on_reconfiguration_requested,
+            }
+            tell[news.kind](news.name)

@@ -1,0 +1,111 @@
+"""What travels on the pipe between the worker and its connector process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connect_py.api.plugin import Plugin
+from connect_py.model import TargetState
+from connect_py.plugins.plugin_registry import PluginTable
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorProcessSpec:
+    """All that the connector process needs to begin."""
+
+    plugins: Sequence[PluginTable]
+    log_levels: Mapping[str, int | None]
+
+
+# Requests. Each is answered by one Reply of the same number.
+
+
+@dataclass(frozen=True, slots=True)
+class StartConnector:
+    """Start an instance, or hold it ready; `generation` tells apart instances of one name."""
+
+    number: int
+    name: str
+    generation: int
+    config: Mapping[str, str]
+    target: TargetState
+
+
+@dataclass(frozen=True, slots=True)
+class StopConnector:
+    """Stop an instance and forget it."""
+
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTarget:
+    """Pause, stop or start an instance."""
+
+    number: int
+    name: str
+    target: TargetState
+
+
+@dataclass(frozen=True, slots=True)
+class MakeTaskConfigs:
+    """Ask a running instance to divide its work; the reply is a list of configurations."""
+
+    number: int
+    name: str
+    max_tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Validate:
+    """Check a configuration; the reply is (definitions, values)."""
+
+    number: int
+    plugin: Plugin
+    props: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """List a plugin's definitions."""
+
+    number: int
+    plugin: Plugin
+
+
+@dataclass(frozen=True, slots=True)
+class CallConnector:
+    """Call a method of a connector class's fresh instance with plain arguments; the reply is what it returned."""
+
+    number: int
+    plugin: Plugin
+    method: str
+    arguments: tuple[Any, ...]
+
+
+Request = StartConnector | StopConnector | ChangeTarget | MakeTaskConfigs | Validate | Define | CallConnector
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The outcome of a request: a value, or an error that was raised."""
+
+    number: int
+    value: Any = None
+    error: Exception | None = None
+
+
+# News of instances.
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorNews:
+    """An instance reached a state: `startup`, `pause`, `resume`, `stop`, `failure` (with trace) or `reconfigure`."""
+
+    name: str
+    generation: int
+    kind: str
+    trace: str = ""

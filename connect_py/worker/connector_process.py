@@ -1,0 +1,252 @@
+"""The main function of the connector process: instances of connectors, each called by one thread of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from connect_py.api.config import ConfigDef, ConfigKey, ConfigValue
+from connect_py.api.connector import Connector
+from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
+from connect_py.api.plugin import PluginKind
+from connect_py.error_handling.failed_record import stack_trace
+from connect_py.log_context import NOTHING, log_context
+from connect_py.model import TargetState
+from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.task.channel import Channel
+from connect_py.task.child_process import beat, prepare_child, read_until_worker_is_gone, set_levels
+from connect_py.task.messages import Beat, SetLogLevels
+from connect_py.worker.connector_messages import (
+    CallConnector,
+    ChangeTarget,
+    ConnectorNews,
+    ConnectorProcessSpec,
+    Define,
+    MakeTaskConfigs,
+    Reply,
+    StartConnector,
+    StopConnector,
+    Validate,
+)
+
+BEAT_SECONDS: Final = 1.0
+VALIDATORS: Final = 4  # validations that may run at once, and hang
+
+log = logging.getLogger(__name__)
+
+
+class ConnectorInstance:
+    """One connector, started for a target state; its methods run on its own thread."""
+
+    def __init__(self, connector: Connector, request: StartConnector, news: Callable[[ConnectorNews], None]) -> None:
+        self._connector = connector
+        self._name = request.name
+        self._generation = request.generation
+        self._config = dict(request.config)
+        self._news = news
+        self._running = False
+        self._failed = False
+        self._new = True
+        self._executor = ThreadPoolExecutor(1, f"connector-thread-{request.name}")
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """Run on the instance's thread, after what was submitted before."""
+        self._executor.submit(self._in_context, call)
+
+    def _in_context(self, call: Callable[[], None]) -> None:
+        with log_context(self._name, scope="worker"):
+            call()
+
+    def _tell(self, kind: str, trace: str = "") -> None:
+        self._news(ConnectorNews(self._name, self._generation, kind, trace))
+
+    # ConnectorContext, on any thread.
+
+    @property
+    def connector(self) -> str:
+        return self._name
+
+    def request_task_reconfiguration(self) -> None:
+        self._tell("reconfigure")
+
+    def raise_error(self, error: Exception) -> None:
+        self._failed = True
+        log.error("the connector reported an error", exc_info=error)
+        self._tell("failure", stack_trace(error))
+
+    # On the instance's thread.
+
+    def begin(self, target: TargetState) -> None:
+        """Initialize, and go to the first target state; raises what the connector raised, after telling of it."""
+        try:
+            self._connector.initialize(self)
+        except Exception as error:
+            self._fail(error)
+            raise
+        self.change_target(target)
+
+    def change_target(self, target: TargetState) -> None:
+        """Start or stop so that the target is met. A failed connector only follows STOPPED."""
+        if self._failed and target is not TargetState.STOPPED:
+            log.warning("cannot go to %s: the connector has failed", target.value)
+            return
+        try:
+            if target is TargetState.STARTED:
+                if not self._running:
+                    self._connector.start(dict(self._config))
+                    self._running = True
+                    self._tell("startup" if self._new else "resume")
+            else:
+                self._halt(target)
+        except Exception as error:
+            self._fail(error)
+            raise
+        finally:
+            self._new = False
+
+    def _halt(self, target: TargetState) -> None:
+        try:
+            if self._running:
+                self._running = False
+                self._connector.stop()
+        except Exception:
+            if target is not TargetState.STOPPED:
+                raise
+            log.exception("the connector's stop failed")  # STOPPED holds all the same, as in Java
+        self._failed = False if target is TargetState.STOPPED else self._failed
+        self._tell("pause" if target is TargetState.PAUSED else "stop")
+
+    def _fail(self, error: Exception) -> None:
+        self._failed = True
+        log.exception("Error while starting or stopping connector %s", self._name)
+        self._tell("failure", stack_trace(error))
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """Divide the work; ConnectError unless the connector runs."""
+        if not self._running or self._failed:
+            raise ConnectError(f"connector {self._name} does not run")
+        return [dict(config) for config in self._connector.task_configs(max_tasks)]
+
+    def end(self) -> None:
+        """Stop for good."""
+        try:
+            if self._running:
+                self._running = False
+                self._connector.stop()
+        finally:
+            self._executor.shutdown(wait=False)
+
+
+class ConnectorProcess:
+    """Takes requests on the reader's thread and hands each to a thread that may hang with it."""
+
+    def __init__(self, channel: Channel, spec: ConnectorProcessSpec) -> None:
+        self._channel = channel
+        self._registry = PluginRegistry(spec.plugins)
+        self._instances: dict[str, ConnectorInstance] = {}
+        self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
+
+    def handle(self, message: object) -> None:
+        """Take one message."""
+        match message:
+            case SetLogLevels(levels):
+                set_levels(levels)
+            case StartConnector():
+                self._start(message)
+            case StopConnector(number, name):
+                instance = self._instances.pop(name, None)
+                if instance is None:
+                    self._channel.send(Reply(number))
+                else:
+                    instance.submit(lambda: self._reply(number, instance.end))
+            case ChangeTarget(number, name, target):
+                self._with_instance(number, name, lambda i: i.change_target(target))
+            case MakeTaskConfigs(number, name, max_tasks):
+                self._with_instance(number, name, lambda i: i.task_configs(max_tasks))
+            case Validate() | Define() | CallConnector():
+                self._validators.submit(self._reply, message.number, lambda: self._ask_plugin(message))
+
+    def _start(self, request: StartConnector) -> None:
+        def start() -> None:
+            plugin = self._registry.find_connector(request.config.get("connector.class") or "")
+            self._instances[request.name] = instance = ConnectorInstance(
+                self._registry.load(plugin)(), request, self._channel.send
+            )
+            instance.submit(lambda: self._reply(request.number, lambda: instance.begin(request.target)))
+
+        try:
+            start()
+        except Exception as error:  # noqa: BLE001 - the class may not load, and its constructor is the plugin's
+            self._channel.send(ConnectorNews(request.name, request.generation, "failure", stack_trace(error)))
+            self._channel.send(Reply(request.number, error=portable(error)))
+
+    def _with_instance(self, number: int, name: str, call: Callable[[ConnectorInstance], object]) -> None:
+        instance = self._instances.get(name)
+        if instance is None:
+            self._channel.send(Reply(number, error=NotFoundError(f"Connector {name} not found on this worker")))
+            return
+        instance.submit(lambda: self._reply(number, lambda: call(instance)))
+
+    def _reply(self, number: int, call: Callable[[], object]) -> None:
+        try:
+            reply = Reply(number, call())
+        except Exception as error:
+            log.debug("a connector's method failed", exc_info=True)
+            reply = Reply(number, error=portable(error))
+        self._channel.send(reply)
+
+    def _ask_plugin(self, request: Validate | Define | CallConnector) -> object:
+        cls = self._registry.load(request.plugin)
+        if isinstance(request, CallConnector):
+            return getattr(cls(), request.method)(*request.arguments)
+        config_def: ConfigDef = cls.config_def
+        if isinstance(request, Define):
+            return plain_keys(config_def)
+        with log_context(request.props.get("name") or request.plugin.name, scope="validate"):
+            if request.plugin.kind in (PluginKind.SINK, PluginKind.SOURCE):
+                values = cls().validate(dict(request.props))
+            else:
+                values = config_def.validate(request.props)
+        return plain_keys(config_def), {name: plain_value(value) for name, value in values.items()}
+
+
+def plain_keys(config_def: ConfigDef) -> list[ConfigKey]:
+    """Definitions without functions, so that they can travel."""
+    return [dataclasses.replace(key, validator=None, recommender=None) for key in config_def]
+
+
+def plain_value(value: ConfigValue) -> ConfigValue:
+    """A value as plain data."""
+    return ConfigValue(
+        value.name, value.value, list(value.recommended_values), [str(e) for e in value.errors], value.visible
+    )
+
+
+def portable(error: Exception) -> Exception:
+    """The error itself if it can travel, else one of ours with its text."""
+    try:
+        if type(pickle.loads(pickle.dumps(error))) is type(error) and type(error).__module__.startswith(
+            ("connect_py.", "builtins")
+        ):
+            return error
+    except Exception:
+        log.debug("an error cannot travel", exc_info=True)
+    if isinstance(error, ConfigError):
+        return ConfigError(error.key, error.why)
+    return ConnectError(f"{type(error).__name__}: {error}")
+
+
+def run_connector_process(connection: Connection[Any, Any], spec: ConnectorProcessSpec) -> None:
+    """Serve until the worker closes the pipe."""
+    channel = Channel(connection)
+    prepare_child(channel, NOTHING, spec.log_levels)
+    process = ConnectorProcess(channel, spec)
+    beat(channel, Beat, BEAT_SECONDS)
+    read_until_worker_is_gone(channel, process.handle)
+    threading.Event().wait()  # the reader ends the process
