@@ -135,14 +135,9 @@ def chosen_rows(
     if is_before is None:
         return after if rows is None else after.take(rows)
     if rows is None:
-        rows = all_rows(len(after))
+        return pc.if_else(is_before, before, after)
     rows = pc.if_else(is_before, pc.add(rows, pa.scalar(len(after), pa.uint64())), rows)
     return pa.concat_arrays([after, before]).take(rows)
-
-
-def all_rows(length: int) -> pa.Array:
-    """The indices of all rows, uint64."""
-    return pc.indices_nonzero(pa.repeat(True, length))
 
 
 def taken(data: pa.Array, rows: pa.Array | None) -> pa.Array:

@@ -239,9 +239,9 @@ class DebeziumColumns:
             if missing is not None and missing.true_count:
                 raise NotColumnar("some events have a schema in their source, others do not")
         db, table = (member.get(name, nothing) for name in ("schema" if "schema" in member else "db", "table"))
-        for names in (db, table):
-            if not (pa.types.is_string(names.type) or pa.types.is_null(names.type)):
-                raise NotColumnar("the source is named by something other than text")
+        db, table = (nothing if pa.types.is_null(names.type) else names for names in (db, table))
+        if not (pa.types.is_string(db.type) and pa.types.is_string(table.type)):
+            raise NotColumnar("the source is named by something other than text")
         there = pc.and_(db.is_valid(), table.is_valid())
         return db, table, there if source.null_count == 0 else pc.and_(there, source.is_valid())
 
