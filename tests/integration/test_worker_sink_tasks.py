@@ -1,0 +1,409 @@
+"""Sink tasks in their processes, against a real broker: pause, rebalance, redelivery, dead letters, death."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fixtures.worker_plugins as plugins
+import psutil
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from connect_py.embedded.broker import KafkaBroker
+from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.plugins.plugin_registry import PluginRegistry, PluginTable
+from connect_py.worker.worker import Worker
+
+DEADLINE_SECONDS = 30.0
+
+
+class News:
+    """A listener that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.items: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+
+        def take(*arguments: Any) -> None:
+            with self._changed:
+                self.items.append((name.removeprefix("on_"), *arguments))
+                self._changed.notify_all()
+
+        return take
+
+    def wait_for(self, kind: str, about: object, count: int = 1) -> tuple[Any, ...]:
+        def found() -> list[tuple[Any, ...]]:
+            return [item for item in self.items if item[:2] == (kind, about)]
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(found()) >= count, DEADLINE_SECONDS), self.items
+            return found()[count - 1]
+
+
+def until(what: str, check: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = check()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Sink:
+    """One recording connector under test."""
+
+    def __init__(self, worker: Worker, news: News, broker: KafkaBroker, name: str, directory: Path) -> None:
+        self.worker, self.news, self.name, self.topic = worker, news, name, f"{name}-topic"
+        self._file = directory / f"{name}.jsonl"
+        self._switches = directory / f"{name}-switches"
+        self._switches.mkdir()
+        self.settings = {"bootstrap.servers": broker.bootstrap_servers}
+        self.admin = AdminClient(dict(self.settings))
+        self.config: dict[str, str] = {
+            "name": name,
+            "connector.class": "test.RecordingSinkConnector",
+            "topics": self.topic,
+            "record.file": str(self._file),
+            "switch.dir": str(self._switches),
+        }
+
+    def create_topic(self, partitions: int = 1) -> None:
+        for future in self.admin.create_topics([NewTopic(self.topic, partitions, 1)]).values():
+            future.result(DEADLINE_SECONDS)
+
+    def produce(self, values: Sequence[str | None], partition: int = 0, **more: Any) -> None:
+        producer = Producer(dict(self.settings))
+        for value in values:
+            producer.produce(self.topic, value, partition=partition, **more)
+        assert producer.flush(DEADLINE_SECONDS) == 0
+
+    def start(self, task: int = 0, target: TargetState = TargetState.STARTED, **more: str) -> ConnectorTaskId:
+        task_id = ConnectorTaskId(self.name, task)
+        config = self.config | more
+        self.worker.start_task(task_id, config, config, target, 7)
+        return task_id
+
+    def stop(self, *tasks: ConnectorTaskId) -> None:
+        self.worker.stop_tasks(tasks).result(DEADLINE_SECONDS)
+
+    def switch(self, name: str, on: bool = True) -> None:
+        path = self._switches / name
+        path.touch() if on else path.unlink()
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        if not self._file.exists():
+            return []
+        events = [json.loads(line) for line in self._file.read_text().splitlines() if line.endswith("}")]
+        return [e for e in events if not kinds or e["event"] in kinds]
+
+    def rows(self) -> list[list[Any]]:
+        return [row for event in self.events("put") for row in event["rows"]]
+
+    def values(self) -> list[Any]:
+        return [row[3] for row in self.rows()]
+
+    def committed(self, group: str | None = None) -> dict[int, tuple[int, str]]:
+        group = group or f"connect-{self.name}"
+        answer = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+        partitions = answer.result(DEADLINE_SECONDS).topic_partitions
+        return {p.partition: (p.offset, p.metadata or "") for p in partitions}
+
+
+@pytest.fixture(scope="module")
+def registry() -> PluginRegistry:
+    return PluginRegistry([*PluginRegistry.discover().tables, PluginTable(plugins.PLUGINS)])
+
+
+def worker_props(broker: KafkaBroker) -> Mapping[str, str]:
+    return {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "offset.flush.interval.ms": "500",
+        "task.shutdown.graceful.timeout.ms": "5000",
+        "key.converter": "test.TextColumnConverter",
+        "value.converter": "test.TextColumnConverter",
+        "header.converter": "test.TextHeaderConverter",
+        "consumer.session.timeout.ms": "6000",
+        "consumer.heartbeat.interval.ms": "300",
+    }
+
+
+@pytest.fixture
+def news() -> News:
+    return News()
+
+
+@pytest.fixture
+def worker(kafka_broker: KafkaBroker, registry: PluginRegistry, news: News) -> Iterator[Worker]:
+    worker = Worker(worker_props(kafka_broker), plugins=registry, listener=news)
+    worker.start()
+    yield worker
+    worker.stop()
+
+
+@pytest.fixture
+def sink(worker: Worker, news: News, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Sink:
+    return Sink(worker, news, kafka_broker, f"{topic_prefix}s", tmp_path)
+
+
+def test_records_reach_the_sink_and_their_offsets_the_group(sink: Sink, news: News) -> None:
+    sink.create_topic()
+    sink.produce(["a", "b", "c"])
+    task = sink.start(mark="m1")
+    news.wait_for("task_startup", task)
+    until("three values", lambda: sink.values() == ["a", "b", "c"])
+    until("a commit", lambda: sink.committed() == {0: (3, "m1")})
+    sink.stop(task)
+    news.wait_for("task_shutdown", task)
+    assert ("topic_used", task, sink.topic) in news.items
+    order = [e["event"] for e in sink.events()]
+    assert order[0] == "start"
+    assert order[1] == "open"
+    assert order[-3:] == ["pre_commit", "close", "stop"]
+    assert sink.events("start")[0]["number"] == 7
+    assert sink.events("start")[0]["group"] == f"connect-{sink.name}"
+
+
+def test_an_unchanged_offset_with_new_metadata_is_committed_too(sink: Sink, news: News) -> None:
+    sink.create_topic()
+    sink.produce(["a"])
+    task = sink.start(mark="old")
+    until("a commit", lambda: sink.committed() == {0: (1, "old")})
+    sink.stop(task)
+    sink.start(mark="new")
+    until("the same offset with the new mark", lambda: sink.committed() == {0: (1, "new")})
+    assert sink.values() == ["a"]
+
+
+def test_a_paused_task_receives_nothing_until_it_is_resumed(sink: Sink, worker: Worker, news: News) -> None:
+    sink.create_topic()
+    sink.produce(["a"])
+    task = sink.start()
+    until("a", lambda: sink.values() == ["a"])
+    worker.set_target_state(sink.name, TargetState.PAUSED)
+    news.wait_for("task_pause", task)
+    sink.produce(["b"])
+    until("the commit that a pause asks for", lambda: sink.committed() == {0: (1, "")})
+    time.sleep(1.0)
+    assert sink.values() == ["a"]
+    worker.set_target_state(sink.name, TargetState.STARTED)
+    news.wait_for("task_resume", task)
+    until("b", lambda: sink.values() == ["a", "b"])
+
+
+def test_a_task_whose_target_is_paused_waits_before_it_starts(sink: Sink, worker: Worker, news: News) -> None:
+    sink.create_topic()
+    task = sink.start(target=TargetState.PAUSED)
+    news.wait_for("task_pause", task)
+    assert sink.events() == []
+    worker.set_target_state(sink.name, TargetState.STARTED)
+    news.wait_for("task_startup", task)
+
+
+def test_partitions_move_to_a_second_task_without_loss_or_repetition(sink: Sink, news: News) -> None:
+    sink.create_topic(2)
+    for partition in (0, 1):
+        sink.produce([f"{partition}-{n}" for n in range(50)], partition)
+    first = sink.start(0)
+    until("all of the first half", lambda: len(sink.values()) == 100)
+    second = sink.start(1)
+    until("the second owns one", lambda: any(e["task"] == 1 for e in sink.events("open")))
+    until(
+        "the first owns one",
+        lambda: sink.events("open")[-2:] and {e["task"] for e in sink.events("open")[-2:]} == {0, 1},
+    )
+    for partition in (0, 1):
+        sink.produce([f"{partition}-{n}" for n in range(50, 100)], partition)
+    until("everything", lambda: len(sink.values()) >= 200)
+    sink.stop(first, second)
+    assert sorted(sink.values()) == sorted(f"{p}-{n}" for p in (0, 1) for n in range(100))
+    assert sink.committed() == {0: (100, ""), 1: (100, "")}
+
+
+def test_a_retriable_error_brings_the_same_rows_again_and_later_ones_after_them(sink: Sink, news: News) -> None:
+    sink.create_topic()
+    sink.switch("retry")
+    sink.produce(["a", "b"])
+    task = sink.start()
+    until("two attempts", lambda: len(sink.events("retry")) >= 2)
+    sink.produce(["c"])
+    attempts = sink.events("retry")
+    assert all(e["rows"] == attempts[0]["rows"] for e in attempts)
+    assert sink.committed().get(0, (0, ""))[0] <= 0
+    sink.switch("retry", False)
+    until("all", lambda: sink.values() == ["a", "b", "c"])
+    sink.stop(task)
+    assert sink.committed() == {0: (3, "")}
+
+
+def dead_letters(sink: Sink, topic: str, count: int) -> list[Any]:
+    consumer = Consumer({**sink.settings, "group.id": f"{sink.name}-dlq", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([topic])
+        messages: list[Any] = []
+        until(f"{count} dead letters", lambda: messages.extend(consumer.consume(10, 0.2)) or len(messages) >= count)
+        return messages
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("converter", ["test.TextConverter", "test.TextColumnConverter"])
+def test_bad_records_go_to_the_dead_letter_topic_byte_for_byte(sink: Sink, news: News, converter: str) -> None:
+    sink.create_topic()
+    sink.produce(["a"])
+    sink.produce(["bad"], key="k", headers=[("h", b"1")], timestamp=1_700_000_000_000)
+    sink.produce(["report", "b"])
+    queue = f"{sink.name}-dlq"
+    task = sink.start(**{
+        "value.converter": converter,
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": queue,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    })  # fmt: skip
+    converted, reported = dead_letters(sink, queue, 2)
+    assert (converted.key(), converted.value()) == (b"k", b"bad")
+    assert converted.timestamp()[1] == 1_700_000_000_000
+    headers = converted.headers()
+    assert headers[0] == ("h", b"1")
+    told = {name.removeprefix("__connect.errors."): value for name, value in headers[1:]}
+    trace = told.pop("exception.stacktrace")
+    assert b"bad text" in trace
+    assert told == {
+        "topic": sink.topic.encode(), "partition": b"0", "offset": b"1", "connector.name": sink.name.encode(),
+        "task.id": b"0", "stage": b"VALUE_CONVERTER", "class.name": converter.encode(),
+        "exception.class.name": b"org.apache.kafka.connect.errors.DataException", "exception.message": b"bad text",
+    }  # fmt: skip
+    assert dict(reported.headers())["__connect.errors.stage"] == b"TASK_PUT"
+    until("the others, and the commit behind them", lambda: sink.committed() == {0: (4, "")})
+    assert [value for value in sink.values() if value != "report"] == ["a", "b"]
+    sink.stop(task)
+
+
+def test_without_tolerance_the_task_fails_and_the_offset_stays_before_the_bad_record(sink: Sink, news: News) -> None:
+    sink.create_topic()
+    sink.produce(["a"])
+    task = sink.start(mark="m")
+    until("a commit", lambda: sink.committed() == {0: (1, "m")})
+    sink.produce(["b", "bad", "c"])
+    _, _, trace = news.wait_for("task_failure", task)
+    assert "Tolerance exceeded in error handler" in trace
+    assert "bad text" in trace
+    assert sink.values() in (["a"], ["a", "b"])
+    assert sink.committed()[0][0] <= 2
+    assert sink.events()[-1]["event"] == "stop"
+    assert task in sink.worker.running_tasks()
+
+
+def test_a_server_that_is_away_is_waited_for_while_the_task_keeps_its_place(sink: Sink, news: News) -> None:
+    sink.create_topic()
+    sink.produce(["a", "away", "b"])
+    task = sink.start(**{
+        "value.converter": "test.TextConverter",
+        "value.converter.away.until": str(time.time() + 4),
+        "errors.retry.timeout": "-1",
+        "errors.retry.delay.max.ms": "500",
+    })  # fmt: skip
+    until("all three", lambda: sink.values() == ["a", "away", "b"])
+    assert len(sink.events("open")) == 1
+    sink.stop(task)
+
+
+def test_a_stop_during_a_wait_leaves_the_records_for_the_next_life(sink: Sink, news: News) -> None:
+    sink.create_topic()
+    sink.produce(["a", "away"])
+    task = sink.start(**{
+        "value.converter": "test.TextConverter",
+        "value.converter.away.until": str(time.time() + 3600),
+        "errors.retry.timeout": "-1",
+        "errors.tolerance": "all",
+    })  # fmt: skip
+    until("the task reads", lambda: ("topic_used", task, sink.topic) in news.items)
+    sink.stop(task)
+    news.wait_for("task_shutdown", task)
+    assert sink.values() == []
+    assert sink.committed().get(0, (0, ""))[0] <= 0
+
+
+def test_an_error_of_put_fails_the_task_with_its_cause_in_the_trace(sink: Sink, news: News) -> None:
+    sink.create_topic()
+    sink.produce(["fail"])
+    task = sink.start()
+    _, _, trace = news.wait_for("task_failure", task)
+    assert "Exiting WorkerSinkTask due to unrecoverable exception." in trace
+    assert "put fails as asked" in trace
+
+
+def test_a_killed_process_is_a_failed_task_that_says_so(sink: Sink, news: News) -> None:
+    sink.create_topic()
+    task = sink.start()
+    until("its pid", lambda: sink.events("start"))
+    os.kill(sink.events("start")[0]["pid"], signal.SIGKILL)
+    _, _, trace = news.wait_for("task_failure", task)
+    assert "killed by SIGKILL" in trace
+
+
+def test_a_task_that_hangs_is_cancelled_and_commits_nothing(
+    kafka_broker: KafkaBroker, registry: PluginRegistry, news: News, topic_prefix: str, tmp_path: Path
+) -> None:
+    props = {**worker_props(kafka_broker), "task.shutdown.graceful.timeout.ms": "700"}
+    worker = Worker(props, plugins=registry, listener=news)
+    worker.start()
+    try:
+        sink = Sink(worker, news, kafka_broker, f"{topic_prefix}s", tmp_path)
+        sink.create_topic()
+        sink.switch("hang")
+        sink.produce(["a"])
+        task = sink.start()
+        until("the task reads", lambda: ("topic_used", task, sink.topic) in news.items)
+        pid = sink.events("start")[0]["pid"]
+        sink.stop(task)
+        news.wait_for("task_shutdown", task)
+        until("the process is gone", lambda: not psutil.pid_exists(pid))
+        assert sink.committed() == {}
+        assert not any(item[0] == "task_failure" for item in news.items)
+    finally:
+        worker.stop()
+
+
+def test_a_stopped_worker_leaves_no_process_behind(
+    kafka_broker: KafkaBroker, registry: PluginRegistry, news: News, topic_prefix: str, tmp_path: Path
+) -> None:
+    worker = Worker(worker_props(kafka_broker), plugins=registry, listener=news)
+    worker.start()
+    sink = Sink(worker, news, kafka_broker, f"{topic_prefix}s", tmp_path)
+    sink.create_topic(2)
+    worker.start_connector(sink.name, sink.config, TargetState.STARTED).result(DEADLINE_SECONDS)
+    tasks = [sink.start(0), sink.start(1)]
+    for task in tasks:
+        news.wait_for("task_startup", task)
+    pids = [e["pid"] for e in sink.events("start")]
+    worker.stop()
+    assert len(pids) == 2
+    until("both processes are gone", lambda: not any(map(psutil.pid_exists, pids)), 5.0)
+    for task in tasks:
+        news.wait_for("task_shutdown", task)
+    news.wait_for("connector_shutdown", sink.name)
+
+
+def test_a_failed_task_starts_again_when_asked(sink: Sink, news: News) -> None:
+    sink.create_topic()
+    sink.switch("fail-start")
+    task = sink.start()
+    _, _, trace = news.wait_for("task_failure", task)
+    assert "start fails as asked" in trace
+    sink.switch("fail-start", False)
+    sink.start()
+    news.wait_for("task_startup", task)
