@@ -253,7 +253,12 @@ def dead_letters(sink: Sink, topic: str, count: int) -> list[Any]:
     try:
         consumer.subscribe([topic])
         messages: list[Any] = []
-        until(f"{count} dead letters", lambda: messages.extend(consumer.consume(10, 0.2)) or len(messages) >= count)
+
+        def read() -> bool:
+            messages.extend(m for m in consumer.consume(10, 0.2) if m.error() is None)  # the topic may not exist yet
+            return len(messages) >= count
+
+        until(f"{count} dead letters", read)
         return messages
     finally:
         consumer.close()
