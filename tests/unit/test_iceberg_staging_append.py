@@ -327,3 +327,23 @@ def test_batches_of_several_kafka_partitions_are_told_apart(tmp_path: Path) -> N
     (mixed,) = Batch.of([row(3, 1), row(8, 2, partition=1), record(None, 4), row(5, 3)])
     made.add(made.prepare(mixed))
     assert [r["id"] for r in read(made.close_cycle(1, ORDERS_0))] == [1, 3]
+
+
+def test_a_null_struct_with_required_fields_is_written(tmp_path: Path) -> None:
+    deep = struct(("m", struct(("k", STRING))), ("n", INT32), optional=True)
+    value = struct(("s", deep), ("l", array(deep, optional=True)))
+    fields = [
+        {"id": 10, "name": "m", "required": True, "type": {
+            "type": "struct", "fields": [{"id": 11, "name": "k", "required": True, "type": "string"}]}},
+        {"id": 12, "name": "n", "required": True, "type": "int"},
+    ]  # fmt: skip
+    inner = {"type": "struct", "fields": fields}
+    items = {"type": "list", "element-id": 20, "element-required": False, "element": json.loads(
+        json.dumps(inner).replace('"id": 1', '"id": 3'))}  # fmt: skip
+    made = stager(table([("s", inner), ("l", items)], folder=tmp_path))
+    full = Struct(deep, [Struct(deep["m"], ["x"]), 1])
+    rows = [record(Struct(value, v), i) for i, v in enumerate([[None, None], [full, [None, full]], [None, []]])]
+    shown = {"m": {"k": "x"}, "n": 1}
+    assert read(stage(made, batch(rows))) == [
+        {"s": None, "l": None}, {"s": shown, "l": [None, shown]}, {"s": None, "l": []},
+    ]  # fmt: skip

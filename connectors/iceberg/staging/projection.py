@@ -1,6 +1,8 @@
-"""Rows that were converted for an older schema of a table, in its newer one. Columns are found by field id."""
+"""Rows in the exact shape that a file needs: in the newest schema of the table, as the Parquet writer wants them."""
 
 from __future__ import annotations
+
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,3 +63,63 @@ def _projected(data: pa.Array, old: pa.DataType, new: pa.DataType) -> pa.Array:
         items = _projected(data.items, old.item_type, new.item_type)
         return pa.MapArray.from_arrays(data.offsets, keys, items, type=new, mask=mask)
     return data.cast(new)
+
+
+def with_hidden_values(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """The same column with something in place of nulls where nobody sees it: in required fields below a null struct.
+
+    The Parquet writer counts such nulls as nulls of the required field and refuses them.
+    """
+    if not _has_required(type_):
+        return column
+    return pa.chunked_array([_visible(chunk, type_, required=False) for chunk in column.chunks], type_)
+
+
+def _has_required(type_: pa.DataType) -> bool:
+    """Whether a struct inside has a required field."""
+    if pa.types.is_struct(type_):
+        return any(not f.nullable or _has_required(f.type) for f in type_)
+    if pa.types.is_list(type_):
+        return _has_required(type_.value_type)
+    return bool(pa.types.is_map(type_)) and (_has_required(type_.key_type) or _has_required(type_.item_type))
+
+
+def _visible(data: pa.Array, type_: pa.DataType, *, required: bool) -> pa.Array:
+    """`required`: leave no null in this array either; its nulls are hidden."""
+    mask = data.is_null() if data.null_count and not required else None
+    if pa.types.is_struct(type_):
+        children = [
+            _visible(pc.struct_field(data, [i]), type_.field(i).type, required=not type_.field(i).nullable)
+            for i in range(type_.num_fields)
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
+    if pa.types.is_list(type_):
+        values = _visible(data.flatten(), type_.value_type, required=not type_.value_field.nullable)
+        ends = pc.cumulative_sum(pc.list_value_length(data).fill_null(0)).cast(pa.int32())
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), as_array(ends)])
+        return pa.ListArray.from_arrays(offsets, values, type=type_, mask=mask)
+    if pa.types.is_map(type_):
+        data = pa.concat_arrays([data, data.slice(0, 0)]) if data.offset else data
+        keys = _visible(data.keys, type_.key_type, required=True)
+        items = _visible(data.items, type_.item_type, required=not type_.item_field.nullable)
+        return pa.MapArray.from_arrays(data.offsets, keys, items, type=type_, mask=mask)
+    if not required or not data.null_count:
+        return data
+    if isinstance(data, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(type_, _visible(data.storage, data.storage.type, required=True))
+    return data.fill_null(_something(type_))
+
+
+def _something(type_: pa.DataType) -> pa.Scalar:
+    if pa.types.is_string(type_):
+        return pa.scalar("", type_)
+    if pa.types.is_fixed_size_binary(type_):
+        return pa.scalar(bytes(type_.byte_width), type_)
+    if pa.types.is_binary(type_):
+        return pa.scalar(b"", type_)
+    if pa.types.is_decimal(type_):
+        return pa.scalar(Decimal(0), type_)
+    if pa.types.is_boolean(type_):
+        return pa.scalar(False, type_)
+    width = pa.int32() if type_.bit_width == 32 else pa.int64()
+    return pa.scalar(0, type_) if pa.types.is_floating(type_) else pa.array([0], width).view(type_)[0]

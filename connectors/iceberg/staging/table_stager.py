@@ -23,7 +23,7 @@ from connectors.iceberg.staging.columns import any_true, as_array, tombstones
 from connectors.iceberg.staging.conversion import ConversionOptions, Failure, RowConverter
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.partitioning import Partitioner
-from connectors.iceberg.staging.projection import project
+from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import SchemaChange, TypeOptions, arrow_schema, schema_changes
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
@@ -481,7 +481,8 @@ class TableStager:
         partition: Sequence[str | None],
         unavailable: Sequence[str] = (),
     ) -> StagedFile:
-        exact = pa.Table.from_arrays([rows.column(n) for n in schema.names], schema=schema)
+        columns = [with_hidden_values(rows.column(f.name), f.type) for f in schema]
+        exact = pa.Table.from_arrays(columns, schema=schema)
         uri, size = self._output.write(name.encode(), exact)
         return StagedFile(
             kind, uri, rows.num_rows, size, self.description.schema_id, self._partitioner.spec_id, tuple(partition),
