@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_transforms.py [--rows 2000] [--repeat 60]
 
-Batches hold events of `cdc_load` with 10 % deletes, each followed by its tombstone. The row form includes neither making
-the rows nor the way back to columns.
+Batches hold events of `cdc_load` with 10 % deletes, each followed by its tombstone. The row form includes neither
+making the rows nor the way back to columns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "fixtures")]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import cdc_load
 from transforms_chain import configured
 
