@@ -106,6 +106,7 @@ class Life:
     group: Mapping[TopicPartition, GroupOffset] = field(default_factory=lambda: GROUP)
     dynamic: bool = False
     new_topic_allowed: bool = False
+    skip_missing: bool = False
     topic_id: str = "id-1"
 
     def __post_init__(self) -> None:
@@ -118,6 +119,7 @@ class Life:
             tables=tuple(self.tables),
             dynamic=self.dynamic,
             new_topic_allowed=self.new_topic_allowed,
+            skip_missing=self.skip_missing,
             max_tries=3,
             retry_delay_ms=10,
         )
@@ -411,6 +413,16 @@ def test_missing_table_holds_the_floor_until_it_is_made_again() -> None:
     assert (asked.table, asked.need) == (FACTS, Need.CREATE)
     opened = only(life.state.on_table_prepared(FACTS, table(uuid="t-2"), "{}", 1000), TableOpened)
     assert (opened.uuid, opened.needs[P0]) == ("t-2", 100)
+
+
+def test_missing_table_leaves_the_floor_when_the_user_chose_to_skip_it() -> None:
+    life = Life(skip_missing=True)
+    life.cycle(life.report(p0=rows(100, 130), p1=idle(200, 210)))
+    life.state.on_table_loaded(FACTS, None, 1000)
+    life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.CREATE, "{}"))
+    assert only(life.state.on_table_refused(FACTS, "does not exist"), TableRefused).skip
+    actions = life.cycle(life.report(p0=idle(100, 150), p1=idle(210)))
+    assert only(actions, CommitComplete).releases == {P0: Release(150, 1), P1: Release(210, 0)}
 
 
 def test_first_ledger_of_a_table_needs_a_fresh_proof_of_leadership() -> None:

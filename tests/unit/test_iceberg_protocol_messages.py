@@ -47,6 +47,7 @@ MESSAGES: list[Message] = [
     Attached(EPOCH, "n1", {P0: ATTACHMENT}),
     TableOpened(EPOCH, "db.t", "t-1", {P0: 90, P1: 0}, '{"location":"x"}'),
     TableRefused(EPOCH, "db.t", "no such column"),
+    TableRefused(EPOCH, "db.t", "does not exist", skip=True),
     Rewind(EPOCH, None, {P0: ATTACHMENT}),
     Rewind(EPOCH, "n1", {P0: ATTACHMENT}),
     StartCommit(EPOCH, 18, {P0: Release(100, 3)}),

@@ -251,3 +251,15 @@ def test_task_knows_which_rows_it_has_handled_in_case_they_are_delivered_again()
     assert task.next_offset(P0) == 120
     task.on_message(Rewind(E7, "n2", {P0: attachment(position=100)}), 0)
     assert task.next_offset(P0) == 100  # a seek of ours starts over
+
+
+def test_skipped_table_holds_nothing_until_it_is_opened_or_the_epoch_ends() -> None:
+    task = attached_task()
+    task.hold(P0, "db.new", Need.CREATE, "{}", 0)
+    assert task.on_message(TableRefused(E7, "db.new", "gone", skip=True), 0) == [Resume(frozenset({P0}))]
+    assert task.is_skipped("db.new")
+    task.on_message(TableOpened(E7, "db.new", "t-9", {P0: 100}, "{}"), 0)
+    assert not task.is_skipped("db.new")
+    task.on_message(TableRefused(E7, "db.new", "gone", skip=True), 0)
+    task.on_message(EpochStarted(E8), 0)
+    assert not task.is_skipped("db.new")

@@ -66,6 +66,7 @@ class CoordinatorSettings:
     tables: tuple[str, ...] = ()  # known from the configuration
     dynamic: bool = False  # routes may name tables that are not in `tables`
     new_topic_allowed: bool = False  # a re-created topic is read from its start instead of stopping
+    skip_missing: bool = False  # a table that cannot be opened leaves the floor, its rows are counted and lost
     max_tries: int = 5  # of one table's commit within a cycle
     retry_delay_ms: int = 500
 
@@ -427,7 +428,11 @@ class CoordinatorState:
         """The other answer to `PrepareTable`."""
         if self.ended or self._asked.pop(name, None) is None:
             return []
-        return [Send(TableRefused(self.epoch, name, error))]
+        table = self._tables.get(name)
+        skip = self._settings.skip_missing and (table is None or table.missing)
+        if skip:
+            self._tables.pop(name, None)
+        return [Send(TableRefused(self.epoch, name, error, skip))]
 
     def on_leadership(self, token: str, proven: bool, now_ms: int) -> list[CoordinatorAction]:
         """The answer to `ProveLeadership`."""
@@ -789,13 +794,11 @@ class CoordinatorState:
         return self._finish(now_ms) if done else []
 
     def _finish(self, now_ms: int) -> list[CoordinatorAction]:
-        """Move quiet tables along, send back what was refused, release the rest (step 6)."""
+        """Move tables along where a range had no rows for them, send back what was refused, release (step 6)."""
         cycle = self._cycle
         assert cycle is not None
         taken = cycle.taken or {}
         for name, table in self._tables.items():
-            if name in cycle.work or table.missing:
-                continue
             after, with_rows = self._share(name, table)
             table.needs = {p: table.needs[p] if p in with_rows else after[p] for p in after}
         held: dict[TopicPartition, int] = {}

@@ -163,11 +163,12 @@ class TableOpened:
 
 @dataclass(frozen=True, slots=True)
 class TableRefused:
-    """The table cannot be opened or evolved; tasks that hold rows of it fail with `error`."""
+    """The table cannot be opened or evolved; tasks that hold rows of it fail with `error`, or skip them."""
 
     epoch: Epoch
     table: str
     error: str
+    skip: bool = False  # the user chose to go on without this table's rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +364,8 @@ _CODECS: dict[type, tuple[str, _Writer, _Reader]] = {
     ),
     TableRefused: (
         "table_refused",
-        lambda m: {"epoch": list(m.epoch), "table": m.table, "error": m.error},
-        lambda d: TableRefused(_read_epoch(d["epoch"]), d["table"], d["error"]),
+        lambda m: {"epoch": list(m.epoch), "table": m.table, "error": m.error, "skip": m.skip},
+        lambda d: TableRefused(_read_epoch(d["epoch"]), d["table"], d["error"], bool(d["skip"])),
     ),
     Rewind: (
         "rewind",

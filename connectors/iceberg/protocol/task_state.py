@@ -115,6 +115,7 @@ class TaskState:
         self._cycle = 0  # highest cycle reported in this epoch
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._tables: dict[str, tuple[str, str]] = {}  # name -> (uuid, opaque answer)
+        self._skipped: set[str] = set()  # tables to go on without, until the next epoch
 
     # --- partitions come and go
 
@@ -152,6 +153,10 @@ class TaskState:
         if need is None or known is None or known[0] != need.uuid:
             return None
         return need.next
+
+    def is_skipped(self, table: str) -> bool:
+        """Whether rows of this table are to be counted and left out. Ask before `filter_position`."""
+        return table in self._skipped
 
     def answer(self, table: str) -> str | None:
         """The coordinator's opaque answer (schema, location, ...) of an open table."""
@@ -237,6 +242,7 @@ class TaskState:
         if message.epoch != self.epoch:
             self.epoch = self._seen = message.epoch
             self._cycle = 0
+            self._skipped.clear()
             actions += self._detach(list(self._partitions), now_ms)
         match message:
             case Attached():
@@ -249,9 +255,7 @@ class TaskState:
             case TableOpened():
                 actions += self._on_table_opened(message)
             case TableRefused():
-                holds = [s.hold for s in self._partitions.values() if s.hold]
-                if any(hold.table == message.table for hold in holds):
-                    actions.append(Fail(f"table {message.table}: {message.error}"))
+                actions += self._on_table_refused(message)
             case StartCommit():
                 actions += self._on_releases(message.releases, now_ms)
                 if message.cycle > self._cycle:
@@ -365,7 +369,17 @@ class TaskState:
             actions += self._adopt(partition, state, told)
         return actions
 
+    def _on_table_refused(self, message: TableRefused) -> list[TaskAction]:
+        holding = [p for p, s in self._partitions.items() if s.hold and s.hold.table == message.table]
+        if not message.skip:
+            return [Fail(f"table {message.table}: {message.error}")] if holding else []
+        self._skipped.add(message.table)
+        for partition in holding:
+            self._partitions[partition].hold = None
+        return self._flow(holding)
+
     def _on_table_opened(self, message: TableOpened) -> list[TaskAction]:
+        self._skipped.discard(message.table)
         self._tables[message.table] = (message.uuid, message.answer)
         freed = []
         for partition, following in message.needs.items():
