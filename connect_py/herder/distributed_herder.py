@@ -66,6 +66,7 @@ STARTUP_SECONDS = 15 * 60.0  # how long internal topics may stay unreadable at s
 STARTUP_PAUSE_SECONDS = 10.0
 READ_SECONDS = 30.0
 ACQUIRE_SECONDS = 30.0
+RENEW_SECONDS = 5.0
 WAIT_NOTICE_SECONDS = 30.0
 VALIDATION_THREADS = 4
 FLUSH_SECONDS = 5.0
@@ -142,6 +143,7 @@ class DistributedHerder(Herder):
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._started = False
+        self._epoch: Epoch | None = None  # of our own term
         self._dirty = True
         self.failure: BaseException | None = None  # why the thread ended by itself
         self._thread = threading.Thread(target=self._run, name=f"DistributedHerder-connect-{worker_id}-1", daemon=True)
@@ -277,6 +279,7 @@ class DistributedHerder(Herder):
                     1 + max(self._stores.status.highest_generation(), last.generation if last else 0),
                 )
                 self._stores.control.put_epoch(epoch)
+                self._epoch = epoch
                 self._publisher.generation = epoch.generation
                 self._renew_session_key()
                 return epoch
@@ -296,6 +299,14 @@ class DistributedHerder(Herder):
         key = base64.b64encode(secrets.token_bytes(size)).decode()
         self._stores.config.put_session_key(SessionKey(key, algorithm, now))
 
+    def _rotate_session_key(self) -> None:
+        try:
+            self._renew_session_key()
+        except FencedError:
+            raise
+        except ConnectError as error:
+            log.warning("the session key is not renewed yet: %s", error)
+
     def _give_up_work(self) -> None:
         connectors, tasks = self._work.running()
         with self._stages.stage("stopping connectors and tasks after losing the lead"):
@@ -313,14 +324,32 @@ class DistributedHerder(Herder):
         """One round: requests, then what the config topic asks for."""
         if not self._member.owns:
             raise LeadershipLost("the group moved partition 0 of the control topic")
+        if self._stores.leader.broken:
+            self._renew_leader()
         for action in self._queue.due():
             action()
         self._execute_restarts()
+        self._rotate_session_key()
         if self._dirty:
             self._dirty = False
-            if self._work.reconcile():
-                log.debug("work was started or stopped")
+            self._work.reconcile()
             self._clean_statuses(None)
+
+    def _renew_leader(self) -> None:
+        """After a transaction of unknown outcome: a new producer, and everything that was written read again.
+
+        Work goes on meanwhile; requests that write fail. LeadershipLost: somebody else led in between.
+        """
+        try:
+            with self._stages.stage("renewing the producer of the config topic"):
+                self._stores.leader.acquire(RENEW_SECONDS)
+                for store in (self._stores.config, self._stores.control):
+                    store.refresh(READ_SECONDS)
+        except ConnectError as error:
+            log.warning("the config topic cannot be written yet: %s", error)
+            return
+        if self._stores.control.highest() != self._epoch:
+            raise LeadershipLost("another worker has led meanwhile")
 
     def _config_changed(self, changes: Sequence[Change]) -> None:
         """On the config log's thread."""
@@ -353,10 +382,14 @@ class DistributedHerder(Herder):
             if name not in (None, connector) or connector in state.inconsistent:
                 continue
             alive = known in state.tasks(connector) if isinstance(known, ConnectorTaskId) else known in state.configs
-            if not alive and known not in running and not (known == connector and connector in connectors):
+            if alive or known in running or (known == connector and connector in connectors):
+                continue
+            try:
                 self._stores.status.delete(known)
                 if known == connector:
                     self._stores.status.delete_topics(connector)
+            except ConnectError as error:
+                log.error("the status of %s is not removed: %s", known, error)
 
     # ------------------------------------------------------------------ requests
 

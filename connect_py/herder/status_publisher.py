@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from connect_py.api.errors import ConnectError
 from connect_py.model import ConnectorTaskId, State, Status
 from connect_py.storage.status_store import StatusStore
 from connect_py.storage.status_table import StatusId
+
+log = logging.getLogger(__name__)
 
 
 class StatusPublisher:
@@ -30,7 +34,10 @@ class StatusPublisher:
     ) -> None:
         """Write a status in this worker's name; the version of an instance that is gone is not known."""
         version = None if gone else self.version_of(id)
-        self._store.put(id, Status(state, self._worker_id, self.generation, trace, version))
+        try:
+            self._store.put(id, Status(state, self._worker_id, self.generation, trace, version))
+        except ConnectError as error:
+            log.error("status %s of %s is not published: %s", state.value, id, error)
 
     def on_connector_startup(self, name: str) -> None:
         self.publish(name, State.RUNNING)
@@ -69,7 +76,10 @@ class StatusPublisher:
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         if self._track_topics:
-            self._store.put_topic(id, topic)
+            try:
+                self._store.put_topic(id, topic)
+            except ConnectError as error:
+                log.error("topic %s of %s is not recorded: %s", topic, id, error)
 
     def on_reconfiguration_requested(self, name: str) -> None:
         self.on_tasks_wanted(name)

@@ -32,6 +32,7 @@ POLL_SLICE_SECONDS = 0.1  # the client has no wakeup; requests are noticed this 
 BATCH = 1_000
 METADATA_SECONDS = 30.0
 ADMIN_SECONDS = 10.0
+ADMIN_PAUSE_SECONDS = 1.0
 STOP_SECONDS = 10.0
 
 
@@ -85,6 +86,7 @@ class KafkaBasedLog:
         self._producer: Producer | None = None
         self._producer_lock = threading.Lock()
         self._admin: AdminClient | None = None
+        self._ask_again_at = 0.0  # monotonic
         self._thread = threading.Thread(target=self._run, name=f"KafkaBasedLog Work Thread - {topic}", daemon=True)
 
     def start(self) -> None:
@@ -136,12 +138,14 @@ class KafkaBasedLog:
         """Write one record, soon; `done` is called on the reader's thread, or on the one that flushes.
 
         Raises:
-            ConnectError: The local queue is full.
+            ConnectError: The local queue is full, or the client cannot go on.
         """
         try:
             self._writer().produce(self.topic, value, key, on_delivery=_told(done))
         except BufferError as error:
             raise ConnectError(f"too many records wait to be written to topic '{self.topic}'") from error
+        except KafkaException as error:
+            raise ConnectError(f"topic '{self.topic}' cannot be written: {error.args[0].str()}") from error
 
     def write(self, key: bytes, value: bytes | None, timeout: float) -> None:
         """Write one record and wait for its acknowledgement.
@@ -246,7 +250,7 @@ class KafkaBasedLog:
         self._positions[partition] = offset + 1
 
     def _ask_ends(self, requests: list[_ReadToEnd]) -> None:
-        if not requests or self._admin is None:
+        if not requests or self._admin is None or self._clock.monotonic() < self._ask_again_at:
             return
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library's
         spec = {KafkaTopicPartition(self.topic, p): latest for p in self._positions}
@@ -257,7 +261,10 @@ class KafkaBasedLog:
             ends = {partition.partition: future.result().offset for partition, future in answers.items()}
         except KafkaException as error:
             log.warning("end of topic %s is not known yet: %s", self.topic, error)
-            return  # asked again in the next step; whoever waits has a deadline
+            # The client keeps the leader epoch that a restarted broker refuses, so a new one asks again.
+            self._admin = self._clients.admin()
+            self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
+            return  # whoever waits has a deadline
         for request in requests:
             request.ends = ends
 

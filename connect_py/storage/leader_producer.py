@@ -35,12 +35,16 @@ class Write:
 
 
 class LeaderProducer:
-    """Writes in transactions under the group's stable id. One thread at a time (the herder's)."""
+    """Writes in transactions under the group's stable id. One thread at a time (the herder's).
+
+    After a failure that is no fencing the producer is `broken`: writes fail until `acquire` makes a new one.
+    """
 
     def __init__(self, clients: StorageClients, group_id: str) -> None:
         self._clients = clients
         self._id = f"connect-cluster-{group_id}"
         self._producer: Producer | None = None
+        self.broken = False
 
     def acquire(self, timeout: float) -> None:
         """Take the id: whoever held it is fenced from now on, and its open transaction aborted.
@@ -55,10 +59,15 @@ class LeaderProducer:
         except KafkaException as error:
             raise ConnectError(f"transactional id {self._id} was not obtained: {error.args[0].str()}") from error
         self._producer = producer
+        self.broken = False
 
     def release(self) -> None:
         """Let go of the producer; the id stays ours until somebody else takes it."""
         self._producer = None
+
+    def _break(self) -> None:
+        self._producer = None
+        self.broken = True
 
     def write(self, writes: Sequence[Write], timeout: float) -> int:
         """Write records in one transaction and return the offset of the last one.
@@ -69,6 +78,8 @@ class LeaderProducer:
             ConnectError: Nothing was written.
         """
         producer = self._producer
+        if producer is None and self.broken:
+            raise ConnectError(f"transactional id {self._id} waits for a new producer after a failure")
         if producer is None:
             raise FencedError("this worker does not lead its group")
         offsets: list[int] = []
@@ -87,7 +98,7 @@ class LeaderProducer:
                 raise FencedError(f"transactional id {self._id} was taken by another worker") from error
             if problem.txn_requires_abort():
                 self._abort(producer, error)
-            self.release()
+            self._break()
             raise WriteOutcomeUnknownError(f"outcome of a transaction of {self._id}: {problem.str()}") from error
         return offsets[-1]
 
@@ -100,7 +111,7 @@ class LeaderProducer:
             producer.abort_transaction(5.0)
         except KafkaException as abort_error:
             log.warning("transaction of %s was not aborted: %s", self._id, abort_error.args[0].str())
-        self.release()  # the next acquire aborts what is open
+        self._break()  # the next acquire aborts what is open
         raise ConnectError(f"a transaction of {self._id} was not written: {error}") from error
 
 

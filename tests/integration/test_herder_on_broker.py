@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from fixtures.herder_fake_worker import FakeWorker
 
-from connect_py.api.errors import AlreadyExistsError, NotFoundError
+from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.herder.distributed_herder import DistributedHerder
@@ -43,9 +43,9 @@ def worker_config(broker: KafkaBroker, prefix: str, **more: str) -> DistributedC
 class Worker1:
     """A herder with its fake worker."""
 
-    def __init__(self, broker: KafkaBroker, prefix: str, url: str = "http://w1:8083/") -> None:
+    def __init__(self, broker: KafkaBroker, prefix: str, url: str = "http://w1:8083/", **more: str) -> None:
         self.worker: FakeWorker
-        config = worker_config(broker, prefix)
+        config = worker_config(broker, prefix, **more)
 
         def make(listener: object) -> FakeWorker:
             self.worker = FakeWorker(listener)  # type: ignore[arg-type]  # the publisher is the listener
@@ -81,8 +81,8 @@ def eventually(check: Callable[[], bool], seconds: float = SECONDS) -> None:
 
 
 @contextmanager
-def running(broker: KafkaBroker, prefix: str) -> Iterator[Worker1]:
-    one = Worker1(broker, prefix)
+def running(broker: KafkaBroker, prefix: str, **more: str) -> Iterator[Worker1]:
+    one = Worker1(broker, prefix, **more)
     one.herder.start()
     try:
         eventually(one.herder.started)
@@ -300,3 +300,27 @@ def test_config_topic_holds_javas_records_in_javas_order(kafka_broker: KafkaBrok
         ("connector-a", None),
         ("target-state-a", None),
     ]
+
+
+@pytest.mark.timeout(120)  # a broker of its own stops and starts, and a write has to time out
+def test_work_survives_a_broker_that_is_away_and_writes_go_on_afterwards(topic_prefix: str) -> None:
+    with KafkaBroker() as broker, running(broker, topic_prefix, **{"session.timeout.ms": "60000"}) as one:
+        create(one)
+        eventually(lambda: one.tasks() == {0: State.RUNNING})
+        one.worker.calls.clear()
+        broker.stop()
+        with pytest.raises(ConnectError, match="Error writing connector configuration to Kafka"):
+            one.herder.put_connector("b", {**SINK, "name": "b"}, replace=False).result(60)
+        assert one.herder.connectors() == ["a"]
+        broker.start()
+
+        def written() -> bool:
+            try:
+                return one.herder.put_connector("c", {**SINK, "name": "c"}, replace=True).result(60) is not None
+            except ConnectError:
+                return False
+
+        eventually(written, 60)
+        eventually(lambda: one.tasks("c") == {0: State.RUNNING}, 60)
+        assert "stop task a-0" not in one.worker.calls
+        assert "b" not in one.herder.connectors() or one.state("b") is State.RUNNING  # it may have arrived after all
