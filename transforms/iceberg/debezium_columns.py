@@ -31,6 +31,8 @@ from transforms.iceberg.cdc import CDC_OPERATIONS, INSERT, NO_ROW
 if TYPE_CHECKING:
     from transforms.iceberg.debezium_transform import DebeziumTransform
 
+MOST_NAMES = 1024  # pairs of database and table in a batch
+
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
@@ -183,10 +185,10 @@ class DebeziumColumns:
             source, target = self._name(db[shown].as_py(), table[shown].as_py())
             return pa.repeat(pa.scalar(source), len(db)), pa.repeat(pa.scalar(target), len(db))
         dbs, tables = (names.dictionary_encode(null_encoding="encode") for names in (db, table))
+        if len(dbs.dictionary) * len(tables.dictionary) > MOST_NAMES:
+            raise NotColumnar("a batch of many databases and tables")
         pairs = list(product(dbs.dictionary.to_pylist(), tables.dictionary.to_pylist()))
         sources, targets = (pa.array(names, pa.string()) for names in zip(*starmap(self._name, pairs), strict=True))
-        if len(pairs) > len(db):
-            raise NotColumnar(f"{len(db)} rows of many databases and tables")
         which = pc.add(pc.multiply(dbs.indices, pa.scalar(len(tables.dictionary), pa.int32())), tables.indices)
         return sources.take(which), targets.take(which)
 
