@@ -656,7 +656,7 @@ class SimTask:
             self.poll()
 
     def rebalance(self, mine: set[TopicPartition]) -> None:
-        gone, new = self.assigned - mine, mine - self.assigned
+        gone, new = sorted(self.assigned - mine), sorted(mine - self.assigned)  # the same in every process
         self.assigned = mine
         self.carry_out(self.state.revoke(gone))
         marks = {p: Mark.from_text(self.world.group[p][1]) for p in new if p in self.world.group}
