@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from connect_py.api.errors import ConnectError, DataError, RetriableError
+from connect_py.api.record import RecordOrigin, TimestampType
+from connect_py.error_handling.error_config import ErrorConfig
+from connect_py.error_handling.error_handler import SKIPPED, ErrorHandler, ToleranceExceededError, UnhandledError
+from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.log_reporter import LogReporter
+from connect_py.error_handling.stage import Stage
+from connect_py.model import ConnectorTaskId
+
+ORIGIN = RecordOrigin("orders", 3, 17, b"k", b"v")
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.waits: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.reports: list[FailedRecord] = []
+
+    def report(self, failed: FailedRecord) -> None:
+        self.reports.append(failed)
+
+    def pending(self) -> int:
+        return 0
+
+    def flush(self, timeout: float) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def failed(error: Exception, stage: Stage = Stage.VALUE_CONVERTER) -> FailedRecord:
+    return FailedRecord(stage, "C", error, ORIGIN, 1_718_000_000_000)
+
+
+def handler(clock: FakeClock, kept: Kept, **config: object) -> ErrorHandler:
+    return ErrorHandler(ErrorConfig(**config), [kept], clock, clock.sleep)  # type: ignore[arg-type] # by name
+
+
+def raising(*errors: Exception) -> Callable[[], str]:
+    left = list(errors)
+
+    def call() -> str:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return call
+
+
+def test_without_tolerance_a_record_is_reported_before_the_task_fails() -> None:
+    clock, kept = FakeClock(), Kept()
+    cause = DataError("x")
+    with pytest.raises(ToleranceExceededError, match="Tolerance exceeded in error handler") as exceeded:
+        handler(clock, kept).recover(Stage.VALUE_CONVERTER, "C", cause, failed)
+    assert exceeded.value.__cause__ is cause
+    assert [f.error for f in kept.reports] == [cause]
+
+
+def test_with_tolerance_any_exception_of_a_converter_is_skipped() -> None:
+    clock, kept = FakeClock(), Kept()
+    handling = handler(clock, kept, tolerate_all=True)
+    assert handling.recover(Stage.TRANSFORMATION, "C", ZeroDivisionError(), failed, raising()) is SKIPPED
+    assert handling.counters.skipped == 1
+    assert clock.waits == []  # only a retriable error is repeated
+
+
+def test_polling_errors_are_never_tolerated() -> None:
+    clock, kept = FakeClock(), Kept()
+    with pytest.raises(UnhandledError):
+        handler(clock, kept, tolerate_all=True).report(failed(DataError("x"), Stage.TASK_POLL))
+
+
+def test_a_retriable_error_is_repeated_with_growing_waits_until_it_works() -> None:
+    clock, kept = FakeClock(), Kept()
+    again = raising(*[RetriableError("away")] * 3)
+    handling = handler(clock, kept, retry_timeout_ms=-1)
+    assert handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, again) == "done"
+    assert clock.waits == [0.3, 0.6, 1.2, 2.4]
+    assert kept.reports == []
+
+
+def test_waits_beyond_the_cap_are_random_below_it() -> None:
+    clock, kept = FakeClock(), Kept()
+    again = raising(*[RetriableError("away")] * 20)
+    handling = handler(clock, kept, retry_timeout_ms=-1, retry_delay_max_ms=1000)
+    assert handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, again) == "done"
+    assert clock.waits[:2] == [0.3, 0.6]
+    assert all(wait < 1.0 for wait in clock.waits[2:])
+
+
+def test_repetitions_end_at_the_deadline_and_the_last_error_counts() -> None:
+    clock, kept = FakeClock(), Kept()
+    again = raising(*[RetriableError(f"away {n}") for n in range(20)])
+    handling = handler(clock, kept, retry_timeout_ms=1000, tolerate_all=True)
+    assert handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("first"), failed, again) is SKIPPED
+    assert sum(clock.waits) == pytest.approx(1.0)
+    assert str(kept.reports[0].error) == "away 2"
+
+
+def test_by_default_a_retriable_error_is_not_repeated() -> None:
+    clock, kept = FakeClock(), Kept()
+    with pytest.raises(ToleranceExceededError):
+        handler(clock, kept).recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, raising())
+    assert clock.waits == []
+
+
+def test_a_stop_during_a_wait_leaves_the_record_undecided() -> None:
+    class Stopped(Exception):  # noqa: N818 - not an error
+        pass
+
+    def wait(seconds: float) -> None:
+        raise Stopped
+
+    kept = Kept()
+    handling = ErrorHandler(ErrorConfig(retry_timeout_ms=-1, tolerate_all=True), [kept], FakeClock(), wait)
+    with pytest.raises(Stopped):
+        handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, raising())
+    assert kept.reports == []
+    assert handling.counters.skipped == 0
+
+
+def test_the_log_line_is_connects_and_shows_coordinates_only_when_asked() -> None:
+    task = ConnectorTaskId("orders-sink", 0)
+    short = LogReporter(task, include_messages=False).message(failed(DataError("x")))
+    assert short == "Error encountered in task orders-sink-0. Executing stage 'VALUE_CONVERTER' with class 'C'."
+    long = LogReporter(task, include_messages=True).message(failed(DataError("x")))
+    assert long == short[:-1] + (
+        ", where consumed record is {topic='orders', partition=3, offset=17, timestamp=1718000000000, "
+        "timestampType=CreateTime}."
+    )
+
+
+def test_a_logged_failure_never_shows_key_or_value(caplog: pytest.LogCaptureFixture) -> None:
+    reporter = LogReporter(ConnectorTaskId("c", 0), include_messages=True)
+    secret = FailedRecord(
+        Stage.KEY_CONVERTER, "C", DataError("x"), RecordOrigin("t", 0, 1, b"topkey", b"topvalue"), None,
+        TimestampType.NO_TIMESTAMP_TYPE,
+    )  # fmt: skip
+    with caplog.at_level(logging.INFO):
+        reporter.report(secret)
+    assert "topkey" not in caplog.text
+    assert "topvalue" not in caplog.text
+    assert "offset=1}" in caplog.text
+
+
+def test_a_configuration_is_parsed_and_checked() -> None:
+    parsed = ErrorConfig.parse({"errors.tolerance": "all", "errors.retry.timeout": "-1"})
+    assert parsed.tolerate_all
+    assert parsed.retry_timeout_ms == -1
+    with pytest.raises(ConnectError, match="String must be one of: none, all"):
+        ErrorConfig.parse({"errors.tolerance": "some"})

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from connect_py.api.errors import ConfigError
+from connect_py.kafka.client_config import ClientConfigs, parse_jaas, translate
+
+
+def configs(worker: dict[str, str] | None = None, connector: dict[str, str] | None = None) -> ClientConfigs:
+    return ClientConfigs({"bootstrap.servers": "b:1", **(worker or {})}, connector or {}, "orders", 3)
+
+
+def test_a_sink_consumer_has_connects_ids_and_every_default_of_java_that_differs() -> None:
+    settings = configs().consumer()
+    expected = {
+        "bootstrap.servers": "b:1",
+        "group.id": "connect-orders",
+        "client.id": "connector-consumer-orders-3",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": False,
+        "isolation.level": "read_uncommitted",
+        "partition.assignment.strategy": "range",
+        "allow.auto.create.topics": True,
+        "fetch.queue.backoff.ms": 20,
+        "queued.max.messages.kbytes": 16_384,
+        "connections.max.idle.ms": 540_000,
+    }
+    assert expected.items() <= settings.items()
+
+
+def test_a_source_producer_keeps_order_as_connect_does() -> None:
+    settings = configs().producer()
+    assert settings["enable.idempotence"] == "false"
+    assert settings["max.in.flight.requests.per.connection"] == "1"
+    assert settings["acks"] == "all"
+    assert settings["delivery.timeout.ms"] == str(2**31 - 1)
+    assert settings["partitioner"] == "murmur2_random"
+
+
+def test_the_connectors_overrides_win_over_the_workers_prefix_which_wins_over_the_base() -> None:
+    worker = {"consumer.fetch.min.bytes": "5", "consumer.group.id": "w", "consumer.session.timeout.ms": "7000"}
+    connector = {"consumer.override.group.id": "mine", "consumer.override.fetch.min.bytes": "9"}
+    both = configs(worker, connector)
+    settings = both.consumer()
+    assert settings["fetch.min.bytes"] == "9"
+    assert settings["session.timeout.ms"] == "7000"
+    assert settings["group.id"] == both.group_id() == "mine"
+    assert configs(worker).group_id() == configs(worker).consumer()["group.id"] == "w"
+
+
+def test_the_workers_plain_security_reaches_admin_clients_and_not_consumers() -> None:
+    worker = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "request.timeout.ms": "40000"}
+    assert configs(worker).admin()["security.protocol"] == "SASL_SSL"
+    assert "security.protocol" not in configs(worker).consumer()
+    assert "security.protocol" not in configs(worker).producer()
+    prefixed = {"consumer.security.protocol": "SSL", "producer.security.protocol": "SSL"}
+    assert configs(prefixed).consumer()["security.protocol"] == "SSL"
+    assert configs(prefixed).dead_letter_producer()["security.protocol"] == "SSL"
+
+
+def test_a_plugins_own_client_gets_no_id_and_no_group() -> None:
+    settings = configs().of("consumer")
+    assert settings["bootstrap.servers"] == "b:1"
+    assert not {"client.id", "group.id"} & settings.keys()
+
+
+def test_every_layer_is_accepted_by_the_client_library() -> None:
+    Producer(configs().producer()).flush(0)
+    AdminClient(configs().admin())
+    Consumer(configs().consumer()).close()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind", "expected"),
+    [
+        ("fetch.max.wait.ms", "300", "consumer", {"fetch.wait.max.ms": "300"}),
+        ("max.request.size", "2000000", "producer", {"message.max.bytes": "2000000"}),
+        ("buffer.memory", "1048576", "producer", {"queue.buffering.max.kbytes": 1024}),
+        ("send.buffer.bytes", "-1", "consumer", {"socket.send.buffer.bytes": 0}),
+        ("metadata.max.age.ms", "1000", "admin",
+         {"topic.metadata.refresh.interval.ms": 1000, "metadata.max.age.ms": 3000}),
+        ("auto.offset.reset", "none", "consumer", {"auto.offset.reset": "error"}),
+        ("ssl.endpoint.identification.algorithm", "", "consumer", {"ssl.endpoint.identification.algorithm": "none"}),
+        ("partition.assignment.strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "consumer",
+         {"partition.assignment.strategy": "cooperative-sticky"}),
+        ("partition.assignment.strategy",
+         "org.apache.kafka.clients.consumer.RangeAssignor,org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+         "consumer", {"partition.assignment.strategy": "range"}),
+        ("partitioner.class", "org.apache.kafka.clients.producer.RoundRobinPartitioner", "producer",
+         {"partitioner": "random"}),
+        ("ssl.truststore.certificates", "PEM", "admin", {"ssl.ca.pem": "PEM"}),
+        ("compression.zstd.level", "4", "producer", {"compression.level": "4"}),
+    ],
+)  # fmt: skip
+def test_a_java_setting_is_translated(key: str, value: str, kind: str, expected: dict[str, object]) -> None:
+    settings = translate({key: value}, kind)  # type: ignore[arg-type] # one of the three kinds
+    assert expected.items() <= settings.items()
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["ssl.protocol", "metrics.num.samples", "interceptor.classes", "key.deserializer", "no.such.key", "linger.ms"],
+)
+def test_a_setting_without_meaning_for_a_consumer_never_reaches_it(key: str) -> None:
+    assert key not in translate({key: "1"}, "consumer")
+
+
+def test_a_plain_login_becomes_user_and_password() -> None:
+    text = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="al\\"ice" password=\'s e;c\' serviceName=x;'
+    )
+    settings = translate({"sasl.jaas.config": text}, "consumer")
+    assert settings["sasl.username"] == 'al"ice'
+    assert settings["sasl.password"] == "s e;c"
+
+
+def test_an_oauth_login_becomes_oidc() -> None:
+    text = "x.OAuthBearerLoginModule required clientId='a' clientSecret='b' scope='c' extension_logicalCluster='lkc';"
+    settings = translate({"sasl.jaas.config": text}, "admin")
+    assert settings["sasl.oauthbearer.method"] == "oidc"
+    assert settings["sasl.oauthbearer.client.id"] == "a"
+    assert settings["sasl.oauthbearer.extensions"] == "logicalCluster=lkc"
+
+
+def test_a_login_that_the_library_cannot_do_is_an_error_and_shows_no_secret() -> None:
+    with pytest.raises(ConfigError, match="GSSAPI"):
+        translate({"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required keyTab='/k';"}, "admin")
+    with pytest.raises(ConfigError) as refused:
+        parse_jaas('PlainLoginModule required username="u" password="topsecret"')
+    assert "topsecret" not in str(refused.value)
+
+
+def test_max_poll_records_is_the_size_of_our_polls() -> None:
+    assert configs({"consumer.max.poll.records": "50"}).max_poll_records() == 50
+    assert configs().max_poll_records() is None
