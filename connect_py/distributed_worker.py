@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 FAILED_LATER, FAILED_START = 1, 2  # exit statuses
 CLUSTER_SECONDS = 60.0  # how long Kafka may be unreachable at start
-CLUSTER_ATTEMPT_SECONDS = 10.0
+CLUSTER_ATTEMPT_SECONDS = 4.0
 CONNECTOR_STOP_SECONDS = 5.0
 FORWARDING_STOP_SECONDS = 10.0
 POLL_SECONDS = 0.2
