@@ -85,6 +85,22 @@ def cut(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
     return [(codes[start].as_py(), batch.slice(start, end)) for start, end in zip(starts, ends, strict=True)]
 
 
+def parted(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
+    """Part a batch by code (no nulls), in order of first appearance; rows of one code keep their order.
+
+    For rows that go to different topics: nobody orders rows across topics. See `cut` for those of one.
+
+    Raises:
+        NotColumnar: There are so many codes that rows are cheaper.
+    """
+    found = pc.unique(codes).to_pylist()
+    if len(found) == 1:
+        return [(found[0], batch)]
+    if len(found) * ROWS_PER_CUT > len(batch) and len(found) > 2:
+        raise NotColumnar(f"{len(batch)} rows go {len(found)} ways")
+    return [(code, batch.where(pc.equal(codes, code))) for code in found]
+
+
 def blamed(batch: Batch, apply: Callable[[SinkRecord], SinkRecord | None]) -> BadRows | NotColumnar:
     """What to raise when a batch cannot be done as columns: the rows that fail as rows, with their errors."""
     errors: dict[int, Exception] = {}

@@ -187,8 +187,7 @@ def test_batch_form_gives_what_java_gave_and_stays_columns(name: str) -> None:
     outcomes, runner, kept = _by_columns(name, records)
     for place, outcome in outcomes.items():
         assert _shown(outcome, INDEX[name]) == golden[place], place
-    if name != "unwrap-route-by-field":  # a batch of 36 rows goes to three topics in turns
-        assert runner.columnar_rows == kept
+    assert runner.columnar_rows == kept
 
 
 def test_unknown_delete_mode_is_refused_in_javas_words() -> None:

@@ -216,11 +216,59 @@ def test_added_field_of_a_name_that_exists_fails_each_row() -> None:
     assert {i: type(e) for i, e in caught.value.errors.items()} == {0: SchemaBuilderError}
 
 
-def test_rows_part_by_the_text_of_the_routing_column() -> None:
-    records = [record(envelope("c", after=row(tgt)), offset=40 + n) for n, tgt in enumerate(["eu"] * 8 + ["us"] * 8)]
-    made = both_forms(unwrap(route__by__field="tgt"), *records)
-    assert [r.topic for r in made] == ["eu"] * 8 + ["us"] * 8
-    assert {r.origin.topic for r in made} == {"s.public.t"}
+def test_rows_part_by_the_text_of_the_routing_column_and_keep_their_order_per_topic() -> None:
+    records = [record(envelope("c", after=row(tgt)), offset=40 + n) for n, tgt in enumerate(["eu", "us"] * 8)]
+    transform = unwrap(route__by__field="tgt")
+    (batch,) = Batch.of(records)
+    made = transform.apply_batch(batch)
+    assert [(b.topic, b.origin.topic, b.origin.offsets.to_pylist()) for b in made] == [
+        ("eu", "s.public.t", list(range(40, 56, 2))), ("us", "s.public.t", list(range(41, 56, 2))),
+    ]  # fmt: skip
+    by_rows = [transform.apply(r) for r in records]
+    assert [r for b in made for r in b.records()] == sorted(by_rows, key=lambda r: r.topic if r else "")
+
+
+def test_rows_that_all_go_different_ways_go_on_as_rows() -> None:
+    records = [record(envelope("c", after=row(f"t{n}")), offset=40 + n) for n in range(9)]
+    (batch,) = Batch.of(records)
+    with pytest.raises(NotColumnar):
+        unwrap(route__by__field="tgt").apply_batch(batch)
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_log_says_once_that_nothing_is_ever_unwrapped(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    transform = unwrap()
+    plain = [record(None).replace(value={"id": n}, headers=Headers()) for n in range(600)]
+    for _ in range(4):
+        if form == "rows":
+            for each in plain:
+                transform.apply(each)
+        else:
+            (batch,) = Batch.of(plain)
+            transform.apply_batch(batch)
+    assert len(caplog.records) == 1
+    assert "DebeziumTransform" in caplog.text
+
+
+def test_log_is_silent_once_an_envelope_was_seen(caplog: pytest.LogCaptureFixture) -> None:
+    transform = unwrap()
+    transform.apply(CREATE)
+    for _ in range(2000):
+        transform.apply(record(None).replace(value={"id": 1}))
+    assert caplog.text == ""
+
+
+def test_delete_whose_row_before_has_another_schema_goes_on_as_a_row() -> None:
+    other = struct(("id", INT32), optional=True)
+    schema = struct(("before", other), ("after", ROW), ("op", STRING), name="x.Envelope")
+    create = Struct(schema, [Struct(other, [1]), row(), "u"])
+    delete = Struct(schema, [Struct(other, [1]), None, "d"])
+    made = both_forms(mode("rewrite"), record(create))
+    assert len(made) == 1
+    (batch,) = Batch.of([record(create), record(delete, offset=43)])
+    with pytest.raises(NotColumnar):
+        mode("rewrite").apply_batch(batch)
+    assert [f.name for f, _ in mode("rewrite").apply(record(delete)).value] == ["id", "__deleted"]  # type: ignore[union-attr] # it is kept
 
 
 @pytest.mark.parametrize("blank", [None, "", "  "])

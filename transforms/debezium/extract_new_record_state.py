@@ -29,6 +29,7 @@ ENVELOPE_SUFFIX = ".Envelope"
 BEFORE, AFTER, OP = "before", "after", "op"
 DELETED = "__deleted"
 DELETE = "d"  # the operation of a delete event
+IDLE_VALUES = 1000  # that pass unchanged before the log says so
 _PURPOSE = "source field insertion"
 
 _MODE = "delete.tombstone.handling.mode"
@@ -141,6 +142,7 @@ class ExtractNewRecordState(Transformation[R]):
         self.replace_null_with_default: bool = props["replace.null.with.default"]
         self.row_schema = lru_cache(maxsize=64)(self._row_schema)
         self._columns: UnwrapColumns | None = None
+        self._values_before_envelope: int | None = 0  # None: nothing left to warn of
 
     def _row_schema(self, row: Schema, envelope: Schema) -> Schema:
         """The schema of unwrapped rows: of the row, `__deleted`, and what is added, in this order."""
@@ -159,7 +161,9 @@ class ExtractNewRecordState(Transformation[R]):
                 return None
             return record.replace(headers=self.tombstone_headers(record.headers))
         if not is_envelope(record.value_schema):
+            self.note_passing(1)
             return record
+        self.note_envelope()
         event: Struct = record.value
         after, before = _block(event, AFTER), _block(event, BEFORE)
         if after is not None:
@@ -180,6 +184,23 @@ class ExtractNewRecordState(Transformation[R]):
             headers=self.event_headers(record.headers, event),
         )  # fmt: skip
         return self._without_dropped(made)
+
+    def note_envelope(self) -> None:
+        """An envelope came: the transformation has work to do."""
+        self._values_before_envelope = None
+
+    def note_passing(self, values: int) -> None:
+        """Count values that are no envelope; warn once when there has been nothing else for long."""
+        if self._values_before_envelope is None:
+            return
+        self._values_before_envelope += values
+        if self._values_before_envelope >= IDLE_VALUES:
+            log.warning(
+                "the first %d values were no change events with a schema (named ...%s) and passed unchanged; "
+                "without schemas use DebeziumTransform of org.apache.iceberg.connect.transforms",
+                self._values_before_envelope, ENVELOPE_SUFFIX,
+            )  # fmt: skip
+            self._values_before_envelope = None
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if self._columns is None:

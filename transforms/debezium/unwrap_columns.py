@@ -20,10 +20,10 @@ from transforms.columns import (
     child,
     children,
     chosen_rows,
-    cut,
     defaults,
     hidden,
     kept_nulls,
+    parted,
     struct_column,
     with_default,
     with_value,
@@ -42,7 +42,8 @@ class _Plan:
     after: int
     before: int
     op: int | None
-    row: Schema  # of `after` and of `before`
+    row: Schema  # of `after`
+    same_before: bool  # `before` has it too
     result: Schema
     defaults: list[pa.Scalar | None] | None  # of the row's columns; None: nulls stay
     routing: int | None
@@ -82,6 +83,7 @@ class UnwrapColumns:
         if not is_envelope(batch.value.schema):
             return self._without_envelope(batch)
         assert batch.value.schema is not None
+        self._reference.note_envelope()
         try:
             plan = self._plan(batch.value.schema)
         except DataError as error:
@@ -104,8 +106,6 @@ class UnwrapColumns:
         after, before, op = envelope.field(AFTER), envelope.field(BEFORE), envelope.field(OP)
         if after is None or before is None or after.schema.type is not Type.STRUCT:
             raise NotColumnar("the envelope has no rows")
-        if after.schema != before.schema:
-            raise NotColumnar("rows before and after a change have different schemas")
         result = reference.row_schema(after.schema, envelope)
         substitutes = reference.handling.rewrites and reference.replace_null_with_default
         return _Plan(
@@ -113,6 +113,7 @@ class UnwrapColumns:
             before.index,
             None if op is None else op.index,
             after.schema,
+            after.schema == before.schema,
             result,
             defaults(after.schema) if substitutes else None,
             routing_column(after.schema, reference.route_by_field) if reference.route_by_field else None,
@@ -123,6 +124,7 @@ class UnwrapColumns:
     def _without_envelope(self, batch: Batch) -> Sequence[Batch]:
         """Values pass; null values as the mode says."""
         data = batch.value.data
+        self._reference.note_passing(len(batch) - data.null_count)
         if not data.null_count:
             return [batch]
         if self._reference.handling.drop_tombstones:
@@ -140,6 +142,8 @@ class UnwrapColumns:
         events = batch.value.data
         after, before = events.field(plan.after), events.field(plan.before)
         kinds = self._kinds(batch, plan, after, before)
+        if not plan.same_before and kinds.before.true_count:
+            raise NotColumnar("rows before and after a change have different schemas")
         kept = kinds.kept()
         count = kept.true_count
         if count == 0:
@@ -238,15 +242,15 @@ class UnwrapColumns:
     def _routed(
         self, made: Batch, plan: _Plan, events: pa.Array, kinds: _Kinds, rows: pa.Array | None
     ) -> Sequence[Batch]:
-        """Cut where the routing column names another topic; null and blank leave the topic."""
-        names = pc.if_else(
-            kinds.after, events.field(plan.after).field(plan.routing), events.field(plan.before).field(plan.routing)
-        )
+        """Part the rows by the topic that the routing column names; null and blank leave the topic."""
+        names = events.field(plan.after).field(plan.routing)
+        if kinds.before.true_count:
+            names = pc.if_else(kinds.after, names, events.field(plan.before).field(plan.routing))
         names = hidden(names, pc.or_(kinds.after, kinds.before))
         encoded = (names if rows is None else names.take(rows)).dictionary_encode(null_encoding="encode")
         topics = [name if name is not None and name.strip() else made.topic for name in encoded.dictionary.to_pylist()]
         first = pa.array([topics.index(topic) for topic in topics], pa.int32())
-        parts = cut(made, first.take(encoded.indices))
+        parts = parted(made, first.take(encoded.indices))
         return [part if topics[code] == part.topic else replace(part, topic=topics[code]) for code, part in parts]
 
 
