@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from connect_py.api.batch import Batch
+from connect_py.api.batch import Batch, Origin
 from connect_py.api.errors import ConnectError
-from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord
+from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord, TimestampType
 from connect_py.api.schema import Schema, Value
 from connect_py.converters.json_converter import JsonConverter
 
@@ -188,6 +189,46 @@ def test_batch_form_gives_what_java_gave_and_stays_columns(name: str) -> None:
     for place, outcome in outcomes.items():
         assert _shown(outcome, INDEX[name]) == golden[place], place
     assert runner.columnar_rows == kept
+
+
+def _converted(records: list[SinkRecord], settings: Mapping[str, str]) -> Iterator[Batch]:
+    """The same records as batches that come straight from the batch form of the converter."""
+    for topic in dict.fromkeys(record.topic for record in records):
+        rows = [record for record in records if record.topic == topic]
+        origin = Origin(
+            topic, pa.array([r.origin.partition for r in rows], pa.int32()),
+            pa.array([r.origin.offset for r in rows], pa.int64()), TimestampType.CREATE_TIME,
+            [r.origin.key for r in rows], [r.origin.value for r in rows],
+        )  # fmt: skip
+        runs = [
+            _converter(settings, is_key=is_key).to_batch(topic, data)
+            for is_key, data in ((True, origin.keys), (False, origin.values))
+        ]
+        ends = sorted({run.stop for side in runs for run in side})
+        for start, stop in zip([0, *ends], ends, strict=False):
+            key, value = (
+                next(r.column.slice(start - r.start, stop - r.start) for r in side if r.start <= start < r.stop)
+                for side in runs
+            )
+            yield Batch(
+                topic, key, value, pa.array([r.timestamp for r in rows[start:stop]], pa.int64()),
+                [r.headers for r in rows[start:stop]], origin.slice(start, stop),
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_straight_from_the_converter_give_what_java_gave(name: str) -> None:
+    entry = INDEX[name]
+    records, golden = _records(entry), _golden(name)
+    runner = ColumnRunner([configured(props) for props in entry["transforms"]])
+    outcomes: dict[tuple[str, int, int], Outcome] = {}
+    for batch in _converted(records, entry["converter"]):
+        topic = batch.origin.topic
+        outcomes |= {(topic, *place): outcome for place, outcome in runner.run(batch).items()}
+    for record in records:
+        place = (record.topic, record.origin.partition, record.origin.offset)
+        assert _shown(outcomes.get(place), entry) == golden[place], place
+    assert runner.columnar_rows == sum(isinstance(outcome, SinkRecord) for outcome in outcomes.values())
 
 
 def test_unknown_delete_mode_is_refused_in_javas_words() -> None:
