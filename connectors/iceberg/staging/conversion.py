@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -387,6 +387,12 @@ class _Compiler:
 
             def from_text(data: pa.Array, run: _Run) -> pa.Array:
                 data = data.cast(pa.string())
+                try:
+                    made = data.cast(wanted)
+                    if not any_true(pc.match_substring(data, "x", ignore_case=True)):  # Arrow reads hexadecimal digits
+                        return made
+                except pa.ArrowInvalid:
+                    pass
                 data = _keep(data, pc.match_substring_regex(data, _INTEGER_TEXT), column, "is no whole number", run)
                 return slow_text(data, run)
 
@@ -450,9 +456,11 @@ class _Compiler:
             return from_integer
         if pa.types.is_floating(type_):
             text = float_text if type_ == pa.float32() else double_text
-            return _each(wanted, column, lambda v: rescale(_decimal_of_text(text(v))))
+            slow_float = _each(wanted, column, lambda v: rescale(_decimal_of_text(text(v))))
+            return lambda data, run: _text_decimals(data.cast(pa.string()), wanted, run, slow_float, data)
         if _is_text(type_):
-            return _each(wanted, column, lambda v: rescale(_decimal_of_text(v)))
+            slow_text = _each(wanted, column, lambda v: rescale(_decimal_of_text(v)))
+            return lambda data, run: _text_decimals(data.cast(pa.string()), wanted, run, slow_text, data)
         if schema is not None and schema.name == VARIABLE_SCALE_DECIMAL and pa.types.is_struct(type_):
             return _each_variable_scale(wanted, column, rescale)
         raise _Unfit
@@ -517,10 +525,13 @@ class _Compiler:
 
         def from_text(data: pa.Array, run: _Run) -> pa.Array:
             data = data.cast(pa.string())
-            data = _keep(data, pc.match_substring_regex(data, _UUID_TEXT), column, "is no UUID", run)
-            digits = pc.replace_substring(data.fill_null("0" * 32), "-", "")
-            characters = digits.buffers()[2].to_pybytes()[: 32 * len(digits)] if len(digits) else b""
-            raw = pa.py_buffer(bytes.fromhex(characters.decode("ascii")))
+            made = _uuid_bytes(data)
+            if made is None:
+                data = _keep(data, pc.match_substring_regex(data, _UUID_TEXT), column, "is no UUID", run)
+                made = _uuid_bytes(data)
+            if made is None:
+                raise DataError(f"column {column}: UUIDs that match their pattern are not read")
+            raw = pa.py_buffer(made)
             storage = pa.Array.from_buffers(pa.binary(16), len(data), [None, raw])
             if data.null_count:
                 storage = as_array(pc.if_else(data.is_valid(), storage, pa.scalar(None, pa.binary(16))))
@@ -553,7 +564,7 @@ class _Compiler:
         wanted = pa.date32()
         if _is_text(type_):
             slow = self._each_moment(wanted, column, moments.parse_date)
-            return lambda data, run: _plain_text(data, _PLAIN_DATE, wanted, run, slow)
+            return lambda data, run: _text_moments(data, wanted, _PLAIN_DATE, run, slow)
         if moment is None:
             if not pa.types.is_integer(type_) or _has_other_unit(schema):
                 raise _Unfit
@@ -615,7 +626,7 @@ class _Compiler:
         if _is_text(type_):
             slow = self._each_moment(micro_type, column, lambda text: moments.parse_timestamp(text, zoned=zoned))
             plain = _PLAIN_TIMESTAMP if zoned else _PLAIN_LOCAL_TIMESTAMP
-            return lambda data, run: finish(_plain_text(data, plain, micro_type, run, slow), run)
+            return lambda data, run: finish(_text_moments(data, micro_type, plain, run, slow), run)
         if pa.types.is_floating(type_):
             whole = self._integer("long", pa.int64(), type_, column)
             if whole is None:
@@ -908,15 +919,45 @@ def _try_cast(data: pa.Array, wanted: pa.DataType, run: _Run, slow: _Kernel) -> 
         return slow(data, run)
 
 
-def _plain_text(data: pa.Array, pattern: str, wanted: pa.DataType, run: _Run, slow: _Kernel) -> pa.Array:
-    """Cast text that has the plain form; anything else is read value by value."""
+def _text_moments(data: pa.Array, wanted: pa.DataType, pattern: str, run: _Run, slow: _Kernel) -> pa.Array:
+    """Cast text where Arrow reads it as `slow` would; the rest is read value by value."""
     data = data.cast(pa.string())
-    if pc.all(pc.match_substring_regex(data, pattern)).as_py() is not False:
+    for cast in (_cast_moments, _cast_other_moments):
         try:
-            return data.cast(wanted)
+            made = cast(data, wanted)
         except pa.ArrowInvalid:
-            pass  # a day that does not exist, somewhere
-    return slow(data, run)
+            continue
+        if made is not None:
+            return made
+    plain = pc.match_substring_regex(data, pattern)
+    nothing = pa.scalar(None, pa.string())
+    try:
+        made = as_array(pc.if_else(plain, data, nothing)).cast(wanted)
+    except pa.ArrowInvalid:  # a day that does not exist, somewhere
+        return slow(data, run)
+    return as_array(pc.coalesce(made, slow(as_array(pc.if_else(plain, nothing, data)), run)))
+
+
+def _cast_moments(data: pa.Array, wanted: pa.DataType) -> pa.Array | None:
+    """Arrow's own reading, unless it would take text that is a date only, or not even that."""
+    lengths = pc.min_max(pc.binary_length(data)).as_py()
+    if lengths["min"] is None:
+        return pa.nulls(len(data), wanted)
+    if pa.types.is_date(wanted):
+        return data.cast(wanted) if lengths["min"] == lengths["max"] == 10 else None
+    return data.cast(wanted) if lengths["min"] >= 13 else None
+
+
+def _cast_other_moments(data: pa.Array, wanted: pa.DataType) -> pa.Array | None:
+    """Without a zone where one is expected (that is UTC), or all with a `Z` where none is (it is dropped)."""
+    if pa.types.is_date(wanted):
+        return None
+    if wanted.tz is not None:
+        made = _cast_moments(data, pa.timestamp("us"))
+        return None if made is None else made.view(wanted)
+    if pc.all(pc.ends_with(data, "Z")).as_py() is False:
+        return None
+    return _cast_moments(pc.utf8_slice_codeunits(data, 0, -1), wanted)
 
 
 def _each(wanted: pa.DataType, column: str, convert: Callable[[Any], Any]) -> _Kernel:
@@ -941,6 +982,17 @@ def _each(wanted: pa.DataType, column: str, convert: Callable[[Any], Any]) -> _K
         return pa.array(made, wanted).take(encoded.indices)
 
     return kernel
+
+
+def _text_decimals(text: pa.Array, wanted: pa.DataType, run: _Run, slow: _Kernel, data: pa.Array) -> pa.Array:
+    """Decimals from text that Arrow reads without loss; else `slow` on the values themselves."""
+    longest = pc.max(pc.binary_length(text)).as_py()
+    if longest is not None and longest <= 37:  # more digits than Arrow's decimals have never get there
+        try:
+            return text.cast(wanted)
+        except pa.ArrowInvalid:
+            pass
+    return slow(data, run)
 
 
 def _in_limits(value: int, low: int, high: int) -> int:
@@ -971,15 +1023,16 @@ def _decimal_of_text(text: str) -> Decimal:
     return Decimal(text)
 
 
+_MANY_DIGITS = Context(prec=20_000)  # Postgres' numeric may have that many
+
+
 def _rescaled(value: Decimal, precision: int, scale: int, *, lenient: bool) -> Decimal:
-    with localcontext() as context:
-        context.prec = 200
-        try:
-            made = value.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
-        except InvalidOperation as error:
-            raise ValueError(f"has more digits than decimal({precision}, {scale})") from error
-        if not lenient and made != value:
-            raise ValueError(f"has more than {scale} digits after the point")
+    try:
+        made = value.quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP, _MANY_DIGITS)
+    except InvalidOperation as error:
+        raise ValueError(f"has more digits than decimal({precision}, {scale})") from error
+    if not lenient and made != value:
+        raise ValueError(f"has more than {scale} digits after the point")
     if len(made.as_tuple().digits) > precision and made != 0:
         raise ValueError(f"has more digits than decimal({precision}, {scale})")
     return made
@@ -989,31 +1042,50 @@ def _each_variable_scale(wanted: pa.DataType, column: str, convert: Callable[[De
     """Debezium's {scale, value} structs, each distinct one once."""
 
     def kernel(data: pa.Array, run: _Run) -> pa.Array:
-        made: dict[tuple[int, bytes], Any] = {}
-        bad: dict[tuple[int, bytes], str] = {}
-        rows: list[Any] = []
-        failed: list[bool] = []
-        scales, values = member(data, None, "scale")[0].to_pylist(), member(data, None, "value")[0].to_pylist()
-        for pair in zip(scales, values, strict=True):
-            if None in pair:
-                rows.append(None)
-                failed.append(False)
-                continue
-            if pair not in made and pair not in bad:
-                try:
-                    with localcontext() as context:
-                        context.prec = 20_000  # Postgres' numeric may have that many digits
-                        number = Decimal(int.from_bytes(pair[1], "big", signed=True)).scaleb(-pair[0])
-                    made[pair] = convert(number)
-                except (ValueError, ArithmeticError) as error:
-                    bad[pair] = str(error)
-            rows.append(made.get(pair))
-            failed.append(pair in bad)
-        if bad:
-            run.failures.append(Failure(pa.array(failed, pa.bool_()), column, next(iter(bad.values()))))
-        return pa.array(rows, wanted)
+        scales, values = member(data, None, "scale")[0].dictionary_encode(), member(data, None, "value")[0]
+        encoded = values.dictionary_encode()
+        width = max(1, len(scales.dictionary))
+        pairs = pc.add(pc.multiply(encoded.indices.cast(pa.int64()), width), scales.indices.cast(pa.int64()))
+        distinct = pairs.dictionary_encode()
+        powers, numbers = scales.dictionary.to_pylist(), encoded.dictionary.to_pylist()
+        made: list[Any] = []
+        bad: list[bool] = []
+        reason = ""
+        for pair in distinct.dictionary.to_pylist():
+            unscaled, scale = numbers[pair // width], powers[pair % width]
+            try:
+                number = Decimal(int.from_bytes(unscaled, "big", signed=True))
+                made.append(convert(number.scaleb(-scale, _MANY_DIGITS)))
+                bad.append(False)
+            except (ValueError, ArithmeticError) as error:
+                made.append(None)
+                bad.append(True)
+                reason = reason or str(error)
+        if reason or any(bad):
+            rows = pa.array(bad, pa.bool_()).take(distinct.indices).fill_null(False)
+            run.failures.append(Failure(rows, column, reason))
+        return pa.array(made, wanted).take(distinct.indices)
 
     return kernel
+
+
+def _uuid_bytes(data: pa.Array) -> bytes | None:
+    """16 bytes per row, zeros for a null; None when a text is no UUID."""
+    lengths = pc.min_max(pc.binary_length(data)).as_py()
+    if lengths["min"] is not None:
+        if lengths["min"] != 36 or lengths["max"] != 36:
+            return None
+        characters = data.cast(pa.binary())
+        hyphens = (pc.equal(pc.binary_slice(characters, at, at + 1), b"-") for at in (8, 13, 18, 23))
+        if not all(pc.all(there).as_py() for there in hyphens):
+            return None
+    digits = pc.replace_substring(data.fill_null("0" * 32), "-", "")
+    text = digits.buffers()[2].to_pybytes()[: 32 * len(digits)] if len(digits) else b""
+    try:
+        made = bytes.fromhex(text.decode("ascii"))
+    except ValueError:
+        return None
+    return made if len(made) == 16 * len(data) else None  # blanks among the digits are skipped
 
 
 def _from_base64(text: str) -> bytes:

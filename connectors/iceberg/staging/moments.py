@@ -15,6 +15,7 @@ MAX_DAYS = INT64_MAX // MICROS_PER_DAY  # dates further away mean infinity: no t
 
 _DATE = re.compile(r"([+-]?\d{4,9})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII)
+_TIME_OF_TIMESTAMP = re.compile(r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?", re.ASCII)
 _ZONE = re.compile(r"[Zz]|([+-])(\d\d)(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
 
 
@@ -47,7 +48,7 @@ def _days(match: re.Match[str]) -> int:
 
 
 def _micros_of_day(match: re.Match[str], *, until_24: bool = False) -> int:
-    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+    hour, minute, second = int(match[1]), int(match[2] or 0), int(match[3] or 0)
     micros = int((match[4] or "").ljust(6, "0")[:6])
     midnight = until_24 and hour == 24 and not minute and not second and not micros
     if (hour > 23 and not midnight) or minute > 59 or second > 59:
@@ -89,7 +90,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_timestamp(text: str, *, zoned: bool) -> int:
-    """`yyyy-MM-dd`, `T` or a blank, `HH:mm[:ss[.fraction]]`, zone or none: microseconds since the epoch.
+    """`yyyy-MM-dd`, `T` or a blank, `HH[:mm[:ss[.fraction]]]`, zone or none: microseconds since the epoch.
 
     `zoned`: an offset is applied, no zone means UTC. Otherwise the wall time is kept and an offset dropped.
 
@@ -101,14 +102,14 @@ def parse_timestamp(text: str, *, zoned: bool) -> int:
     date = _DATE.match(text)
     if date is None or text[date.end() : date.end() + 1] not in ("T", "t", " "):
         raise ValueError("expected yyyy-MM-ddTHH:mm:ss")
-    time = _TIME.match(text, date.end() + 1)
+    time = _TIME_OF_TIMESTAMP.match(text, date.end() + 1)
     if time is None:
         raise ValueError("expected yyyy-MM-ddTHH:mm:ss")
     micros = _days(date) * MICROS_PER_DAY + _micros_of_day(time)
     rest = text[time.end() :]
     if rest:
         zone = _ZONE.fullmatch(rest)
-        if zone is None:
+        if zone is None or int(zone[2] or 0) > 23 or int(zone[3] or 0) > 59:
             raise ValueError("expected an offset such as Z or +01:00 at the end")
         if zoned and zone[1]:
             seconds = int(zone[2]) * 3600 + int(zone[3] or 0) * 60 + int(zone[4] or 0)
