@@ -25,6 +25,7 @@ from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.kafka.client_config import translate
 from connect_py.log_context import ContextFilter, TextFormatter
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.storage_clients import Settings, StorageClients
 from connect_py.storage.topic_admin import TopicAdmin
 from connect_py.worker.worker import Worker
@@ -147,10 +148,14 @@ def _herder(config: DistributedConfig, advertised_url: str, stopping: threading.
     )
 
 
-def _make_worker(config: DistributedConfig) -> Callable[[StatusPublisher], Worker]:
-    def make(listener: StatusPublisher) -> Worker:
+def _make_worker(config: DistributedConfig) -> Callable[[StatusPublisher, OffsetStore], Worker]:
+    def make(listener: StatusPublisher, offsets: OffsetStore) -> Worker:
         return Worker(
-            config.props, plugins=PluginRegistry.discover(), listener=listener, resolve=config.resolver.resolve
+            config.props,
+            plugins=PluginRegistry.discover(),
+            listener=listener,
+            resolve=config.resolver.resolve,
+            source_offsets=offsets,
         )
 
     return make

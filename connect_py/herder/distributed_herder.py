@@ -50,6 +50,7 @@ from connect_py.storage.config_state import (
 from connect_py.storage.config_store import FENCED_TEXT, ConfigStore
 from connect_py.storage.control_store import ControlStore, Epoch
 from connect_py.storage.leader_producer import FencedError, LeaderProducer
+from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.status_store import StatusStore
 from connect_py.storage.status_table import StatusId
 from connect_py.storage.storage_clients import StorageClients
@@ -78,9 +79,15 @@ class Stores:
 
     config: ConfigStore
     status: StatusStore
+    offset: OffsetStore
     control: ControlStore
     leader: LeaderProducer
     topics: TopicAdmin
+
+    @property
+    def logs(self) -> Sequence[ConfigStore | StatusStore | OffsetStore | ControlStore]:
+        """Those that read a topic."""
+        return self.config, self.status, self.offset, self.control
 
 
 class LeadershipLost(Exception):  # noqa: N818 - an event, not a failure
@@ -98,7 +105,7 @@ class DistributedHerder(Herder):
         cluster_id: str,
         advertised_url: str,
         commit: str,
-        make_worker: Callable[[StatusPublisher], Worker],
+        make_worker: Callable[[StatusPublisher, OffsetStore], Worker],
         clock: Clock | None = None,
     ) -> None:
         """Prepare; nothing runs yet.
@@ -107,7 +114,7 @@ class DistributedHerder(Herder):
             clients: Makes the clients of the internal topics.
             advertised_url: Where other workers reach this one's REST API, `http://host:port`.
             commit: Our own version, shown beside Connect's.
-            make_worker: Makes the worker, given its listener.
+            make_worker: Makes the worker, given its listener and where source offsets are kept.
         """
         self._config = config
         self._clock = clock or SystemClock()
@@ -121,6 +128,7 @@ class DistributedHerder(Herder):
         self._stores = Stores(
             ConfigStore(config.storage_topic("config").name, clients, leader, self._config_changed),
             StatusStore(config.storage_topic("status").name, clients, self._clock),
+            OffsetStore(config.storage_topic("offset").name, clients),
             ControlStore(config.control_topic().name, clients, leader),
             leader,
             TopicAdmin(clients.admin(), self._clock, create=config["internal.topics.automatic.creation.enable"]),
@@ -129,7 +137,7 @@ class DistributedHerder(Herder):
         self._publisher = StatusPublisher(self._stores.status, worker_id, track_topics=config["topic.tracking.enable"])
         self._publisher.version_of = self._version_of
         self._publisher.on_tasks_wanted = lambda name: self._queue.put(lambda: self._work.ask_task_configs(name))
-        self._worker = make_worker(self._publisher)
+        self._worker = make_worker(self._publisher, self._stores.offset)
         self._validator = Validator(config, self._worker)
         self._work = WorkRunner(
             self._worker, self._stores.config, self._publisher, config.resolver, self._queue, self._clean_statuses
@@ -193,10 +201,10 @@ class DistributedHerder(Herder):
                                   self._config.control_topic()):  # fmt: skip
                         self._stores.topics.ensure(topic)
                     if not begun:
-                        for store in (self._stores.config, self._stores.status, self._stores.control):
+                        for store in self._stores.logs:
                             store.start()
                         begun = True
-                    for store in (self._stores.config, self._stores.status, self._stores.control):
+                    for store in self._stores.logs:
                         store.refresh(READ_SECONDS)
                 return
             except ConfigError:
@@ -214,7 +222,7 @@ class DistributedHerder(Herder):
             self._worker.stop()
             self._stores.status.flush(FLUSH_SECONDS)
             self._member.stop()
-            for store in (self._stores.config, self._stores.status, self._stores.control):
+            for store in self._stores.logs:
                 store.stop()
             self._stores.leader.release()
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -270,7 +278,7 @@ class DistributedHerder(Herder):
         while True:
             try:
                 self._stores.leader.acquire(ACQUIRE_SECONDS)
-                for store in (self._stores.config, self._stores.status, self._stores.control):
+                for store in self._stores.logs:
                     store.refresh(READ_SECONDS)
                 last = self._stores.control.highest()
                 epoch = Epoch(

@@ -53,7 +53,7 @@ class OffsetStore:
             return self._table.offsets(connector)
 
     def set(self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]) -> Future[None]:
-        """Write offsets; None resets a partition. Done when all are acknowledged.
+        """Write offsets; None resets a partition. Done when all are acknowledged and `get` knows them.
 
         Raises:
             DataError: A member is no primitive; nothing is written.
@@ -79,7 +79,14 @@ class OffsetStore:
             if error is not None:
                 outcome.set_exception(ConnectError(f"offsets were not written: {error.str()}"))
             elif left == 0:
+                self._log.read_to_end().add_done_callback(read_back)
+
+        def read_back(done_reading: Future[None]) -> None:
+            error = done_reading.exception()
+            if error is None:
                 outcome.set_result(None)
+            else:
+                outcome.set_exception(error)
 
         for key, value in records:
             self._log.send(key, value, done)

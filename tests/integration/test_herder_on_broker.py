@@ -47,7 +47,7 @@ class Worker1:
         self.worker: FakeWorker
         config = worker_config(broker, prefix, **more)
 
-        def make(listener: object) -> FakeWorker:
+        def make(listener: object, _offsets: object) -> FakeWorker:
             self.worker = FakeWorker(listener)  # type: ignore[arg-type]  # the publisher is the listener
             return self.worker
 
