@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 
+from confluent_kafka import Producer
+
 from connect_py.api.errors import ConnectError
 from connect_py.api.task import SinkTask, SourceTask
 from connect_py.clock import Clock, SystemClock
@@ -24,6 +26,12 @@ from connect_py.task.record_pipeline import RecordPipeline
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
 from connect_py.task.sink_task_context import WorkerSinkTaskContext
+from connect_py.task.source_loop import (
+    SourceTaskRunner,
+    TopicCreation,
+    WorkerOffsetStorageReader,
+    WorkerSourceTaskContext,
+)
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.task_plugins import TaskPlugins
 from connect_py.task.topic_selection import TopicSelection
@@ -39,6 +47,7 @@ class TaskMain:
         self._control = control
         self._clock = clock or SystemClock()
         self._sink: SinkTaskRunner | None = None
+        self._source: SourceTaskRunner | None = None
         self._errors: ErrorHandler | None = None
 
     def execute(self) -> None:
@@ -66,6 +75,11 @@ class TaskMain:
         values: dict[str, float] = {}
         if self._sink is not None:
             values |= self._sink.metrics.values()
+        if self._source is not None:
+            values |= {
+                "source-record-poll-total": self._source.polled,
+                "source-record-write-total": self._source.written,
+            }
         if self._errors is not None:
             counters = self._errors.counters
             values |= {
@@ -84,9 +98,35 @@ class TaskMain:
         if isinstance(task, SinkTask):
             self._run_sink(task, class_name, plugins)
         elif isinstance(task, SourceTask):
-            raise ConnectError(f"{class_name} is a source task; this worker runs sink tasks only")
+            self._run_source(task, plugins)
         else:
             raise ConnectError(f"{class_name} is neither a sink task nor a source task")
+
+    def _run_source(self, task: SourceTask, plugins: TaskPlugins) -> None:
+        spec = self._spec
+        config = spec.connector_config
+        clients = ClientConfigs(spec.worker_props, config, spec.id.connector, spec.id.task)
+        error_config = ErrorConfig.parse(config)
+        settings = LoopSettings.of(spec.worker_props, None)
+        enabled = spec.worker_props.get("topic.creation.enable", "true").strip().lower() == "true"
+        with ExitStack() as closing:
+            reporters: list[ErrorReporter] = []
+            if error_config.log_enable:
+                reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
+            errors = self._errors = ErrorHandler(error_config, reporters, self._clock, self._control.wait)
+            converters = plugins.converters()
+            closing.callback(converters.close)
+            chain = plugins.chain(errors)
+            closing.callback(chain.close)
+            closing.callback(task.stop)
+            runner = self._source = SourceTaskRunner(
+                spec.id, task, spec.task_config, Producer(clients.producer()), ClusterAdmin(clients.admin()),
+                TopicCreation.parse(config, enabled=enabled), converters, chain, errors, self._control, self._clock,
+                commit_interval_ms=settings.commit_interval_ms, commit_timeout_ms=settings.commit_timeout_ms,
+            )  # fmt: skip
+            reader = WorkerOffsetStorageReader(self._control)
+            task.initialize(WorkerSourceTaskContext(spec.id, spec.task_config, reader))
+            runner.run()
 
     def _run_sink(self, task: SinkTask, class_name: str, plugins: TaskPlugins) -> None:
         spec = self._spec

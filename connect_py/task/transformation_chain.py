@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, NotColumnar
 from connect_py.api.predicate import Predicate
-from connect_py.api.record import NO_HEADERS, Headers, SinkRecord
+from connect_py.api.record import NO_HEADERS, Headers, R, SinkRecord
 from connect_py.api.transformation import Transformation
 from connect_py.error_handling.error_handler import SKIPPED, ErrorHandler, Skipped
 from connect_py.error_handling.failed_record import FailedRecord
@@ -49,8 +49,10 @@ class TransformationChain:
         self._errors = errors
         self._warned: set[int] = set()
 
-    def __len__(self) -> int:
-        return len(self._links)
+    @property
+    def links(self) -> Sequence[ChainLink]:
+        """The transformations, in order."""
+        return self._links
 
     def process(self, batch: Batch) -> list[Delivery]:
         """Return what is left of a batch, in order; failed rows were reported.
@@ -134,7 +136,7 @@ class TransformationChain:
             current: SinkRecord | Skipped | None = record
             for link in links:
                 try:
-                    current = _apply(link, record)
+                    current = apply_link(link, record)
                 except Exception as error:  # noqa: BLE001 - any error of a plugin is a failure of this one record
                     current = self._recover(link, record, error)
                 if current is None or isinstance(current, Skipped):
@@ -150,7 +152,7 @@ class TransformationChain:
                 Stage.TRANSFORMATION, link.class_name, last, record.origin, record.timestamp, record.timestamp_type
             )
 
-        again: Callable[[], SinkRecord | None] = lambda: _apply(link, record)  # noqa: E731 - typed on one line
+        again: Callable[[], SinkRecord | None] = lambda: apply_link(link, record)  # noqa: E731 - typed on one line
         return self._errors.recover(Stage.TRANSFORMATION, link.class_name, error, failed, again)
 
     def close(self) -> None:
@@ -167,10 +169,11 @@ class TransformationChain:
             raise first
 
 
-def _apply(link: ChainLink, record: SinkRecord) -> SinkRecord | None:
+def apply_link(link: ChainLink, record: R) -> R | None:
+    """Apply one link to one record, if its predicate says so."""
     if link.predicate is not None and link.predicate.test(record) == link.negate:
         return record
-    result: SinkRecord | None = link.transformation.apply(record)
+    result: R | None = link.transformation.apply(record)
     return result
 
 

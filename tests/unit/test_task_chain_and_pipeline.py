@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+from fixtures.worker_plugins import TextColumnConverter, TextConverter, TextHeaderConverter
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import BadRows, DataError, NotColumnar
+from connect_py.api.predicate import Predicate
+from connect_py.api.record import SinkRecord, TopicPartition
+from connect_py.api.transformation import Transformation
+from connect_py.clock import SystemClock
+from connect_py.error_handling.error_config import ErrorConfig
+from connect_py.error_handling.error_handler import ErrorHandler, ToleranceExceededError
+from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.task.record_pipeline import Converters, RecordPipeline
+from connect_py.task.sink_loop import without_partitions
+from connect_py.task.transformation_chain import ChainLink, Delivery, TransformationChain
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.reports: list[FailedRecord] = []
+
+    def report(self, failed: FailedRecord) -> None:
+        self.reports.append(failed)
+
+    def pending(self) -> int:
+        return 0
+
+    def flush(self, timeout: float) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Suffix(Transformation[Any]):
+    """Adds a letter to each value; "x" fails, "drop" is dropped, "route" goes to another topic."""
+
+    def __init__(self, letter: str, columnar: bool = True) -> None:
+        self.letter, self.columnar = letter, columnar
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Nothing to set."""
+
+    def apply(self, record: SinkRecord) -> SinkRecord | None:
+        if record.value == "x":
+            raise DataError("no x")
+        if record.value == "drop":
+            return None
+        topic = "elsewhere" if record.value == "route" else record.topic
+        return record.replace(topic=topic, value=None if record.value is None else record.value + self.letter)
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        if not self.columnar:
+            raise NotColumnar
+        data = batch.value.data
+        bad = pc.fill_null(pc.equal(data, "x"), False)
+        if bad.true_count:
+            raise BadRows({row: DataError("no x") for row in pc.indices_nonzero(bad).to_pylist()})
+        routed = pc.fill_null(pc.equal(data, "route"), False)
+        stays = pc.and_(pc.invert(routed), pc.invert(pc.fill_null(pc.equal(data, "drop"), False)))
+        parts = []
+        for mask, topic in ((stays, batch.topic), (routed, "elsewhere")):
+            if mask.true_count:
+                part = batch.where(mask)
+                column = part.value
+                new = type(column)(column.schema, pc.binary_join_element_wise(column.data, self.letter, ""))
+                parts.append(part.replace(topic=topic, value=new))
+        return parts
+
+
+class Broken(Suffix):
+    """Its batch form has a bug."""
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        raise ZeroDivisionError
+
+
+class StartsWith(Predicate[Any]):
+    def __init__(self, start: str, columnar: bool = True) -> None:
+        self.start, self.columnar = start, columnar
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Nothing to set."""
+
+    def test(self, record: SinkRecord) -> bool:
+        return record.value is not None and record.value.startswith(self.start)
+
+    def test_batch(self, batch: Batch) -> pa.BooleanArray | bool:
+        if not self.columnar:
+            raise NotColumnar
+        return pc.fill_null(pc.starts_with(batch.value.data, self.start), False)
+
+
+def message(
+    value: bytes | None, offset: int, partition: int = 0, topic: str = "t", key: bytes | None = b"k",
+    headers: Any = None, stamp: tuple[int, int] = (TIMESTAMP_CREATE_TIME, 5),
+) -> Any:  # fmt: skip
+    return Message(
+        topic=topic, value=value, key=key, headers=headers, offset=offset, partition=partition, timestamp=stamp
+    )
+
+
+def errors(kept: Kept, *, tolerate: bool = True) -> ErrorHandler:
+    return ErrorHandler(ErrorConfig(tolerate_all=tolerate), [kept], SystemClock(), lambda seconds: None)
+
+
+def pipeline(links: Sequence[ChainLink], kept: Kept, *, columnar: bool = True, tolerate: bool = True) -> RecordPipeline:
+    kind: Callable[[], TextConverter] = TextColumnConverter if columnar else TextConverter
+    key, value, header = kind(), kind(), TextHeaderConverter()
+    for converter in (key, value):
+        converter.configure({}, is_key=False)
+    handling = errors(kept, tolerate=tolerate)
+    return RecordPipeline(Converters(key, value, header, "K", "V", "H"), TransformationChain(links, handling), handling)
+
+
+def rows(deliveries: Sequence[Delivery]) -> list[SinkRecord]:
+    return [r for d in deliveries for r in (d.records() if isinstance(d, Batch) else d)]
+
+
+def by_topic(records: Sequence[SinkRecord]) -> dict[str, list[SinkRecord]]:
+    topics: dict[str, list[SinkRecord]] = {}
+    for record in records:
+        topics.setdefault(record.topic, []).append(record)
+    return topics
+
+
+VALUES = [b"a", b"b", b"ab", None, b"x", b"drop", b"route", b"bad", b"ba", b"xx"]
+LINKS: dict[str, Callable[[], list[ChainLink]]] = {
+    "none": list,
+    "one": lambda: [ChainLink(Suffix("1"), "S")],
+    "two": lambda: [ChainLink(Suffix("1"), "S"), ChainLink(Suffix("2"), "S2")],
+    "predicate": lambda: [ChainLink(Suffix("1"), "S", StartsWith("a"), "P"), ChainLink(Suffix("2"), "S2")],
+    "negated": lambda: [ChainLink(Suffix("1"), "S", StartsWith("a"), "P", negate=True)],
+    "rows in the middle": lambda: [ChainLink(Suffix("1"), "S"), ChainLink(Suffix("2", columnar=False), "S2")],
+    "predicate of rows": lambda: [ChainLink(Suffix("1"), "S", StartsWith("b", columnar=False), "P")],
+    "broken": lambda: [ChainLink(Broken("1"), "S", StartsWith("b"), "P")],
+}
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("chain", LINKS)
+def test_columns_give_the_same_records_in_the_same_order_as_rows(chain: str, seed: int) -> None:
+    rng = random.Random(f"{chain}{seed}")
+    next_offset: dict[tuple[str, int], int] = {}
+    messages = []
+    for _ in range(rng.randrange(1, 60)):
+        topic, partition = rng.choice(["t", "t", "t", "u"]), rng.randrange(2)
+        offset = next_offset.get((topic, partition), 0)
+        next_offset[topic, partition] = offset + rng.randrange(1, 3)
+        headers = rng.choice([None, None, [("h", b"1")], [("h", b"bad")]])
+        kind = rng.choice([TIMESTAMP_CREATE_TIME] * 5 + [TIMESTAMP_LOG_APPEND_TIME])
+        messages.append(message(
+            rng.choice(VALUES), offset, partition, topic, rng.choice([b"k", None, b"k", b"bad"]), headers,
+            (kind, offset),
+        ))  # fmt: skip
+    kept_columns, kept_rows = Kept(), Kept()
+    columns = rows(pipeline(LINKS[chain](), kept_columns).process(messages))
+    reference = rows(pipeline(LINKS[chain](), kept_rows, columnar=False).process(messages))
+    assert by_topic(columns) == by_topic(reference)
+
+    def told(kept: Kept) -> list[Any]:
+        return sorted((f.origin, f.stage.value, f.class_name, str(f.error), f.timestamp) for f in kept.reports)
+
+    assert told(kept_columns) == told(kept_rows)
+
+
+def test_a_batch_stays_columns_through_stages_that_can() -> None:
+    links = [ChainLink(Suffix("1"), "S", StartsWith("a"), "P"), ChainLink(Suffix("2"), "S2")]
+    done = pipeline(links, Kept()).process([message(v, n) for n, v in enumerate([b"a", b"b", b"a", None])])
+    assert [type(d) for d in done] == [Batch]
+    assert [r.value for r in rows(done)] == ["a12", "b2", "a12", None]
+    assert [r.origin.offset for r in rows(done)] == [0, 1, 2, 3]
+
+
+def test_from_the_first_stage_without_a_batch_form_on_it_is_rows_to_the_end() -> None:
+    links = [ChainLink(Suffix("1", columnar=False), "S"), ChainLink(Suffix("2"), "S2")]
+    done = pipeline(links, Kept()).process([message(b"a", 0)])
+    assert [type(d) for d in done] == [list]
+
+
+def test_without_tolerance_one_bad_record_withholds_the_whole_poll() -> None:
+    kept = Kept()
+    for columnar in (True, False):
+        with pytest.raises(ToleranceExceededError):
+            pipeline([], kept, columnar=columnar, tolerate=False).process([message(b"a", 0), message(b"bad", 1)])
+    assert [f.origin.offset for f in kept.reports if f.origin is not None] == [1, 1]
+
+
+def test_a_failed_key_is_one_report_even_if_the_value_is_bad_too() -> None:
+    for columnar in (True, False):
+        kept = Kept()
+        assert pipeline([], kept, columnar=columnar).process([message(b"bad", 0, key=b"bad")]) == []
+        assert [f.stage.value for f in kept.reports] == ["KEY_CONVERTER"]
+
+
+def test_rows_of_given_up_partitions_are_found_by_origin_whatever_their_topic_is_now() -> None:
+    done = pipeline([ChainLink(Suffix("1"), "S")], Kept()).process(
+        [message(b"route", 0, 0), message(b"route", 0, 1), message(b"a", 1, 0)]
+    )
+    left = without_partitions(done, [TopicPartition("t", 0)])
+    assert [(r.topic, r.origin.partition) for r in rows(left)] == [("elsewhere", 1)]
+    assert without_partitions(done, [TopicPartition("elsewhere", 1)]) == done
