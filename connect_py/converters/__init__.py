@@ -20,6 +20,7 @@ _FOR_ALL = {  # these convert keys and values, and headers too
 
 PLUGINS: tuple[Plugin, ...] = (
     *(Plugin(PluginKind.CONVERTER, name, f"{_HERE}.{python}") for name, python in _FOR_ALL.items()),
+    Plugin(PluginKind.CONVERTER, "io.confluent.connect.avro.AvroConverter", f"{_HERE}.avro_converter:AvroConverter"),
     *(Plugin(PluginKind.HEADER_CONVERTER, name, f"{_HERE}.{python}") for name, python in _FOR_ALL.items()),
     Plugin(
         PluginKind.HEADER_CONVERTER,

@@ -1,0 +1,462 @@
+"""Avro schemas as Connect schemas, the way Confluent's AvroData maps them, and how their values convert.
+
+`avro_type` goes through a schema once and gives an `AvroType`: the Connect schema, a plain Avro schema of the same
+binary form for decoders (names inlined and made up, logical types and enums as what they are on the wire, each branch
+of a union of several types in a record of its own), and two functions from decoded data to Connect's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.schema import (
+    DECIMAL,
+    STRING,
+    Schema,
+    Struct,
+    Type,
+    Value,
+    date,
+    decimal,
+    decimal_scale,
+    time,
+    timestamp,
+)
+from connect_py.converters.json_values import decimal_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Tree: TypeAlias = Any  # parsed JSON
+ToValue: TypeAlias = Callable[[Schema, Any], Value]
+ToColumn: TypeAlias = "Callable[[Schema, pa.Array], pa.Array]"
+
+ENUM_PARAMETER: Final = "io.confluent.connect.avro.Enum"
+UNION_NAME: Final = "io.confluent.connect.avro.Union"
+NAMELESS: Final = "io.confluent.connect.avro.ConnectDefault"
+MAP_ENTRY: Final = "MapEntry"
+PRECISION: Final = "connect.decimal.precision"
+DEFAULT_PRECISION: Final = 64  # Java leaves this one out
+LOGICAL_TYPE: Final = "logicalType"  # also our parameter for units that Connect has no type for
+KEPT_LOGICAL_TYPES: Final = frozenset({
+    "timestamp-micros", "timestamp-nanos", "local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos",
+    "time-micros", "uuid",
+})  # fmt: skip
+
+_PRIMITIVES: Mapping[str, Type] = {
+    "boolean": Type.BOOLEAN, "int": Type.INT32, "long": Type.INT64, "float": Type.FLOAT32, "double": Type.FLOAT64,
+    "string": Type.STRING, "bytes": Type.BYTES,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AvroType:
+    """One Avro type, ready to use."""
+
+    schema: Schema
+    plain: Tree
+    value: ToValue
+    """From what fastavro decodes by `plain`, no None, to a value of `schema`. DataError: it has no such value."""
+    column: ToColumn
+    """From an Arrow column decoded by `plain` to one of `schema`'s Arrow type. NotColumnar: not this one."""
+    columnar: bool = True  # no union of several types inside
+    maps: bool = False  # maps inside
+
+
+def avro_type(
+    text: str, references: Mapping[str, str] | None = None, version: int | None = None, *, enhanced: bool = False
+) -> AvroType:
+    """Read a schema.
+
+    `references` holds the schemas it refers to, by name; `version` is the registry's; `enhanced` names branches of
+    unions by their full names.
+
+    Raises:
+        DataError: The text is no Avro schema, or one that Connect has no type for.
+    """
+    reader = _SchemaReader(enhanced=enhanced)
+    try:
+        for other in (references or {}).values():
+            reader.declare(json.loads(other), "")
+        tree = json.loads(text)
+        reader.declare(tree, "")
+        return reader.read(tree, "", version=version)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"Not an Avro schema: {error}") from error
+
+
+def _same(schema: Schema, value: Any) -> Any:
+    return value
+
+
+class _SchemaReader:
+    def __init__(self, *, enhanced: bool) -> None:
+        self._enhanced = enhanced
+        self._declared: dict[str, tuple[Tree, str]] = {}  # full name -> definition, namespace around it
+        self._open: list[str] = []
+        self._numbers = count()
+
+    def declare(self, tree: Tree, namespace: str) -> None:
+        """Note all named types of a schema."""
+        if isinstance(tree, list):
+            for branch in tree:
+                self.declare(branch, namespace)
+        elif isinstance(tree, dict):
+            kind = tree["type"]
+            if kind in ("record", "enum", "fixed", "error"):
+                name = _full_name(tree, namespace)
+                self._declared[name] = (tree, namespace)
+                namespace = name.rpartition(".")[0]
+                for field in tree.get("fields", ()):
+                    self.declare(field["type"], namespace)
+            elif kind == "array":
+                self.declare(tree["items"], namespace)
+            elif kind == "map":
+                self.declare(tree["values"], namespace)
+            elif not isinstance(kind, str):
+                self.declare(kind, namespace)
+
+    def read(
+        self, tree: Tree, namespace: str, *, default: Tree = None, doc: str | None = None, version: int | None = None
+    ) -> AvroType:
+        """Read one type; `default` and `doc` are those of the field around it."""
+        if isinstance(tree, list):
+            return self._union(tree, namespace, default, doc)
+        if isinstance(tree, str):
+            if tree in _PRIMITIVES or tree == "null":
+                tree = {"type": tree}
+            else:
+                found = self._declared.get(tree) or self._declared.get(f"{namespace}.{tree}")
+                if found is None:
+                    raise DataError(f"Undefined name: {tree}")
+                tree, namespace = found
+        if not isinstance(tree["type"], str):
+            return self.read(tree["type"], namespace, default=default, doc=doc, version=version)
+        made = self._plain_type(tree, namespace)
+        return self._with_attributes(made, tree, namespace, default, doc, version)
+
+    def _plain_type(self, tree: Tree, namespace: str) -> AvroType:
+        kind = tree["type"]
+        logical = tree.get(LOGICAL_TYPE)
+        if kind in ("bytes", "fixed"):
+            return self._bytes(tree, kind, logical)
+        if kind in ("int", "long", "string"):
+            return _simple(kind, tree, logical)
+        if kind in _PRIMITIVES:
+            return AvroType(Schema(_PRIMITIVES[kind]), kind, _same, _leaf)
+        if kind == "enum":
+            return _enum(tree, _full_name(tree, namespace))
+        if kind in ("record", "error"):
+            return self._record(tree, namespace)
+        if kind == "array":
+            return self._array(tree, namespace)
+        if kind == "map":
+            items = self.read(tree["values"], namespace)
+            return _map(items, {"type": "map", "values": items.plain})
+        if kind == "null":
+            raise DataError("Standalone null schemas are not supported by this converter")
+        return self.read(kind, namespace)  # a name
+
+    def _bytes(self, tree: Tree, kind: str, logical: str | None) -> AvroType:
+        plain: Tree = "bytes"
+        parameters = {}
+        if kind == "fixed":
+            plain = {"type": "fixed", "name": f"F{next(self._numbers)}", "size": tree["size"]}
+            parameters["connect.fixed.size"] = str(tree["size"])
+        if logical != "decimal":
+            return AvroType(Schema(Type.BYTES, parameters=parameters), plain, _same, _leaf)
+        scale = int(tree.get("scale", 0))
+        precision = int(tree["precision"])
+        if precision != DEFAULT_PRECISION:
+            parameters[PRECISION] = str(precision)
+        return AvroType(decimal(scale, parameters=parameters), plain, _decimal_value, _decimal_column)
+
+    def _record(self, tree: Tree, namespace: str) -> AvroType:
+        name = _full_name(tree, namespace)
+        if name in self._open:
+            raise DataError(f"The record {name} contains itself, which has no Connect schema here")
+        self._open.append(name)
+        inside = name.rpartition(".")[0]
+        members = [
+            (f["name"], self.read(f["type"], inside, default=f.get("default"), doc=f.get("doc")))
+            for f in tree["fields"]
+        ]
+        self._open.pop()
+        fields = [{"name": f"f{i}", "type": m.plain} for i, (_, m) in enumerate(members)]
+        plain = {"type": "record", "name": f"R{next(self._numbers)}", "fields": fields}
+        schema = Schema(Type.STRUCT, fields=[(n, m.schema) for n, m in members])
+        types = [m for _, m in members]
+        return AvroType(
+            schema, plain, _record_value([m.value for m in types]), _record_column([m.column for m in types]),
+            all(m.columnar for m in types), any(m.maps for m in types),
+        )  # fmt: skip
+
+    def _array(self, tree: Tree, namespace: str) -> AvroType:
+        items = self.read(tree["items"], namespace)
+        plain = {"type": "array", "items": items.plain}
+        if _is_map_entry(tree["items"]) and [f.name for f in items.schema.fields] == ["key", "value"]:
+            return _entries(items, plain)
+        return AvroType(
+            Schema(Type.ARRAY, value_schema=items.schema), plain, _array_value(items.value),
+            _array_column(items.column), items.columnar, items.maps,
+        )  # fmt: skip
+
+    def _union(self, branches: list[Tree], namespace: str, default: Tree, doc: str | None) -> AvroType:
+        if len(branches) == 2 and "null" in branches:
+            place = branches.index("null")
+            made = self.read(branches[1 - place], namespace, doc=doc)
+            plain = [made.plain, made.plain]
+            plain[place] = "null"
+            return replace(made, schema=made.schema.replace(optional=True), plain=plain)
+        if len(branches) == 1:
+            made = self.read(branches[0], namespace, default=default, doc=doc)
+            return replace(made, plain=[made.plain], columnar=False)
+        fields: list[tuple[str, Schema]] = []
+        values: list[ToValue] = []
+        plains: list[Tree] = []
+        for branch in branches:
+            if branch == "null":
+                plains.append("null")
+                continue
+            made = self.read(branch, namespace)
+            fields.append((self._branch_name(branch, namespace), made.schema.replace(optional=True)))
+            member = {"name": f"b{len(values)}", "type": made.plain}
+            plains.append({"type": "record", "name": f"U{next(self._numbers)}", "fields": [member]})
+            values.append(made.value)
+        schema = Schema(Type.STRUCT, name=UNION_NAME, optional="null" in branches, doc=doc, fields=fields)
+        return AvroType(schema, plains, _union_value(values), _no_column, columnar=False)
+
+    def _branch_name(self, branch: Tree, namespace: str) -> str:
+        kind = branch if isinstance(branch, str) else branch["type"]
+        if kind in ("record", "enum", "fixed", "error"):
+            name = _full_name(branch, namespace)
+        elif kind in _PRIMITIVES or kind in ("array", "map"):
+            return str(kind)
+        else:
+            name = kind if "." in kind or not namespace else f"{namespace}.{kind}"
+        return name if self._enhanced else name.rpartition(".")[2]
+
+    def _with_attributes(
+        self, made: AvroType, tree: Tree, namespace: str, default: Tree, doc: str | None, version: int | None
+    ) -> AvroType:
+        schema = made.schema
+        changes: dict[str, Any] = {}
+        doc = doc or tree.get("doc") or tree.get("connect.doc")
+        if doc is not None:
+            changes["doc"] = doc
+        version = tree.get("connect.version", version)
+        if version is not None:
+            changes["version"] = int(version)
+        parameters = tree.get("connect.parameters")
+        if parameters:
+            changes["parameters"] = {**schema.parameters, **{k: str(v) for k, v in parameters.items()}}
+        name = tree.get("connect.name")
+        if name is None and tree["type"] in ("record", "enum"):
+            name = _full_name(tree, namespace)
+        if name is not None and name != NAMELESS:
+            changes["name"] = name
+        if changes:
+            schema = schema.replace(**changes)
+        default = tree.get("connect.default") if default is None else default
+        if default is not None and schema.type is not Type.STRUCT:
+            schema = schema.replace(default=_default_value(schema, default))
+        return replace(made, schema=schema)
+
+
+def _full_name(tree: Tree, namespace: str) -> str:
+    name: str = tree["name"]
+    if "." in name:
+        return name
+    space = tree.get("namespace", namespace)
+    return f"{space}.{name}" if space else name
+
+
+def _is_map_entry(tree: Tree) -> bool:
+    if not isinstance(tree, dict) or tree.get("type") != "record":
+        return False
+    return tree.get("connect.internal.type") == MAP_ENTRY or str(tree["name"]).endswith(MAP_ENTRY)
+
+
+def _simple(kind: str, tree: Tree, logical: str | None) -> AvroType:
+    connect_type = tree.get("connect.type")
+    if kind == "int" and logical == "date":
+        schema = date()
+    elif kind == "int" and logical == "time-millis":
+        schema = time()
+    elif kind == "int" and connect_type in ("int8", "int16"):
+        schema = Schema(Type(connect_type))
+    elif kind == "long" and logical == "timestamp-millis":
+        schema = timestamp()
+    else:
+        parameters = {LOGICAL_TYPE: logical} if logical in KEPT_LOGICAL_TYPES and logical is not None else {}
+        schema = Schema(_PRIMITIVES[kind], parameters=parameters)
+    return AvroType(schema, kind, _same, _leaf)
+
+
+def _leaf(schema: Schema, data: pa.Array) -> pa.Array:
+    from connect_py.api import arrow
+
+    wanted = arrow.arrow_type(schema)
+    storage = arrow.storage_type(wanted)
+    if data.type != storage:
+        data = data.cast(storage)
+    return data if storage == wanted else data.view(wanted)
+
+
+def _enum(tree: Tree, name: str) -> AvroType:
+    symbols: list[str] = list(tree["symbols"])
+    parameters = {ENUM_PARAMETER: name, **{f"{ENUM_PARAMETER}.{s}": s for s in symbols}}
+
+    def value(schema: Schema, index: Any) -> Value:
+        if not 0 <= index < len(symbols):
+            raise DataError(f"the enum {name} has no symbol {index}")
+        return symbols[index]
+
+    def column(schema: Schema, data: pa.Array) -> pa.Array:
+        import pyarrow as pa
+
+        return pa.DictionaryArray.from_arrays(data, pa.array(symbols, pa.string())).cast(pa.string())
+
+    return AvroType(Schema(Type.STRING, parameters=parameters), "int", value, column)
+
+
+def _decimal_value(schema: Schema, data: Any) -> Value:
+    if not data:
+        raise DataError("Zero length BigInteger")
+    return decimal_of(int.from_bytes(data, "big", signed=True), decimal_scale(schema))
+
+
+def _decimal_column(schema: Schema, data: pa.Array) -> pa.Array:
+    from connect_py.api import arrow
+
+    numbers = data.to_pylist()
+    if b"" in numbers:
+        raise NotColumnar("a decimal without bytes")
+    return arrow.decimal_array(schema, numbers)
+
+
+def _record_value(members: Sequence[ToValue]) -> ToValue:
+    names = [f"f{i}" for i in range(len(members))]
+
+    def value(schema: Schema, data: Any) -> Value:
+        values = []
+        for field, name, convert in zip(schema.fields, names, members, strict=True):
+            member = data[name]
+            values.append(None if member is None else convert(field.schema, member))
+        return Struct(schema, values)
+
+    return value
+
+
+def _record_column(members: Sequence[ToColumn]) -> ToColumn:
+    def column(schema: Schema, data: pa.Array) -> pa.Array:
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        if not members:
+            return data if data.type == pa.struct([]) else data.cast(pa.struct([]))
+        children = [
+            convert(field.schema, data.field(field.index))
+            for field, convert in zip(schema.fields, members, strict=True)
+        ]
+        mask = data.is_null() if data.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(arrow.arrow_type(schema)), mask=mask)
+
+    return column
+
+
+def _array_value(item: ToValue) -> ToValue:
+    def value(schema: Schema, data: Any) -> Value:
+        inside = schema.value_schema
+        assert inside is not None
+        return [None if v is None else item(inside, v) for v in data]
+
+    return value
+
+
+def _array_column(item: ToColumn) -> ToColumn:
+    def column(schema: Schema, data: pa.Array) -> pa.Array:
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        assert schema.value_schema is not None
+        items = item(schema.value_schema, data.values)
+        mask = data.is_null() if data.null_count else None
+        return pa.ListArray.from_arrays(
+            data.offsets.cast(pa.int32()), items, type=arrow.arrow_type(schema), mask=mask
+        )  # fmt: skip
+
+    return column
+
+
+def _map(items: AvroType, plain: Tree) -> AvroType:
+    def value(schema: Schema, data: Any) -> Value:
+        inside = schema.value_schema
+        assert inside is not None
+        return {k: None if v is None else items.value(inside, v) for k, v in data.items()}
+
+    def column(schema: Schema, data: pa.Array) -> pa.Array:
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        assert schema.value_schema is not None
+        values = items.column(schema.value_schema, data.items)
+        mask = data.is_null() if data.null_count else None
+        return pa.MapArray.from_arrays(
+            data.offsets, data.keys.cast(pa.string()), values, type=arrow.arrow_type(schema), mask=mask
+        )  # fmt: skip
+
+    schema = Schema(Type.MAP, key_schema=STRING, value_schema=items.schema)
+    return AvroType(schema, plain, value, column, items.columnar, maps=True)
+
+
+def _entries(entry: AvroType, plain: Tree) -> AvroType:
+    """An array of records of key and value, which is how Connect writes maps whose keys are no strings."""
+
+    def value(schema: Schema, data: Any) -> Value:
+        pairs = [entry.value(entry.schema, item).values for item in data]
+        try:
+            return dict(pairs)
+        except TypeError as error:
+            raise DataError("keys of a map must be primitive") from error
+
+    keys, values = (f.schema for f in entry.schema.fields)
+    schema = Schema(Type.MAP, key_schema=keys, value_schema=values)
+    return AvroType(schema, plain, value, _no_column, columnar=False)
+
+
+def _union_value(branches: Sequence[ToValue]) -> ToValue:
+    def value(schema: Schema, data: Any) -> Value:
+        ((name, member),) = data.items()
+        index = int(name[1:])
+        values: list[Value] = [None] * len(branches)
+        values[index] = branches[index](schema.fields[index].schema, member)
+        return Struct(schema, values)
+
+    return value
+
+
+def _no_column(schema: Schema, data: pa.Array) -> pa.Array:
+    raise NotColumnar("a union of several types")
+
+
+def _default_value(schema: Schema, tree: Tree) -> Value:
+    """Read the JSON of a default, as Avro and Connect write it."""
+    if schema.type is Type.BYTES and isinstance(tree, str):
+        data = tree.encode("latin-1")
+        return _decimal_value(schema, data) if schema.name == DECIMAL else data
+    if schema.type in (Type.FLOAT32, Type.FLOAT64):
+        return float(tree)
+    if schema.type is Type.ARRAY:
+        return [_default_value(schema.value_schema, t) for t in tree]  # type: ignore[arg-type] # an ARRAY has one
+    if schema.type is Type.MAP and isinstance(tree, dict):
+        return {k: _default_value(schema.value_schema, t) for k, t in tree.items()}  # type: ignore[arg-type] # a MAP has one
+    return tree
