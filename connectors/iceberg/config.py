@@ -518,7 +518,15 @@ _FORK_PREFIXES = ("iceberg.tables.deadletter.", "iceberg.write-exception.handler
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """One pair of `iceberg.ext.topic-to-table`."""
+    """One pair of `iceberg.ext.topic-to-table`.
+
+        pairs    := pair ("," pair)*      commas inside (), [] and {} do not split, nor do those after a backslash
+        pair     := pattern ":" template  the last colon counts, so a pattern may hold some
+        pattern  := a Java regular expression that must match the whole topic
+        template := a table name; {topic} is the topic, {1} the first group, {name} the group of that name
+
+    Pairs are tried in order, the first match decides. Names keep their case.
+    """
 
     pattern: re.Pattern[str]
     template: str
@@ -850,6 +858,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     if group != real_group:
         warnings.append(f"{CONNECT_GROUP} is {group}, but the connector reads in group {real_group}")
     create = with_prefix(known, AUTO_CREATE_PREFIX)
+    if values[ORDERING_COLUMNS]:
+        problems.append((ORDERING_COLUMNS, "is not built yet: all changes of a key must come in one Kafka partition"))
     version = create.get("format-version", "2")
     if version not in ("1", "2", "3"):
         problems.append((AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3"))

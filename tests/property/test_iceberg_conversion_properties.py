@@ -36,6 +36,7 @@ from connect_py.api.schema import (
 )
 from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging.conversion import ConversionOptions, RowConverter
+from connectors.iceberg.staging.java_text import double_text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 from iceberg_staging_rows import ORDERS_0, read, record, stager, table
@@ -161,6 +162,14 @@ def test_merging_leaves_the_last_change_of_each_key(
         assert sum(f.rows for f in files) == len(found)
         made.discard()
     assert found == expected
+
+
+@given(st.lists(st.floats() | st.integers(-(10**8), 10**8).map(lambda n: n / 1000), min_size=1))
+def test_doubles_become_the_text_that_java_prints(values: list[float]) -> None:
+    row = struct(("c", FLOAT64))
+    column = Column(row, to_array(row, [Struct(row, [v]) for v in values]))
+    made = RowConverter(table([("c", "string")]), row, column.data.type, ConversionOptions()).convert(column)
+    assert made.columns[0].to_pylist() == [double_text(v) for v in values]
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=5, min_value=-(10**20), max_value=10**20))

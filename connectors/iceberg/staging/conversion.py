@@ -493,8 +493,10 @@ class _Compiler:
         if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
             return lambda data, _: data.cast(pa.string())
         if pa.types.is_floating(type_):
-            text = float_text if type_ == pa.float32() else double_text
-            return _each(pa.string(), column, text)
+            if type_ == pa.float64():
+                slow_double = _each(pa.string(), column, double_text)
+                return lambda data, run: _double_texts(data, run, slow_double)
+            return _each(pa.string(), column, float_text)
         if pa.types.is_decimal(type_):
             return _each(pa.string(), column, str)
         if schema is not None and schema.name == VARIABLE_SCALE_DECIMAL and pa.types.is_struct(type_):
@@ -984,6 +986,18 @@ def _each(wanted: pa.DataType, column: str, convert: Callable[[Any], Any]) -> _K
     return kernel
 
 
+def _double_texts(data: pa.Array, run: _Run, slow: _Kernel) -> pa.Array:
+    """Java's text: in its plain range the shortest digits, as Arrow's, but always with a point."""
+    size = pc.abs(data)
+    plain = pc.and_(pc.greater_equal(size, 1e-3), pc.less(size, 1e7))
+    text = data.cast(pa.string())
+    text = as_array(pc.if_else(pc.match_substring(text, "."), text, pc.binary_join_element_wise(text, ".0", "")))
+    if pc.all(plain).as_py() is not False:
+        return text
+    nothing = pa.scalar(None, pa.float64())
+    return as_array(pc.if_else(plain, text, slow(as_array(pc.if_else(plain, nothing, data)), run)))
+
+
 def _text_decimals(text: pa.Array, wanted: pa.DataType, run: _Run, slow: _Kernel, data: pa.Array) -> pa.Array:
     """Decimals from text that Arrow reads without loss; else `slow` on the values themselves."""
     longest = pc.max(pc.binary_length(text)).as_py()
@@ -1033,7 +1047,7 @@ def _rescaled(value: Decimal, precision: int, scale: int, *, lenient: bool) -> D
         raise ValueError(f"has more digits than decimal({precision}, {scale})") from error
     if not lenient and made != value:
         raise ValueError(f"has more than {scale} digits after the point")
-    if len(made.as_tuple().digits) > precision and made != 0:
+    if made and made.adjusted() + scale >= precision:
         raise ValueError(f"has more digits than decimal({precision}, {scale})")
     return made
 

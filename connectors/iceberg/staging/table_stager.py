@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,10 +29,14 @@ from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import SchemaChange, TypeOptions, arrow_schema, schema_changes
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 OFFSET = "__connect_py_offset"
 CHANGE = "__connect_py_change"
 UNAVAILABLE = "__connect_py_unavailable"  # names of columns, each between two separators; null: every value is known
 _SEPARATOR = "\x1f"
+_MAX_COMPILED = 500  # schemas known at once; schemaless rows may bring a new type with every batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ class TableStager:
                 json.loads(self.description.schema), value.schema, value.data.type, self._type_options,
                 self.description.properties, self._keys,
             )  # fmt: skip
-            self._changes[key] = known
+            _remember(self._changes, key, known)
         return known
 
     # --- rows in
@@ -263,7 +268,7 @@ class TableStager:
         converter = self._key_converters.get((schema, data.type))
         if converter is None:
             converter = RowConverter(self.description, schema, data.type, self._conversion, only=self._keys)
-            self._key_converters[(schema, data.type)] = converter
+            _remember(self._key_converters, (schema, data.type), converter)
         converted = converter.convert(key)
         return converted.columns, converted.failures
 
@@ -320,7 +325,7 @@ class TableStager:
             except DataError as error:
                 rows = pc.indices_nonzero(value.data.is_valid()).to_pylist() or [0]
                 raise BadRows(dict.fromkeys(rows, error)) from error
-            self._value_converters[key] = known
+            _remember(self._value_converters, key, known)
         return known
 
     def _raise_failures(self, failures: Sequence[Failure], excused: pa.BooleanArray | None) -> None:
@@ -517,6 +522,12 @@ class TableStager:
 
 
 _EXTRA = (pa.field(OFFSET, pa.int64()), pa.field(CHANGE, pa.int8()), pa.field(UNAVAILABLE, pa.string()))
+
+
+def _remember(known: dict[K, V], key: K, value: V) -> None:
+    if len(known) >= _MAX_COMPILED:
+        known.clear()
+    known[key] = value
 
 
 def _choose(rows: pa.BooleanArray | None, yes: pa.Array, no: pa.Array) -> pa.Array:
