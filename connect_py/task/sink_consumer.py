@@ -14,6 +14,7 @@ from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.task.record_pipeline import Consumed
 
 log = logging.getLogger(__name__)
+client_log = logging.getLogger("connect_py.kafka.client")  # what the client library says by itself
 
 ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
 _COOPERATIVE: Final = "cooperative-sticky"
@@ -70,8 +71,11 @@ class SinkConsumer:
         self._seeks: dict[TopicPartition, int] = {}
         self._error: BaseException | None = None
         self._closing = False
+        self._last_news: int | None = None
         try:
-            self._consumer = Consumer({**settings, "on_commit": self._committed, "error_cb": self._client_error})
+            self._consumer = Consumer({
+                **settings, "on_commit": self._committed, "error_cb": self._client_error, "logger": client_log,
+            })  # fmt: skip
         except (KafkaException, TypeError, ValueError) as error:
             raise ConnectError(f"the consumer cannot be made: {error}") from error
 
@@ -108,6 +112,7 @@ class SinkConsumer:
         self._raise_kept()
         if first is None:
             return []
+        self._last_news = None
         messages: list[Consumed] = [first]
         if limit > 1:
             messages += self._consumer.consume(limit - 1, 0)
@@ -258,7 +263,8 @@ class SinkConsumer:
     def _client_error(self, error: KafkaError) -> None:
         if error.code() in _FATAL_WHERE_EVER or error.fatal():
             self._error = self._error or ConnectError(f"the consumer cannot go on: {error.str()}")
-        else:
+        elif error.code() != self._last_news:  # a broker that is away is told once, not at every attempt
+            self._last_news = error.code()
             log.warning("consumer: %s", error.str())
 
     def close(self) -> None:
