@@ -85,7 +85,7 @@ class InsertColumns:
 
         match insertion.origin:
             case Origin.TOPIC:
-                return pa.repeat(pa.scalar(batch.topic), len(batch))
+                return _text(batch.topic, len(batch))
             case Origin.PARTITION:
                 return batch.origin.partitions
             case Origin.OFFSET:
@@ -93,4 +93,10 @@ class InsertColumns:
             case Origin.TIMESTAMP:
                 return as_logical(insertion.schema, batch.timestamp)
             case Origin.STATIC:
-                return pa.repeat(pa.scalar(self._reference.static_value), len(batch))
+                return _text(self._reference.static_value, len(batch))
+
+
+@lru_cache(maxsize=64)
+def _text(value: str, length: int) -> pa.StringArray:
+    """A column of one text; batches tend to have the same few lengths."""
+    return pa.repeat(pa.scalar(value), length)

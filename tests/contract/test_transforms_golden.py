@@ -16,7 +16,7 @@ import pytest
 from connect_py.api.batch import Batch, Origin
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord, TimestampType
-from connect_py.api.schema import Schema, Value
+from connect_py.api.schema import Schema, Struct, Value
 from connect_py.converters.json_converter import JsonConverter
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
@@ -264,3 +264,50 @@ def test_columns_named_by_a_header_are_dropped_as_java_drops_them(form: str) -> 
             if side["out"] is not None:
                 side["out"].pop("headers")
         assert shown == expected, place
+
+
+def _comparable(found: Any) -> Any:
+    """Outcomes and values in a form where equal ones are equal: NaN is not, nor are errors."""
+    if isinstance(found, SinkRecord):
+        return [_comparable(v) for v in (found.value, found.key, found.headers)] + [
+            found.replace(key=None, value=None, headers=Headers())
+        ]
+    if isinstance(found, Exception):
+        return type(found), str(found)
+    if isinstance(found, Struct):
+        return found.schema, _comparable(found.values)
+    if isinstance(found, dict):
+        return {key: _comparable(value) for key, value in found.items()}
+    if isinstance(found, list | tuple | Headers):
+        return [_comparable(item) for item in found]
+    return "NaN" if found != found else found
+
+
+@pytest.mark.parametrize(
+    ("recording", "schemas", "topics"),
+    [
+        ("json-schema.jsonl.gz", "true", r"pgs\.(public|inventory)\..*"),
+        ("json-plain.jsonl.gz", "false", r"pgj\.(public|inventory)\..*"),
+    ],
+)
+@pytest.mark.parametrize(
+    "props",
+    [
+        {"type": "org.apache.iceberg.connect.transforms.DebeziumTransform"},
+        {"type": "io.debezium.transforms.ExtractNewRecordState", "add.fields": "op", "add.headers": "ts_ms"},
+    ],
+    ids=["iceberg", "debezium"],
+)
+def test_recorded_columns_give_what_recorded_rows_give(
+    recording: str, schemas: str, topics: str, props: dict[str, str]
+) -> None:
+    settings = {"schemas.enable": schemas}
+    records = _records({"input": recording, "topics": topics, "converter": settings})
+    expected = {(r.topic, r.origin.partition, r.origin.offset): apply_rows([configured(props)], r) for r in records}
+    runner = ColumnRunner([configured(props)])
+    outcomes: dict[tuple[str, int, int], Outcome] = {}
+    for batch in _converted(records, settings):
+        outcomes |= {(batch.origin.topic, *place): outcome for place, outcome in runner.run(batch).items()}
+    for place, outcome in expected.items():
+        assert _comparable(outcomes.get(place)) == _comparable(outcome), place
+    assert runner.columnar_rows == sum(isinstance(outcome, SinkRecord) for outcome in outcomes.values())

@@ -36,7 +36,7 @@ MOST_NAMES = 1024  # pairs of database and table in a batch
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What follows from the schemas of the envelope and the key."""
+    """What follows from the schema of the envelope."""
 
     op: int
     before: int
@@ -45,9 +45,8 @@ class _Plan:
     source: int
     db: int
     table: int
-    row: Schema
-    cdc: Schema
-    result: Schema
+    same_before: bool  # `before` has the schema of `after`
+    row: Schema  # of `after`
     defaults: list[pa.Scalar | None]
 
 
@@ -101,7 +100,7 @@ class DebeziumColumns:
             return [batch]
         return self._schemaless(batch) if batch.value.schema is None else self._with_schema(batch)
 
-    def _make_plan(self, envelope: Schema, key: Schema | None) -> _Plan:
+    def _make_plan(self, envelope: Schema) -> _Plan:
         """DataError (or KeyError inside it): no record of this schema is a change event."""
         try:
             source = envelope["source"]
@@ -114,23 +113,20 @@ class DebeziumColumns:
                 and envelope["ts_ms"].type is INT64.type and envelope["op"].type is STRING.type
                 and row.type is Type.STRUCT and envelope["op"].default is None
             )  # fmt: skip
-            if envelope["before"] != row:
-                raise NotColumnar("rows before and after a change have different schemas")
         except KeyError as error:
             raise DataError(f"{error.args[0]} is not a valid field name") from error
         if not well_typed or db is None or table is None:
             raise DataError("not the types of a change event")
-        result = self._reference.result(row, key)
         return _Plan(
             indices["op"], indices["before"], indices["after"], indices["ts_ms"], indices["source"], db.index,
-            table.index, row, result["_cdc"], result, defaults(row),
+            table.index, envelope["before"] == row, row, defaults(row),
         )  # fmt: skip
 
     def _with_schema(self, batch: Batch) -> Sequence[Batch]:
         value = batch.value
         assert value.schema is not None
         try:
-            plan = self._plan(value.schema, _key_schema(batch))
+            plan = self._plan(value.schema)
         except DataError as error:
             raise blamed(batch, self._reference.apply) from error
         events = value.data
@@ -142,18 +138,25 @@ class DebeziumColumns:
         rows = self._rows(batch, codes, pc.or_(complete, codes.rowless), codes.rowless)
         if rows is None:
             return []
+        if rows.is_before is not None and not plan.same_before:
+            raise NotColumnar("rows before and after a change have different schemas")
         made = _beside(batch, rows)
+        try:
+            result = self._reference.result(plan.row, _key_schema(made.key, rows))
+        except DataError as error:
+            raise blamed(batch, self._reference.apply) from error
+        cdc_schema = result["_cdc"]
         columns = children(chosen_rows(after, before, rows.is_before, rows.index))
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
-        moment = as_logical(plan.cdc["ts"], taken(events.field(plan.moment), rows.index))
+        moment = as_logical(cdc_schema["ts"], taken(events.field(plan.moment), rows.index))
         db, table = (taken(source.field(index), rows.index) for index in (plan.db, plan.table))
         cdc = [rows.op, moment, made.origin.offsets, *self._names(db, table, rows.null)]
-        if plan.cdc.field("key") is not None:
+        if cdc_schema.field("key") is not None:
             cdc.append(made.key.data)
-        columns.append(struct_column(plan.cdc, cdc, None, len(made)))
-        data = struct_column(plan.result, columns, rows.null, len(made))
+        columns.append(struct_column(cdc_schema, cdc, None, len(made)))
+        data = struct_column(result, columns, rows.null, len(made))
         null_schema = kept_nulls(value)[1]
-        return [made.replace(value=Column(plan.result, data, rows.null, tombstone_schema=null_schema))]
+        return [made.replace(value=Column(result, data, rows.null, tombstone_schema=null_schema))]
 
     def _rows(self, batch: Batch, codes: _Codes, complete: pa.BooleanArray, dropped: pa.BooleanArray) -> _Rows | None:
         """Find out which rows go on; None: no row does. Rows without an operation, or not complete, fail."""
@@ -248,13 +251,19 @@ class DebeziumColumns:
         return db, table, there if source.null_count == 0 else pc.and_(there, source.is_valid())
 
 
-def _key_schema(batch: Batch) -> Schema | None:
-    """The key schema that the rows of a batch show; NotColumnar when they show different ones."""
-    key = batch.key
-    missing = 0 if key.tombstone is None else key.tombstone.true_count
-    if not missing or key.schema is None:
+def _key_schema(key: Column, rows: _Rows) -> Schema | None:
+    """The key schema that the events among the rows that go on show; NotColumnar when they show different ones."""
+    if key.schema is None or key.tombstone is None:
         return key.schema
-    if missing < len(batch) or key.tombstone_schema is not None:
+    events = len(key)
+    missing = key.tombstone
+    if rows.null is not None:
+        missing = pc.and_not(missing, rows.null)
+        events -= rows.null.true_count
+    count = missing.true_count
+    if not count:
+        return key.schema
+    if count < events or key.tombstone_schema is not None:
         raise NotColumnar("some keys are null")
     return None
 
