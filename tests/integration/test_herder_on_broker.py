@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from fixtures.herder_fake_worker import FakeWorker
 
 from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
@@ -324,3 +325,35 @@ def test_work_survives_a_broker_that_is_away_and_writes_go_on_afterwards(topic_p
         eventually(lambda: one.tasks("c") == {0: State.RUNNING}, 60)
         assert "stop task a-0" not in one.worker.calls
         assert "b" not in one.herder.connectors() or one.state("b") is State.RUNNING  # it may have arrived after all
+
+
+def test_group_in_use_by_members_of_another_kind_is_refused_with_a_reason(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    other = Consumer(
+        {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": f"{topic_prefix}g",
+         "partition.assignment.strategy": "range", "session.timeout.ms": 6000}
+    )  # fmt: skip
+    topic = f"{topic_prefix}t"
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS)
+    other.subscribe([topic])
+
+    def joined() -> bool:
+        other.poll(0.1)
+        return bool(other.memberid())
+
+    def ended() -> bool:
+        other.poll(0.05)
+        return one.herder.wait(0.05)
+
+    one = Worker1(kafka_broker, topic_prefix)
+    try:
+        eventually(joined)
+        one.herder.start()
+        eventually(ended)
+        assert "in use by another kind of member" in str(one.herder.failure)
+        assert not one.herder.started()
+    finally:
+        one.herder.stop(SECONDS)
+        other.close()
