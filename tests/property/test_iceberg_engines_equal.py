@@ -1,0 +1,93 @@
+"""The delta engine against the MERGE engine and against a plain dictionary, on random changes over several cycles."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from connectors.iceberg.spark.committer import EngineName
+from connectors.iceberg.table import StagedKind
+
+__all__ = ["lake"]
+
+UNSHRUNK = (Phase.explicit, Phase.generate)  # an example takes seconds: shrinking would take minutes
+
+KEYS = st.tuples(st.integers(1, 3), st.sampled_from(["a", "b", "ö", ""]))
+VALUES = st.fixed_dictionaries(
+    {
+        "region": st.sampled_from(["north", "south", None]),
+        "amount": st.none() | st.decimals(-99999, 99999, places=2, allow_nan=False, allow_infinity=False),
+        "notes": st.none() | st.lists(st.none() | st.sampled_from(["x", "yy"]), max_size=2),
+    }
+)
+DELETE = st.just("delete")
+PATCH = st.tuples(st.just("patch"), VALUES)
+CYCLE = st.dictionaries(KEYS, VALUES | DELETE | PATCH, max_size=8)
+Change = Mapping[str, Any] | str | tuple[str, Mapping[str, Any]]
+
+
+def apply(model: dict[tuple[int, str], dict[str, Any]], cycle: Mapping[tuple[int, str], Change]) -> None:
+    for key, change in cycle.items():
+        if change == "delete":
+            model.pop(key, None)
+        elif isinstance(change, tuple):
+            kept = model[key]["notes"] if key in model else None
+            model[key] = order(*key, **{**change[1], "notes": kept})
+        else:
+            model[key] = order(*key, **change)  # type: ignore[arg-type] - the last case left
+
+
+def commit(sink: Sink, cycle: Mapping[tuple[int, str], Change], engine: EngineName) -> None:
+    rows = [order(*key, **change) for key, change in cycle.items() if isinstance(change, dict)]
+    patches = [
+        order(*key, **{**change[1], "notes": None}) for key, change in cycle.items() if isinstance(change, tuple)
+    ]
+    deletes = [{"shop": key[0], "number": key[1]} for key, change in cycle.items() if change == "delete"]
+    sink.commit(
+        [
+            *sink.stage(rows[::2]),
+            *sink.stage(rows[1::2]),
+            *sink.stage(patches, StagedKind.PATCHES, ["notes"]),
+            *sink.stage(deletes, StagedKind.DELETES),
+        ],
+        engine,
+    )
+
+
+def shown(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A row of the model as the table shows it: nulls left out, the moment as text."""
+    amount = row["amount"]
+    values = {**row, "amount": None if amount is None else float(decimal.Decimal(amount))}
+    values["placed"] = "2026-01-02T03:04:05.678Z"  # JSON shows milliseconds
+    return tuple((name, value) for name, value in values.items() if value is not None)
+
+
+def ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted(rows, key=lambda row: (dict(row)["shop"], dict(row)["number"]))
+
+
+@pytest.mark.timeout(180)  # eight streams of up to four cycles, each through two engines
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("spec", [None, BY_REGION])
+def test_delta_and_merge_leave_the_last_state_of_each_key(lake: Lake, version: int, spec: str | None) -> None:
+    @settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK)
+    @given(st.lists(CYCLE, min_size=2, max_size=4))
+    def check(cycles: list[dict[tuple[int, str], Change]]) -> None:
+        delta = lake.make(version=version, spec=spec)
+        merge = lake.make(version=version, spec=spec, **{"write.merge.mode": "merge-on-read"})
+        model: dict[tuple[int, str], dict[str, Any]] = {}
+        for cycle in cycles:
+            apply(model, cycle)
+            commit(delta, cycle, EngineName.DELTA)
+            commit(merge, cycle, EngineName.MERGE)
+        expected = ordered([shown(row) for row in model.values()])
+        assert ordered(delta.rows()) == expected
+        assert ordered(merge.rows()) == expected
+
+    check()
