@@ -1,0 +1,234 @@
+"""Fakes for tests of plugins: contexts that answer from plain data and write down what they were asked to do.
+
+context = FakeSinkTaskContext(topics={"orders": 2})
+task.initialize(context)
+task.start({"file": "x"})
+task.open(context.assign(TopicPartition("orders", 0)))
+task.put([sink_record("orders", value="a", offset=0)])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
+from connect_py.api.record import (
+    NO_HEADERS,
+    Headers,
+    OffsetAndMetadata,
+    RecordOrigin,
+    SinkRecord,
+    TimestampType,
+    TopicPartition,
+)
+from connect_py.api.schema import Schema, Value
+from connect_py.api.task import ClientKind
+
+
+class FakeClock:
+    """A clock that moves when somebody sleeps or a test says so."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._start_ms = start_ms
+        self.now = 0.0  # seconds
+        self.sleeps: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time_ms(self) -> int:
+        return self._start_ms + int(self.now * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += seconds
+
+
+@dataclass(slots=True)
+class FakeErrantRecordReporter:
+    """Keeps reports; with `tolerate` off it refuses them, as a worker does under `errors.tolerance=none`."""
+
+    tolerate: bool = True
+    reports: list[tuple[RecordOrigin, Exception]] = field(default_factory=list)
+
+    def report(self, record: SinkRecord, error: Exception) -> None:
+        self._take(record.origin, error)
+
+    def report_row(self, batch: Batch, row: int, error: Exception) -> None:
+        self._take(batch.origin.slice(row, row + 1).records()[0], error)
+
+    def _take(self, origin: RecordOrigin, error: Exception) -> None:
+        self.reports.append((origin, error))
+        if not self.tolerate:
+            raise ConnectError("Tolerance exceeded in error handler") from error
+
+
+class FakeSinkTaskContext:
+    """A `SinkTaskContext` over a cluster of plain data; tests change its members at will."""
+
+    def __init__(
+        self,
+        *,
+        connector: str = "connector",
+        task: int = 0,
+        topics: Mapping[str, int] | None = None,
+        configs: Mapping[str, str] | None = None,
+        cluster_id: str = "cluster",
+        start_number: int = 1,
+        group_id: str | None = None,
+        reporter: FakeErrantRecordReporter | None = None,
+    ) -> None:
+        """`topics` gives each topic's number of partitions."""
+        self.connector = connector
+        self.task = task
+        self.cluster_id = cluster_id
+        self.start_number = start_number
+        self.group_id = group_id or f"connect-{connector}"
+        self.errant_record_reporter = reporter
+        self.partition_counts = dict(topics or {})
+        self.topic_ids = {topic: f"id-of-{topic}" for topic in self.partition_counts}
+        self.group_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.log_ranges: dict[TopicPartition, tuple[int, int]] = {}
+        self.client_settings: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
+        self.away = False  # the cluster does not answer
+        self.seeks: list[dict[TopicPartition, int]] = []
+        self.paused: set[TopicPartition] = set()
+        self.timeouts: list[int] = []
+        self.commits_requested = 0
+        self._configs = dict(configs or {})
+        self._assigned: set[TopicPartition] = set()
+
+    def assign(self, *partitions: TopicPartition) -> list[TopicPartition]:
+        """Give partitions to the task; returns them, for `open`."""
+        self._assigned |= set(partitions)
+        return list(partitions)
+
+    def revoke(self, *partitions: TopicPartition) -> list[TopicPartition]:
+        """Take partitions away; returns them, for `close`."""
+        self._assigned -= set(partitions)
+        return list(partitions)
+
+    def configs(self) -> Mapping[str, str]:
+        return dict(self._configs)
+
+    def client_config(self, kind: ClientKind) -> dict[str, object]:
+        return dict(self.client_settings)
+
+    def _ask(self) -> None:
+        if self.away:
+            raise RetriableError("the cluster does not answer")
+
+    def topic_id(self, topic: str) -> str:
+        self._ask()
+        if topic not in self.topic_ids:
+            raise NotFoundError(f"topic {topic!r} does not exist")
+        return self.topic_ids[topic]
+
+    def partition_count(self, topic: str) -> int:
+        self._ask()
+        if topic not in self.partition_counts:
+            raise NotFoundError(f"topic {topic!r} does not exist")
+        return self.partition_counts[topic]
+
+    def topics(self) -> Sequence[str]:
+        self._ask()
+        return sorted(self.partition_counts)
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        self._ask()
+        return {tp: self.group_offsets[tp] for tp in partitions if tp in self.group_offsets}
+
+    def log_range(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        self._ask()
+        return {tp: self.log_ranges.get(tp, (0, 0)) for tp in partitions}
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self._assigned)
+
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.seeks.append(dict(offsets))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.paused |= self._owned(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self.paused -= self._owned(partitions)
+
+    def _owned(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        foreign = set(partitions) - self._assigned
+        if foreign:
+            raise ConnectError(f"the task does not own {', '.join(map(str, sorted(foreign)))}")
+        return set(partitions)
+
+    def timeout(self, timeout_ms: int) -> None:
+        self.timeouts.append(timeout_ms)
+
+    def request_commit(self) -> None:
+        self.commits_requested += 1
+
+
+class FakeOffsetStorageReader:
+    """Offsets by source partition, set by a test."""
+
+    def __init__(self) -> None:
+        self._stored: list[tuple[Mapping[str, Value], Mapping[str, Value]]] = []
+
+    def store(self, partition: Mapping[str, Value], offset: Mapping[str, Value]) -> None:
+        """Make this the offset of a source partition."""
+        self._stored = [pair for pair in self._stored if pair[0] != partition]
+        self._stored.append((dict(partition), dict(offset)))
+
+    def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
+        return next((offset for stored, offset in self._stored if stored == partition), None)
+
+    def offsets(self, partitions: Iterable[Mapping[str, Value]]) -> Sequence[Mapping[str, Value] | None]:
+        return [self.offset(partition) for partition in partitions]
+
+
+@dataclass(slots=True)
+class FakeSourceTaskContext:
+    """A `SourceTaskContext`."""
+
+    connector: str = "connector"
+    task: int = 0
+    offset_storage_reader: FakeOffsetStorageReader = field(default_factory=FakeOffsetStorageReader)
+    props: Mapping[str, str] = field(default_factory=dict)
+
+    def configs(self) -> Mapping[str, str]:
+        return dict(self.props)
+
+
+@dataclass(slots=True)
+class FakeConnectorContext:
+    """A `ConnectorContext` that counts requests and keeps errors."""
+
+    connector: str = "connector"
+    reconfigurations: int = 0
+    errors: list[Exception] = field(default_factory=list)
+
+    def request_task_reconfiguration(self) -> None:
+        self.reconfigurations += 1
+
+    def raise_error(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+def sink_record(
+    topic: str = "topic",
+    *,
+    value: Value = None,
+    value_schema: Schema | None = None,
+    key: Value = None,
+    key_schema: Schema | None = None,
+    partition: int = 0,
+    offset: int = 0,
+    timestamp: int | None = None,
+    headers: Headers = NO_HEADERS,
+) -> SinkRecord:
+    """A record as if consumed from there; its raw bytes are unknown."""
+    return SinkRecord(
+        topic, partition, key_schema, key, value_schema, value, timestamp, headers, TimestampType.CREATE_TIME,
+        RecordOrigin(topic, partition, offset),
+    )  # fmt: skip

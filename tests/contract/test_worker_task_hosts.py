@@ -1,0 +1,150 @@
+"""Every `TaskHost` does this, wherever the task runs. The broker's address is a closed port: none is needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fixtures.worker_plugins as plugins
+import pytest
+
+from connect_py.clock import SystemClock
+from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.plugins.plugin_registry import PluginTable
+from connect_py.task.messages import TaskSpec
+from connect_py.worker.fork_server import ForkServer
+from connect_py.worker.in_process_task_host import InProcessTaskHost
+from connect_py.worker.process_task_host import ProcessTaskHost
+from connect_py.worker.task_host import TaskHost, TaskHostListener
+
+DEADLINE_SECONDS = 20.0
+TASK = ConnectorTaskId("c", 0)
+
+
+class News:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.items: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+
+        def take(*arguments: Any) -> None:
+            with self._changed:
+                self.items.append((name.removeprefix("on_"), *arguments))
+                self._changed.notify_all()
+
+        return take
+
+    def kinds(self) -> list[str]:
+        return [item[0] for item in self.items]
+
+    def wait_for(self, *kinds: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.kinds() == list(kinds), DEADLINE_SECONDS), self.items
+
+
+Make = Callable[[TaskSpec, TaskHostListener], TaskHost]
+
+
+@pytest.fixture(params=["process", "thread"])
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    made: list[TaskHost] = []
+
+    def make(spec: TaskSpec, listener: TaskHostListener) -> TaskHost:
+        host: TaskHost
+        if request.param == "process":
+            host = ProcessTaskHost(spec, listener, ForkServer(), SystemClock(), 10.0)
+        else:
+            host = InProcessTaskHost(spec, listener, SystemClock())
+        made.append(host)
+        return host
+
+    yield make
+    for host in made:
+        host.cancel()
+        assert host.wait(DEADLINE_SECONDS)
+
+
+@pytest.fixture
+def news() -> Any:
+    return News()
+
+
+def spec(directory: Path, target: TargetState = TargetState.STARTED, **more: str) -> TaskSpec:
+    config = {
+        "name": "c", "connector.class": "test.RecordingSinkConnector", "topics": "t", "switch.dir": str(directory),
+        "record.file": str(directory / "record"), **more,
+    }  # fmt: skip
+    worker = {
+        "bootstrap.servers": "127.0.0.1:1", "key.converter": "test.TextConverter",
+        "value.converter": "test.TextConverter", "header.converter": "test.TextHeaderConverter",
+    }  # fmt: skip
+    return TaskSpec(TASK, worker, config, config, target, 1, (PluginTable(plugins.PLUGINS),))
+
+
+def test_a_task_starts_and_stops_as_asked(make: Make, news: Any, tmp_path: Path) -> None:
+    host = make(spec(tmp_path), news)
+    host.start()
+    news.wait_for("started")
+    host.stop()
+    assert host.wait(DEADLINE_SECONDS)
+    news.wait_for("started", "stopped")
+
+
+def test_a_task_is_paused_and_resumed(make: Make, news: Any, tmp_path: Path) -> None:
+    host = make(spec(tmp_path), news)
+    host.start()
+    news.wait_for("started")
+    host.set_target_state(TargetState.PAUSED)
+    news.wait_for("started", "paused")
+    host.set_target_state(TargetState.STARTED)
+    news.wait_for("started", "paused", "resumed")
+
+
+def test_a_task_that_is_paused_from_the_start_can_be_stopped_without_having_started(
+    make: Make, news: Any, tmp_path: Path
+) -> None:
+    host = make(spec(tmp_path, TargetState.PAUSED), news)
+    host.start()
+    news.wait_for("paused")
+    host.stop()
+    news.wait_for("paused", "stopped")
+    assert not (tmp_path / "record").exists()
+
+
+def test_a_failed_start_is_told_with_its_trace_and_nothing_follows(make: Make, news: Any, tmp_path: Path) -> None:
+    (tmp_path / "fail-start").touch()
+    host = make(spec(tmp_path), news)
+    host.start()
+    assert host.wait(DEADLINE_SECONDS)
+    news.wait_for("failed")
+    assert news.items[0][1] == TASK
+    assert "start fails as asked" in news.items[0][2]
+
+
+def test_a_configuration_that_cannot_be_run_fails_the_task(make: Make, news: Any, tmp_path: Path) -> None:
+    host = make(spec(tmp_path, **{"value.converter": "no.such.Converter"}), news)
+    host.start()
+    news.wait_for("failed")
+    assert "Class no.such.Converter could not be found." in news.items[0][2]
+
+
+def test_a_cancelled_task_is_silent(make: Make, news: Any, tmp_path: Path) -> None:
+    host = make(spec(tmp_path), news)
+    host.start()
+    news.wait_for("started")
+    host.cancel()
+    assert host.wait(DEADLINE_SECONDS)
+    assert news.kinds() == ["started"]
+
+
+def test_a_task_that_is_stopped_before_it_began_ends(make: Make, news: Any, tmp_path: Path) -> None:
+    host = make(spec(tmp_path), news)
+    host.stop()
+    host.start()
+    assert host.wait(DEADLINE_SECONDS)
+    assert news.kinds()[-1] == "stopped"
