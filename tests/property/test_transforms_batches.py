@@ -208,9 +208,9 @@ unwrap_options = st.fixed_dictionaries(
     optional={
         "delete.tombstone.handling.mode": st.sampled_from(MODES),
         "add.fields": st.sampled_from(
-            ["op,table,source.ts_ms,lsn,total_order,nosuch", "qty:__deleted", "op:__deleted"]
+            ["op,table,source.ts_ms,lsn,total_order,nosuch", "source:src,transaction:tx", "op:__deleted"]
         ),
-        "add.headers": st.sampled_from(["op", "op:drop", "source.snapshot,transaction.id,ts_ms:when"]),
+        "add.headers": st.sampled_from(["op", "op:drop", "source.snapshot,transaction.id,ts_ms:when,source:src"]),
         "route.by.field": st.sampled_from(["tgt", "id", "nosuch"]),
         "drop.fields.header.name": st.just("drop"),
         "drop.fields.from.key": st.sampled_from(["true", "false"]),

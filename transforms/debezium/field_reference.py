@@ -69,13 +69,15 @@ class FieldReference:
         return found.replace(optional=True, default=None)
 
     def value(self, envelope: Struct) -> Value:
-        """The member's raw value; null where its block is null. `schema` must have found it."""
+        """The member's raw value, of the schema that `schema` found for it; null where its block is null."""
         at: Value = envelope if self.parent is None else envelope.get_without_default(self.parent)
         if at is None:
             return None
         if at.schema.field(self.field) is None:
             at = envelope
-        return at.get_without_default(self.field)
+        value = at.get_without_default(self.field)
+        schema = self.schema(envelope.schema) if isinstance(value, Struct) else None
+        return value if schema is None else Struct(schema, value.values)
 
 
 def _usual_parent(field: str) -> str | None:
