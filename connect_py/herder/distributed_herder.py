@@ -258,6 +258,7 @@ class DistributedHerder(Herder):
     def _await_partition(self) -> bool:
         """Wait until the group gives us partition 0; False when the worker stops meanwhile."""
         noticed = self._clock.monotonic()
+        log.info("Rebalance started")
         while not self._stopping.is_set():
             if self._member.problem is not None:
                 raise ConnectError(self._member.problem)

@@ -6,6 +6,7 @@ import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -39,6 +40,14 @@ LAST_RETRY_SECONDS = 60.0
 Config: TypeAlias = Mapping[str, str | None]
 
 
+@dataclass(slots=True, eq=False)
+class _Question:
+    """What a connector was asked; `again` when it has news that its answer may not hold yet."""
+
+    config_offset: int
+    again: bool = False
+
+
 class WorkRunner:
     """Belongs to the herder's thread: all methods are called there, and completions come back through the queue."""
 
@@ -59,7 +68,7 @@ class WorkRunner:
         self._queue = queue
         self._on_stopped = on_stopped
         self._held: dict[str, Held] = {}
-        self._asking: set[str] = set()  # connectors that divide their work just now
+        self._asked: dict[str, _Question] = {}  # connectors that divide their work just now
 
     def reconcile(self) -> int:
         """Start and stop what the config topic asks for; returns the number of actions."""
@@ -71,7 +80,7 @@ class WorkRunner:
     def forget(self) -> None:
         """Nothing runs any more: the next `reconcile` starts everything."""
         self._held.clear()
-        self._asking.clear()
+        self._asked.clear()
 
     def running(self) -> tuple[list[str], list[ConnectorTaskId]]:
         """Connectors and tasks that the worker was told to run."""
@@ -129,6 +138,7 @@ class WorkRunner:
 
     def start_connector(self, name: str) -> Future[None]:
         """Start a connector, or start it again; its listener publishes the outcome."""
+        self._asked.pop(name, None)  # an earlier life's answer counts no more, should it ever come
         state = self._configs.snapshot()
         try:
             config = strings(state.configs[name])
@@ -174,9 +184,12 @@ class WorkRunner:
     def ask_task_configs(self, name: str, retry_seconds: float = FIRST_RETRY_SECONDS) -> None:
         """Have a running connector divide its work, and publish the answer if it is news; failures are retried."""
         state = self._configs.snapshot()
-        if name not in state.configs or state.target_state(name) is not TargetState.STARTED or name in self._asking:
+        if name not in state.configs or state.target_state(name) is not TargetState.STARTED:
             return
-        offset = state.config_offsets[name]
+        if name in self._asked:
+            self._asked[name].again = True
+            return
+        question = self._asked[name] = _Question(state.config_offsets[name])
         try:
             config = strings(state.configs[name])
             limit, _ = self._limit(config)
@@ -184,17 +197,19 @@ class WorkRunner:
         except ConnectError as error:
             answer = Future()
             answer.set_exception(error)
-        self._asking.add(name)
         answer.add_done_callback(
-            lambda done: self._queue.put(partial(self._task_configs_answered, name, offset, done, retry_seconds))
+            lambda done: self._queue.put(partial(self._task_configs_answered, name, question, done, retry_seconds))
         )
 
     def _task_configs_answered(
-        self, name: str, offset: int, answer: Future[list[dict[str, str]]], retry_seconds: float
+        self, name: str, question: _Question, answer: Future[list[dict[str, str]]], retry_seconds: float
     ) -> None:
-        self._asking.discard(name)
+        if self._asked.get(name) is not question:
+            return None
+        del self._asked[name]
         state = self._configs.snapshot()
-        if state.config_offsets.get(name, -1) != offset or state.target_state(name) is not TargetState.STARTED:
+        current = state.config_offsets.get(name, -1) == question.config_offset and not question.again
+        if not current or state.target_state(name) is not TargetState.STARTED:
             return self.ask_task_configs(name)  # what was asked is out of date; a deleted one is not asked again
         error = answer.exception()
         if error is None:
