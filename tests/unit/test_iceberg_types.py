@@ -259,3 +259,11 @@ def test_files_carry_field_ids_down_to_list_elements() -> None:
 def test_columns_that_cannot_be_written_are_refused_by_name() -> None:
     with pytest.raises(DataError, match="variant"):
         arrow_schema([{"id": 1, "name": "v", "required": False, "type": "variant"}])
+
+
+def test_new_tables_that_spark_must_merge_get_no_time_columns() -> None:
+    merging = TypeOptions(LogicalTypes.FULL, times=False)
+    assert type_of_schema(named(Type.INT64, "io.debezium.time.MicroTime"), merging) == "long"
+    assert type_of_schema(named(Type.STRING, "io.debezium.time.IsoTime"), merging) == "string"
+    assert type_of_schema(time(), merging) == "int"
+    assert type_of_schema(date(), merging) == "date"

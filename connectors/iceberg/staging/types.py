@@ -22,6 +22,7 @@ from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_scale
 from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, LogicalTypes
 from connectors.iceberg.staging.partition_by import PartitionTerm
+from connectors.iceberg.table import WriteMode
 
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
@@ -74,12 +75,13 @@ class TypeOptions:
     force_optional: bool = False
     variable_scale: int | None = None
     case_insensitive: bool = False
+    times: bool = True  # whether columns may be of type time: Spark, which merges, cannot read such tables at all
 
     @staticmethod
     def of(config: IcebergSinkConfig) -> TypeOptions:
         return TypeOptions(
             config.logical_types, config.family is ClassFamily.APACHE, config.force_optional, config.variable_scale,
-            config.case_insensitive,
+            config.case_insensitive, times=config.mode is WriteMode.APPEND,
         )  # fmt: skip
 
 
@@ -176,6 +178,8 @@ def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | No
                 known = "string" if options.variable_scale is None else f"decimal(38, {options.variable_scale})"
         if known is None and name == "uuid" and schema.type is Type.STRING and options.uuid:
             known = "uuid"
+        if known == "time" and not options.times:
+            known = None  # the base type: a number or text
         if known is not None:
             return known
     if schema.type is Type.STRUCT:
