@@ -1,6 +1,7 @@
 package connectpy;
 
 import java.io.IOException;
+import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -16,7 +17,9 @@ import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.ManageSnapshots;
+import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.RowDelta;
+import org.apache.iceberg.Schema;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.SnapshotRef;
 import org.apache.iceberg.SnapshotUpdate;
@@ -28,6 +31,7 @@ import org.apache.iceberg.catalog.Catalog;
 import org.apache.iceberg.exceptions.CommitFailedException;
 import org.apache.iceberg.exceptions.ValidationException;
 import org.apache.iceberg.expressions.Expressions;
+import org.apache.iceberg.hadoop.HadoopTables;
 import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ArrayNode;
@@ -48,6 +52,8 @@ import org.apache.spark.sql.types.StructType;
 
 /** One commit to one table: staged files, row deletes, the ledger in summary and property, all in one transaction. */
 public class TableCommit {
+    private static final String LINEAGE = // of rows that the table has not seen; v3 asks for it when files are rewritten
+        "CAST(NULL AS BIGINT) AS _row_id, CAST(NULL AS BIGINT) AS _last_updated_sequence_number";
     private static final int KEPT = 4; // prepared commits that wait for their swap; one coordinator has one
 
     private final SparkSession session;
@@ -268,6 +274,64 @@ public class TableCommit {
         return answer.toString();
     }
 
+    /**
+     * Commit by append and by delta to a scratch table outside of any catalog, so that the first real commit finds
+     * loaded classes and compiled queries. Only where tasks run in this JVM: elsewhere they would not see its files.
+     */
+    public void warmUp(int rows, int rounds) throws Exception {
+        if (!session.sparkContext().isLocal()) {
+            return;
+        }
+        String location = Files.createTempDirectory("connect-py-warm-up").toUri() + "table";
+        Schema schema = new Schema(
+            Types.NestedField.required(1, "id", Types.LongType.get()),
+            Types.NestedField.optional(2, "text", Types.StringType.get()));
+        Map properties = new HashMap();
+        properties.put("format-version", "3");
+        HadoopTables tables = new HadoopTables(session.sparkContext().hadoopConfiguration());
+        Table table = tables.create(schema, PartitionSpec.unpartitioned(), properties, location);
+        try {
+            ObjectNode request = scratchRequest(table, rows);
+            for (int round = 0; round <= rounds; round++) {
+                Table now = tables.load(location);
+                ObjectNode answer = (ObjectNode) JsonUtil.mapper().readTree(
+                    (round == 0 ? append(now, request) : delta(now, request)).swap());
+                if (!answer.get("status").asText().equals("committed")) {
+                    throw new IllegalStateException("the warm-up did not commit: " + answer);
+                }
+                String snapshot = answer.get("snapshot").asText();
+                ((ObjectNode) request.get("expected")).put("ledger", snapshot).put("property", snapshot);
+            }
+        } finally {
+            tables.dropTable(location, true);
+        }
+    }
+
+    /** Upserts of all `rows` keys of the scratch table, staged in one file. */
+    private ObjectNode scratchRequest(Table table, int rows) throws Exception {
+        String set = "warm-up-" + UUID.randomUUID();
+        SparkTableCache.get().add(set, table);
+        session.sql("SELECT id, CAST(id AS STRING) AS text, " + LINEAGE + " FROM range(0, " + rows + ", 1, 1)")
+            .writeTo(stage + "." + quoted(set)).append();
+        DataFile file = (DataFile) FileRewriteCoordinator.get().fetchNewFiles(table, set).iterator().next();
+        FileRewriteCoordinator.get().clearRewrite(table, set);
+        SparkTableCache.get().remove(set);
+        String uuid = table.uuid().toString();
+        ObjectNode request = JsonUtil.mapper().createObjectNode();
+        request.put("ref", "main").put("key", "warm-up").put("placeholder", "SNAPSHOT");
+        request.put("template", "{\"table\":\"" + uuid + "\",\"snapshot\":SNAPSHOT}");
+        request.put("refuse_foreign_rows", false).put("file_prefix", "warm-up-");
+        request.putObject("summary").put("warm-up", "{\"table\":\"" + uuid + "\"}");
+        request.putObject("expected").put("uuid", uuid).putNull("ledger").putNull("property");
+        request.putArray("key_columns").add("id");
+        ObjectNode staged = request.putArray("files").addObject();
+        staged.put("kind", "rows").put("path", file.location()).put("rows", rows).put("spec_id", 0);
+        staged.put("size", file.fileSizeInBytes());
+        staged.putArray("partition");
+        staged.putArray("unavailable");
+        return request;
+    }
+
     private static long number(Map summary, String key) {
         String value = (String) summary.get(key);
         return value == null ? 0 : Long.parseLong(value);
@@ -433,7 +497,7 @@ public class TableCommit {
                 columns.append(columns.length() == 0 ? "" : ", ").append(fromTable ? "t." : "s.").append(quoted(name));
             }
             if (TableAccess.formatVersion(table) >= 3) {
-                columns.append(", CAST(NULL AS BIGINT) AS _row_id, CAST(NULL AS BIGINT) AS _last_updated_sequence_number");
+                columns.append(", ").append(LINEAGE);
             }
             return "SELECT " + columns + " FROM " + source + " s"
                 + (scanned.isEmpty() ? "" : " LEFT JOIN " + target() + " t ON " + keysMatch());

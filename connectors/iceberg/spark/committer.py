@@ -27,10 +27,10 @@ from connectors.iceberg.spark.commit_request import (
     choose_engine,
 )
 from connectors.iceberg.spark.delta import DeltaEngine
-from connectors.iceberg.spark.errors import CatalogUnavailableError
+from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.spark.merge import MergeEngine
 from connectors.iceberg.spark.staged_keys import check_keys
-from connectors.iceberg.table import WriteMode
+from connectors.iceberg.table import StagedKind, WriteMode
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
@@ -90,6 +90,8 @@ class TableCommitter:
             DuplicateKeyError: Two staged rows of one key.
             CatalogUnavailableError: Nothing was committed as far as we know; ask again.
         """
+        if any(file.kind is StagedKind.CHANGES for file in request.files):
+            raise TableUnsuitableError(request.table, "changes ordered by columns cannot be reduced yet")
         started = time.monotonic()
         conflicts = 0
         while True:
