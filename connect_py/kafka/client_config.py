@@ -483,9 +483,12 @@ class ClientConfigs:
 
     def of(self, kind: Kind) -> Settings:
         """Settings with which a plugin's own client reaches the cluster as the task's clients do; no id, no group."""
-        prefix = self._layers(self._base("connector"), kind)
-        base = {} if kind != "admin" else {k: v for k, v in self.worker.items() if _ADMIN_KEYS.fullmatch(k)}
-        settings = translate(base | prefix, kind)
+        base: dict[str, str] = {}
+        if kind == "admin":
+            base = {k: v for k, v in self.worker.items() if _ADMIN_KEYS.fullmatch(k)}
+        elif kind == "consumer":
+            base = {"auto.offset.reset": "earliest"}  # as the task's own consumer begins
+        settings = translate(base | self._layers(self._base("connector"), kind), kind)
         for name in ("client.id", "group.id", "group.instance.id", "transactional.id"):
             settings.pop(name, None)
         return settings

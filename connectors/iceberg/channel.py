@@ -32,10 +32,18 @@ PARTITION = 0
 RETENTION_MS = 24 * 3600 * 1000
 REQUEST_SECONDS = 15.0
 TRANSACTION_MS = 10_000  # an open transaction of a dead coordinator blocks readers this long at worst
+MESSAGE_MS = 30_000  # a task asks again long before
 POLL_MESSAGES = 500
 KEY = b"connect-py"
 
 ClientConfig = Callable[[ClientKind], dict[str, Any]]
+
+
+def producer_settings(client_config: ClientConfig, timeout_ms: int, **own: Any) -> dict[str, Any]:
+    """Settings of a producer of the sink's own: messages are given up after `timeout_ms`, where Connect never would."""
+    settings = client_config("producer")
+    settings.pop("delivery.timeout.ms", None)
+    return {**settings, "message.timeout.ms": timeout_ms, "enable.idempotence": True, "linger.ms": 0, **own}
 
 
 class FencedError(ConnectError):
@@ -152,7 +160,7 @@ class ChannelWriter:
 
     def __init__(self, client_config: ClientConfig, topic: str) -> None:
         self._topic = topic
-        self._producer = Producer({**client_config("producer"), "enable.idempotence": True, "linger.ms": 0})
+        self._producer = Producer(producer_settings(client_config, MESSAGE_MS))
 
     def send(self, messages: Iterable[Message]) -> None:
         """Write messages in order, soon; does not wait."""
@@ -192,15 +200,8 @@ class CoordinatorWriter:
             FencedError: Somebody newer came in between.
         """
         self._topic = topic
-        self._producer = Producer(
-            {
-                **client_config("producer"),
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": TRANSACTION_MS,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-            }
-        )
+        own = {"transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_MS}
+        self._producer = Producer(producer_settings(client_config, TRANSACTION_MS, **own))
         self._during("fencing earlier coordinators", lambda: self._producer.init_transactions(REQUEST_SECONDS))
 
     def send(self, messages: Iterable[Message]) -> None:

@@ -25,7 +25,7 @@ from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
-from connectors.iceberg.config import IcebergSinkConfig, RecreatedTopic
+from connectors.iceberg.config import IcebergSinkConfig, MissingTable, RecreatedTopic
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.actions import (
@@ -194,10 +194,13 @@ class _Life:
             commit_timeout_ms=config.commit_timeout_ms,
             tables=tuple(known),
             dynamic=config.dynamic or bool(config.topic_rules),
+            skip_missing=config.missing_table is MissingTable.SKIP,
             new_topic_allowed=config.recreated_topic is RecreatedTopic.RESTART,
         )
         state = CoordinatorState(settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4()))
-        return state, state.begin(topics, group, views, highest, _now_ms())
+        ranges = context.log_range([TopicPartition(t, p) for t, i in topics.items() for p in range(len(i.log_starts))])
+        ends = {tp: end for tp, (_, end) in ranges.items()}  # read after the tables: no ledger may lie beyond
+        return state, state.begin(topics, group, views, highest, _now_ms(), ends)
 
     def _group_offsets(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, GroupOffset]:
         partitions = [TopicPartition(t, p) for t, info in topics.items() for p in range(len(info.log_starts))]

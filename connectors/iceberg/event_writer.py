@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, Producer
 
-from connectors.iceberg.channel import ClientConfig
+from connectors.iceberg.channel import MESSAGE_MS, ClientConfig, producer_settings
 
 log = logging.getLogger(__name__)
 
@@ -17,9 +17,7 @@ class EventWriter:
 
     def __init__(self, client_config: ClientConfig, topic: str, overrides: Mapping[str, str]) -> None:
         self._topic = topic
-        self._producer = Producer(
-            {**client_config("producer"), **overrides, "enable.idempotence": True, "message.timeout.ms": 30_000}
-        )
+        self._producer = Producer(producer_settings(client_config, MESSAGE_MS, **overrides))
 
     def write(self, key: bytes, value: bytes) -> None:
         self._producer.produce(self._topic, value, key, on_delivery=_log_failure)

@@ -38,8 +38,7 @@ from connectors.iceberg.protocol.actions import (
     TaskAction,
 )
 from connectors.iceberg.protocol.mark import Mark
-from connectors.iceberg.protocol.messages import FileKind, Need
-from connectors.iceberg.protocol.messages import StagedFile as ReportedFile
+from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.routing import Routed, Router
@@ -140,7 +139,7 @@ class IcebergSinkTask(SinkTask):
 
     def put_batch(self, batch: Batch) -> None:
         """Stage the rows that their tables still need; hold a partition at a row that cannot be staged yet."""
-        readable = self._without(batch, self._unreadable(batch))
+        readable = self._handleable(batch)
         rest = readable
         while rest is not None:
             rest, held = self._stage_rows(rest)
@@ -151,25 +150,26 @@ class IcebergSinkTask(SinkTask):
             self._advance(readable)
         self._turn()
 
-    def _unreadable(self, batch: Batch) -> dict[int, int]:
-        """Partitions of which no row may be handled now: they will be read again. Value: from which offset."""
-        topic = batch.origin.topic
-        partitions: list[int] = pc.unique(batch.origin.partitions).to_pylist()
-        return {p: 0 for p in partitions if not self._state.is_reading(TopicPartition(topic, p))}
+    def _handleable(self, batch: Batch) -> Batch | None:
+        """The rows that may be handled now.
 
-    @staticmethod
-    def _without(batch: Batch, ends: Mapping[int, int]) -> Batch | None:
-        """The batch without the rows at or above these offsets, by partition; None when nothing is left."""
-        if not ends:
-            return batch
+        Partitions that wait for the coordinator will be read again; rows below the position come again when an error
+        of ours made the worker repeat the batch.
+        """
         partitions, offsets = batch.origin.partitions, batch.origin.offsets
-        keep: pa.BooleanArray = pa.repeat(pa.scalar(True), len(batch))
-        for partition, end in ends.items():
-            beyond = pc.and_(pc.equal(partitions, partition), pc.greater_equal(offsets, end))
-            keep = pc.and_not(keep, beyond)
-        if not pc.any(keep).as_py():
-            return None
-        return batch.where(keep)
+        keep: pa.BooleanArray | None = None
+        for partition, first in _first_offsets(partitions, offsets).items():
+            tp = TopicPartition(batch.origin.topic, partition)
+            following = self._state.next_offset(tp) if self._state.is_reading(tp) else None
+            if following is not None and first >= following:
+                continue
+            dropped = pc.equal(partitions, partition)
+            if following is not None:
+                dropped = pc.and_(dropped, pc.less(offsets, following))
+            keep = pc.invert(dropped) if keep is None else pc.and_not(keep, dropped)
+        if keep is None:
+            return batch
+        return batch.where(keep) if pc.any(keep).as_py() else None
 
     def _stage_rows(self, batch: Batch) -> tuple[Batch | None, dict[int, _Held]]:
         """Stage a batch whole, or nothing of it; bad rows are reported and left out first.
@@ -180,9 +180,10 @@ class IcebergSinkTask(SinkTask):
         while rest is not None:
             try:
                 routing = self._router.route(rest)
-                held = self._needs(routing.routed)
+                wanted = [routed for routed in routing.routed if not self._state.is_skipped(routed.table)]
+                held = self._needs(wanted)
                 if not held:
-                    for staged in [self._convert(routed) for routed in routing.routed]:
+                    for staged in [self._convert(routed) for routed in wanted]:
                         self._add(staged)
                     self._unrouted += routing.unrouted
                 return rest, held
@@ -268,12 +269,16 @@ class IcebergSinkTask(SinkTask):
         return batch.where(pa.array(keep)) if any(keep) else None
 
     def _hold(self, batch: Batch, held: Mapping[int, _Held]) -> Batch | None:
-        topic = batch.origin.topic
+        """Stop each of these partitions at its first row that cannot be staged; return the rows before and beside."""
+        origin = batch.origin
+        keep: pa.BooleanArray = pa.repeat(pa.scalar(True), len(batch))
         for partition, (first, table, need, wish) in held.items():
-            tp = TopicPartition(topic, partition)
+            tp = TopicPartition(origin.topic, partition)
             self._state.advance(tp, first)
             self._carry_out(self._state.hold(tp, table, need, wish, _now_ms()))
-        return self._without(batch, {partition: first for partition, (first, *_) in held.items()})
+            beyond = pc.and_(pc.equal(origin.partitions, partition), pc.greater_equal(origin.offsets, first))
+            keep = pc.and_not(keep, beyond)
+        return batch.where(keep) if pc.any(keep).as_py() else None
 
     def _advance(self, batch: Batch) -> None:
         """Everything in the batch was handled, but for the partitions that were held on the way."""
@@ -336,11 +341,7 @@ class IcebergSinkTask(SinkTask):
         fault_point("before_close_files")
         staged = self._stage.close_cycle(cycle)
         fault_point("after_close_files")
-        files = {
-            key: [ReportedFile(f.path, FileKind(f.kind.value), f.rows, f.size, f.to_json()) for f in found]
-            for key, found in staged.items()
-        }
-        self._carry_out(self._state.report(cycle, files, self._topic_ids(), _now_ms()))
+        self._carry_out(self._state.report(cycle, staged, self._topic_ids(), _now_ms()))
         fault_point("after_report")
 
     def _topic_ids(self) -> dict[str, str]:

@@ -72,4 +72,11 @@ class StagedFile:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> StagedFile:
-        return StagedFile(**{**data, "kind": StagedKind(data["kind"])})
+        return StagedFile(
+            **{
+                **data,
+                "kind": StagedKind(data["kind"]),
+                "partition": tuple(data["partition"]),
+                "unavailable": tuple(data["unavailable"]),
+            }
+        )

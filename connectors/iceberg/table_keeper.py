@@ -36,7 +36,7 @@ from connectors.iceberg.spark.session import SparkConfig, SparkDriver
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import ChangeKind, SchemaChange, partition_spec
 from connectors.iceberg.staging.wish import Wish
-from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
+from connectors.iceberg.table import TableDescription, WriteMode
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class TableKeeper:
         config = self._config
         description = self._described[request.table]
         table = config.table(request.table)
-        files = [StagedFile.from_json(file.details) for files in request.files.values() for file in files]
+        files = [file for found in request.files.values() for file in found]
         summary = {
             self._property_key: request.ledger.to_json(),
             source_offsets_key(config.connect_group): request.ledger.source_offsets(),

@@ -32,16 +32,15 @@ from connectors.iceberg.protocol.ledger import (
 from connectors.iceberg.protocol.mark import GroupOffset, Mark
 from connectors.iceberg.protocol.messages import (
     Attach,
-    FileKind,
     Message,
     Need,
-    StagedFile,
     decode,
     encode,
 )
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.protocol.rules import ALL_RULES, Rule
 from connectors.iceberg.protocol.task_state import TaskState
+from connectors.iceberg.table import StagedFile, StagedKind
 
 TOPIC = "orders"
 APPEND, MERGE, LATER = "facts", "state", "later"  # `later` is routed only after a change of the configuration
@@ -758,8 +757,7 @@ class SimTask:
             uuid = self.state.answer(table)
             path = f"{table}/{uuid}/{epoch.number}/{epoch.nonce}/{self.world.unique('f')}"
             self.world.files[path] = rows
-            kind = FileKind.UPSERTS if table == MERGE else FileKind.APPEND
-            files[partition, table] = [StagedFile(path, kind, len(rows), 0)]
+            files[partition, table] = [StagedFile(StagedKind.ROWS, path, len(rows), 0, 0, 0)]
         self.staged = {}
         if self.world.chance(Fault.TASK_KILLED_BEFORE_REPORT, 0.05):
             self.dead = True

@@ -39,7 +39,6 @@ from connectors.iceberg.protocol.messages import (
     Attach,
     Attached,
     CommitComplete,
-    FileKind,
     Message,
     Need,
     OpenTable,
@@ -47,13 +46,13 @@ from connectors.iceberg.protocol.messages import (
     Release,
     Report,
     Rewind,
-    StagedFile,
     StartCommit,
     TableOpened,
     TablePart,
     TableRefused,
 )
 from connectors.iceberg.protocol.positions import Epoch, Position
+from connectors.iceberg.table import StagedFile, StagedKind
 
 E6 = Epoch(6, "old")
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -154,7 +153,7 @@ def rows(
     start: int, following: int, *, filtered_at: int = 0, first: int | None = None, uuid: str = "t-1", **more: object
 ) -> Range:
     """A range with rows for db.facts, the first at `first` (default: `start`)."""
-    file = StagedFile(f"f{start}", FileKind.APPEND, following - start, 1)
+    file = StagedFile(StagedKind.ROWS, f"f{start}", following - start, 1, 0, 0)
     part = TablePart(uuid, filtered_at, start if first is None else first, (file,))
     return replace(Range("id-1", 0, 0, "n1", start, following, {FACTS: part}), **more)  # type: ignore[arg-type]
 

@@ -22,14 +22,12 @@ from connectors.iceberg.protocol.messages import (
     Attached,
     Attachment,
     EpochStarted,
-    FileKind,
     Message,
     Need,
     OpenTable,
     Release,
     Report,
     Rewind,
-    StagedFile,
     StartCommit,
     TableNeed,
     TableOpened,
@@ -38,6 +36,7 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
+from connectors.iceberg.table import StagedFile, StagedKind
 
 E6, E7, E8 = Epoch(6, "x"), Epoch(7, "x"), Epoch(8, "x")
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -163,7 +162,7 @@ def test_table_replaced_since_counts_as_unopened() -> None:
 def test_report_says_what_was_filtered_away_too() -> None:
     task = attached_task()
     assert task.on_message(StartCommit(E7, 1, {}), 0) == [CloseFiles(1)]
-    file = StagedFile("f", FileKind.APPEND, 2, 10)
+    file = StagedFile(StagedKind.ROWS, "f", 2, 10, 0, 0)
     task.handled(P0, "db.t", None)
     task.advance(P0, 120, 55)
     message = sent(task.report(1, {}, IDS, 0))[0]

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TableVersion
-from connectors.iceberg.protocol.messages import CoordinatorMessage, Need, StagedFile, TaskMessage
+from connectors.iceberg.protocol.messages import CoordinatorMessage, Need, TaskMessage
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
+from connectors.iceberg.table import StagedFile
 
 # --- both sides
 

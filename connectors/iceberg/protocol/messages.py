@@ -14,17 +14,9 @@ from enum import Enum
 from typing import Any
 
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition, nest, unnest
+from connectors.iceberg.table import StagedFile
 
 MESSAGE_VERSION = 1
-
-
-class FileKind(Enum):
-    """What the rows of a staged file mean."""
-
-    UPSERTS = "upserts"
-    DELETES = "deletes"
-    PATCHES = "patches"
-    APPEND = "append"
 
 
 class Need(Enum):
@@ -32,17 +24,6 @@ class Need(Enum):
 
     CREATE = "create"  # it knows nothing of the table: open it, create it if allowed
     EVOLVE = "evolve"  # rows do not fit the schema it was told
-
-
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """A file that a task closed. Only its rows' count and kind mean something to the protocol."""
-
-    path: str
-    kind: FileKind
-    rows: int
-    bytes: int
-    details: Mapping[str, Any] = field(default_factory=dict)  # JSON, opaque: partition values, metrics, ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +216,7 @@ def _write_part(part: TablePart) -> dict[str, Any]:
         "uuid": part.uuid,
         "filter": part.filter,
         "first": part.first,
-        "files": [[f.path, f.kind.value, f.rows, f.bytes, dict(f.details)] for f in part.files],
+        "files": [file.to_json() for file in part.files],
     }
 
 
@@ -244,7 +225,7 @@ def _read_part(d: Any) -> TablePart:
         d["uuid"],
         d["filter"],
         d["first"],
-        tuple(StagedFile(path, FileKind(kind), rows, size, details) for path, kind, rows, size, details in d["files"]),
+        tuple(StagedFile.from_json(file) for file in d["files"]),
     )
 
 

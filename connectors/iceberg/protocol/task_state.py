@@ -33,7 +33,6 @@ from connectors.iceberg.protocol.messages import (
     Release,
     Report,
     Rewind,
-    StagedFile,
     StartCommit,
     TableNeed,
     TableOpened,
@@ -42,6 +41,7 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
+from connectors.iceberg.table import StagedFile
 
 
 @dataclass(slots=True)
