@@ -34,7 +34,12 @@ def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, 
     inner = None
     if schema is not None and schema.type is Type.STRUCT:
         inner = schema[name]
-    return pc.struct_field(data, [index]), inner
+    return field_of(data, index), inner
+
+
+def field_of(data: pa.StructArray, index: int) -> pa.Array:
+    """A field of a struct column in which nulls of the struct show."""
+    return pc.struct_field(data, [index]) if data.null_count else data.field(index)
 
 
 def any_true(mask: pa.BooleanArray) -> bool:

@@ -104,7 +104,7 @@ class RowConverter:
             schema: Connect schema of the rows; None: schemaless.
             type_: Arrow type of the rows.
             options: What to do with values that do not fit.
-            only: Convert these columns alone, all others are null; required columns are then not checked.
+            only: Convert these columns alone, all others come without rows; required columns are then not checked.
             unchecked: Required columns that may be null here, because the caller fills them.
 
         Raises:
@@ -114,6 +114,7 @@ class RowConverter:
         self._fields: Sequence[Mapping[str, Any]] = table["fields"]
         self.arrow_schema = arrow_schema(self._fields)
         checked = (f["name"] for f in self._fields if f["required"] and f["name"] not in unchecked)
+        self._only = None if only is None else frozenset(only)
         self._required = frozenset(checked) if only is None else frozenset()
         mapping = read_name_mapping(description.properties)
         lookup = name_lookup(self._fields, mapping, case_insensitive=options.case_insensitive)
@@ -139,13 +140,18 @@ class RowConverter:
         run = _Run(column.absent)
         gone = tombstones(column)
         columns = []
+        members = _all_members(column.data)
         for index, field_ in enumerate(self._fields):
             name = field_["name"]
+            if self._only is not None and name not in self._only:
+                columns.append(_NOT_ASKED)
+                continue
             target = self.arrow_schema.field(index).type
-            if name not in self.sources:
+            source = self.sources.get(name)
+            if source is None:
                 made = _missing(field_, target, len(column))
             else:
-                data, _ = member(column.data, None, self.sources[name])
+                data = member(column.data, None, source)[0] if members is None else members[source]
                 if hidden and name in hidden:
                     data = _hide(data, hidden[name])
                 kernel = self._kernels[name]
@@ -165,6 +171,17 @@ class RowConverter:
                 null = pc.and_not(null, excused)
         if any_true(null):
             run.failures.append(Failure(null, name, "null, but the column is required"))
+
+
+_NOT_ASKED = pa.nulls(0)
+
+
+def _all_members(data: pa.Array) -> dict[str, pa.Array] | None:
+    """The fields of a struct column, its nulls in each; None for other columns."""
+    if not pa.types.is_struct(data.type):
+        return None
+    fields = data.flatten() if data.null_count else [data.field(i) for i in range(data.type.num_fields)]
+    return {f.name: values for f, values in zip(data.type, fields, strict=True)}
 
 
 def _missing(field_: Mapping[str, Any], target: pa.DataType, length: int) -> pa.Array:

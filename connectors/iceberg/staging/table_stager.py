@@ -300,7 +300,7 @@ class TableStager:
         for column, source in converter.sources.items():
             if column in self._keys:
                 continue
-            data = pc.struct_field(value.data, [value.data.type.get_field_index(source)])
+            data = value.data.field(value.data.type.get_field_index(source))  # below a null there is no upsert
             rows = self._placeholder.rows(data, schemaless=value.schema is None)
             if rows is not None:
                 found[column] = rows if upsert is None else pc.and_(rows, upsert)
