@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,7 @@ JAVA_SOURCES: Final = (
 JAVA_PACKAGE: Final = "connectpy"
 DEFAULT_HEAP: Final = "1g"
 QUICK_JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_DEATH_SECONDS = 2.0
 _WARM_UP_ROWS, _WARM_UP_ROUNDS = 20_000, 2
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
@@ -275,9 +277,19 @@ class SparkDriver:
         except Py4JJavaError as error:
             raise _translate(subject, error.java_exception) from error
         except (Py4JNetworkError, Py4JError, OSError) as error:
-            if self._gateway is None or not self._gateway.running:
+            if self._ended_within(_DEATH_SECONDS):
                 raise SparkDiedError(f"{subject}: the JVM of Spark is gone") from error
             raise CatalogUnavailableError(f"{subject}: no answer from Spark: {error}") from error
+
+    def _ended_within(self, seconds: float) -> bool:
+        """A dead JVM's connections break some milliseconds before its process is seen to be gone."""
+        gateway = self._gateway
+        until = time.monotonic() + seconds
+        while gateway is not None and gateway.running:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.02)
+        return True
 
     def _make_objects(self, jvm: Any) -> dict[str, Any]:
         builder = jvm.org.apache.spark.sql.SparkSession.builder()
@@ -325,9 +337,10 @@ def _arguments(jvm: Any, values: Sequence[Any]) -> Any:
 
 
 _ICEBERG = "org.apache.iceberg.exceptions."
-_MISSING = {f"{_ICEBERG}NoSuchTableException", f"{_ICEBERG}NoSuchNamespaceException", f"{_ICEBERG}NotFoundException"}
+_MISSING = {f"{_ICEBERG}NoSuchTableException", f"{_ICEBERG}NoSuchNamespaceException"}
 _FORBIDDEN = {f"{_ICEBERG}ForbiddenException", f"{_ICEBERG}NotAuthorizedException"}
 _UNSUITABLE = {
+    f"{_ICEBERG}NotFoundException",  # a file of the table, or a staged one
     f"{_ICEBERG}ValidationException",
     f"{_ICEBERG}BadRequestException",
     f"{_ICEBERG}UnprocessableEntityException",

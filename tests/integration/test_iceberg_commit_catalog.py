@@ -1,0 +1,144 @@
+"""The catalog through the JVM, and the life of the driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, lake, lake_config, order
+
+from connectors.iceberg.spark.catalog import ChangeKind, ColumnChange, TableCatalog
+from connectors.iceberg.spark.committer import EngineName
+from connectors.iceberg.spark.errors import SparkDiedError, TableMissingError, TableUnsuitableError
+from connectors.iceberg.spark.session import SparkDriver
+from connectors.iceberg.table import WriteMode
+
+__all__ = ["lake"]
+
+
+def columns(lake: Lake, name: str) -> dict[str, object]:
+    schema = json.loads(lake.catalog.load(name, KEY).description.schema)
+    return {field["name"]: field["type"] for field in schema["fields"]}
+
+
+def test_table_in_a_deep_namespace_is_created_once(lake: Lake) -> None:
+    name = f"a.b{uuid.uuid4().hex[:6]}.c.orders"
+    assert not lake.catalog.exists(name)
+    assert lake.catalog.create(name, ORDERS_SCHEMA, BY_REGION, {"format-version": "3", "owner": "shop"})
+    assert not lake.catalog.create(name, ORDERS_SCHEMA)
+    assert lake.catalog.exists(name)
+    loaded = lake.catalog.load(name, KEY, mode=WriteMode.MERGE, key_columns=("shop",))
+    assert loaded.description.format_version == 3
+    assert loaded.description.properties["owner"] == "shop"
+    assert json.loads(loaded.description.spec)["fields"][0]["name"] == "region"
+    assert (loaded.head, loaded.empty, loaded.view.property, loaded.view.complete) == (None, True, None, True)
+
+
+def test_missing_table_is_told_from_an_unreachable_catalog(lake: Lake) -> None:
+    with pytest.raises(TableMissingError, match=r"shop\.nowhere"):
+        lake.catalog.load("shop.nowhere", KEY)
+
+
+def test_changes_of_a_schema_are_one_update_and_may_come_twice(lake: Lake) -> None:
+    sink = lake.make(version=3)
+    before = sink.description().schema_id
+    point = '{"type":"struct","fields":[{"id":1,"name":"x","required":false,"type":"double"}]}'
+    changes = [
+        ColumnChange(ChangeKind.ADD, ("status",), '"string"', "state of the order", '"new"'),
+        ColumnChange(ChangeKind.ADD, ("point",), point),
+        ColumnChange(ChangeKind.WIDEN, ("shop",), '"long"'),
+        ColumnChange(ChangeKind.MAKE_OPTIONAL, ("number",)),
+    ]
+    assert lake.catalog.evolve(sink.name, changes)
+    assert not lake.catalog.evolve(sink.name, changes)
+    assert sink.description().schema_id == before + 1
+    assert lake.catalog.evolve(sink.name, [ColumnChange(ChangeKind.ADD, ("point", "y"), '"double"')])
+    found = columns(lake, sink.name)
+    assert (found["shop"], found["status"]) == ("long", "string")
+    assert [field["name"] for field in found["point"]["fields"]] == ["x", "y"]  # type: ignore[index] - a struct
+
+
+def test_change_that_no_table_can_take_is_refused(lake: Lake) -> None:
+    sink = lake.make()
+    with pytest.raises(TableUnsuitableError):
+        lake.catalog.evolve(sink.name, [ColumnChange(ChangeKind.WIDEN, ("number",), '"long"')])
+
+
+@pytest.mark.parametrize("engine", [EngineName.DELTA, EngineName.MERGE])
+def test_rows_staged_before_an_evolution_land_after_it(lake: Lake, engine: EngineName) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]), engine)
+    files = sink.stage([order(1, "a"), order(1, "b")])
+    lake.catalog.evolve(sink.name, [ColumnChange(ChangeKind.ADD, ("status",), '"string"')])
+    sink.commit(files, engine)
+    sink.commit(sink.stage([order(1, "b", status="sent")]), engine)
+    assert [dict(row).get("status") for row in sink.rows("number, status")] == [None, "sent"]
+
+
+def test_clean_up_removes_old_files_that_nobody_references(lake: Lake) -> None:
+    sink = lake.make()
+    committed = sink.stage([order(1, "a")])
+    sink.commit(committed)
+    orphan = Path(sink.stage([order(1, "b")])[0].path.removeprefix("file://"))
+    own = orphan.with_name("connect-orders-8-own.parquet")
+    foreign = orphan.with_name("somebody-elses.parquet")
+    own.write_bytes(b"x")
+    foreign.write_bytes(b"x")
+    table = sink.load().description.uuid
+    assert lake.catalog.remove_files(sink.name, str(uuid.uuid4()), ["connect-orders-"]) == 0  # another table by now
+    assert lake.catalog.remove_files(sink.name, table, ["connect-orders-"], ["connect-orders-8-"]) == 1
+    assert not orphan.exists()
+    assert own.exists()
+    assert foreign.exists()
+    assert len(sink.rows()) == 1
+
+
+def test_branches_of_older_epochs_are_dropped(lake: Lake) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    for branch in ("connect-orders-6", "connect-orders-7", "audit"):
+        lake.sql(f"ALTER TABLE lake.{sink.name} CREATE BRANCH `{branch}`")
+    assert lake.catalog.drop_branches(sink.name, "connect-orders-", "connect-orders-7") == 1
+    assert lake.catalog.load(sink.name, KEY, "audit").head is not None
+
+
+def test_expired_history_shows_as_incomplete(lake: Lake) -> None:
+    sink = lake.make(mode=WriteMode.APPEND)
+    for number in "abc":
+        sink.commit(sink.stage([order(1, number)]))
+    lake.sql(
+        f"CALL lake.system.expire_snapshots(table => '{sink.name}', older_than => TIMESTAMP '2100-01-01',"
+        " retain_last => 1)"
+    )
+    view = sink.load().view
+    assert len(view.ancestors) == 1
+    assert not view.complete
+
+
+@pytest.mark.timeout(120)  # starts Spark twice
+def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str], tmp_path: Path) -> None:
+    with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log") as driver:
+        catalog = TableCatalog(driver, deadline_seconds=60)
+        catalog.create("shop.orders", ORDERS_SCHEMA)
+        driver.warm_up()
+        assert driver.pid is not None
+        os.kill(driver.pid, signal.SIGKILL)
+        with pytest.raises(SparkDiedError):
+            catalog.load("shop.orders", KEY)
+        assert not driver.alive()
+        driver.restart()
+        assert catalog.exists("shop.orders")
+        psutil.Process(driver.pid).suspend()
+        hasty = TableCatalog(driver, deadline_seconds=0.5)
+        began = time.monotonic()
+        with pytest.raises(SparkDiedError):
+            hasty.exists("shop.orders")
+        assert time.monotonic() - began < 10
+        last = driver.pid
+    assert last is None or not psutil.pid_exists(last)
