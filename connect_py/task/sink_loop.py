@@ -200,8 +200,8 @@ class SinkTaskRunner:
 
     def run(self) -> None:
         """Start the task, loop until a stop is asked for, and end in order; errors of the task are raised."""
-        self._subscribe()
         self._task.start(self._task_config)
+        self._subscribe()  # not earlier: the client joins by itself, and a slow start would hold up the whole group
         self._control.send(Started())
         self._next_commit = self._clock.monotonic() + self._settings.commit_interval_ms / 1000
         try:

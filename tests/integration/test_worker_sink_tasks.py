@@ -112,6 +112,15 @@ class Sink:
     def rows(self) -> list[list[Any]]:
         return [row for event in self.events("put") for row in event["rows"]]
 
+    def owned(self) -> dict[int, set[int]]:
+        """Which task owns which partitions, by what was opened and closed so far."""
+        owned: dict[int, set[int]] = {}
+        for event in self.events("open", "close"):
+            partitions = {partition for _, partition in event["partitions"]}
+            mine = owned.setdefault(event["task"], set())
+            owned[event["task"]] = mine | partitions if event["event"] == "open" else mine - partitions
+        return owned
+
     def values(self) -> list[Any]:
         return [row[3] for row in self.rows()]
 
@@ -212,18 +221,16 @@ def test_a_task_whose_target_is_paused_waits_before_it_starts(sink: Sink, worker
     news.wait_for("task_startup", task)
 
 
-def test_partitions_move_to_a_second_task_without_loss_or_repetition(sink: Sink, news: News) -> None:
+@pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
+def test_partitions_move_to_a_second_task_without_loss_or_repetition(sink: Sink, news: News, assignor: str) -> None:
+    sink.config["consumer.override.partition.assignment.strategy"] = f"org.apache.kafka.clients.consumer.{assignor}"
     sink.create_topic(2)
     for partition in (0, 1):
         sink.produce([f"{partition}-{n}" for n in range(50)], partition)
     first = sink.start(0)
     until("all of the first half", lambda: len(sink.values()) == 100)
     second = sink.start(1)
-    until("the second owns one", lambda: any(e["task"] == 1 for e in sink.events("open")))
-    until(
-        "the first owns one",
-        lambda: sink.events("open")[-2:] and {e["task"] for e in sink.events("open")[-2:]} == {0, 1},
-    )
+    until("each owns one", lambda: sink.owned() in ({0: {0}, 1: {1}}, {0: {1}, 1: {0}}))
     for partition in (0, 1):
         sink.produce([f"{partition}-{n}" for n in range(50, 100)], partition)
     until("everything", lambda: len(sink.values()) >= 200)
@@ -358,6 +365,24 @@ def test_a_killed_process_is_a_failed_task_that_says_so(sink: Sink, news: News) 
     os.kill(sink.events("start")[0]["pid"], signal.SIGKILL)
     _, _, trace = news.wait_for("task_failure", task)
     assert "killed by SIGKILL" in trace
+
+
+def test_a_process_that_is_silent_is_killed_and_its_task_failed(
+    kafka_broker: KafkaBroker, registry: PluginRegistry, news: News, topic_prefix: str, tmp_path: Path
+) -> None:
+    worker = Worker({**worker_props(kafka_broker), "session.timeout.ms": "2500"}, plugins=registry, listener=news)
+    worker.start()
+    try:
+        sink = Sink(worker, news, kafka_broker, f"{topic_prefix}s", tmp_path)
+        sink.create_topic()
+        task = sink.start()
+        news.wait_for("task_startup", task)
+        pid = sink.events("start")[0]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        assert "was silent for 2 s" in news.wait_for("task_failure", task)[2]
+        until("the process is gone", lambda: not psutil.pid_exists(pid))
+    finally:
+        worker.stop()
 
 
 def test_a_task_that_hangs_is_cancelled_and_commits_nothing(
