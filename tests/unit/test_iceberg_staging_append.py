@@ -347,3 +347,30 @@ def test_a_null_struct_with_required_fields_is_written(tmp_path: Path) -> None:
     assert read(stage(made, batch(rows))) == [
         {"s": None, "l": None}, {"s": shown, "l": [None, shown]}, {"s": None, "l": []},
     ]  # fmt: skip
+
+
+def test_storage_that_is_not_local_is_written_through_pyiceberg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.iceberg.staging.file_output._local_path", lambda uri: None)
+    (tmp_path / "data").mkdir()
+    description = table(COLUMNS, folder=tmp_path)
+    made = stager(description)
+    made.add(made.prepare(batch([row(0, 1)])))
+    (file,) = made.close_cycle(1, ORDERS_0)
+    assert file.size == Path(file.path).stat().st_size
+    assert read([file]) == [{"id": 1, "v": "x"}]
+    made._output.remove(file.path)
+    assert not Path(file.path).exists()
+
+
+def test_schemaless_rows_of_changing_types_go_to_one_table(tmp_path: Path) -> None:
+    made = stager(table([("id", "long"), ("v", "string"), ("f", "double")], folder=tmp_path))
+    batches = Batch.of(
+        [record(v, i) for i, v in enumerate([{"id": 1}, {"id": 2, "v": 5}, {"id": 3, "v": "x", "f": 1}, {"f": 1.5}])]
+    )
+    files = stage(made, *batches)
+    assert read(files) == [
+        {"id": 1, "v": None, "f": None}, {"id": 2, "v": "5", "f": None}, {"id": 3, "v": "x", "f": 1.0},
+        {"id": None, "v": None, "f": 1.5},
+    ]  # fmt: skip
