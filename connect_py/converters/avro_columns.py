@@ -55,6 +55,8 @@ class AvroColumns:
         Raises:
             NotColumnar: A body is not of this schema; the reference form will say which one.
         """
+        if not self._avro.columnar:
+            raise NotColumnar("maps, or unions of several types")
         import pyarrow as pa
 
         guard, sync = os.urandom(_MARK_SIZE), os.urandom(_MARK_SIZE)
@@ -75,13 +77,7 @@ class AvroColumns:
         import polars
 
         try:
-            if self._avro.maps:
-                import polars_avro
-
-                return polars_avro.read_avro(container)
             return polars.read_avro(container)
-        except ImportError as error:
-            raise NotColumnar("polars-avro is not installed") from error
         except BaseException as error:  # a panic of polars is no Exception; interrupts go on
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise

@@ -64,8 +64,7 @@ class AvroType:
     """From what fastavro decodes by `plain`, no None, to a value of `schema`. DataError: it has no such value."""
     column: ToColumn
     """From an Arrow column decoded by `plain` to one of `schema`'s Arrow type. NotColumnar: not this one."""
-    columnar: bool = True  # no union of several types inside
-    maps: bool = False  # maps inside
+    columnar: bool = True  # no map and no union of several types inside
 
 
 def avro_type(
@@ -193,7 +192,7 @@ class _SchemaReader:
         types = [m for _, m in members]
         return AvroType(
             schema, plain, _record_value([m.value for m in types]), _record_column([m.column for m in types]),
-            all(m.columnar for m in types), any(m.maps for m in types),
+            all(m.columnar for m in types),
         )  # fmt: skip
 
     def _array(self, tree: Tree, namespace: str) -> AvroType:
@@ -203,7 +202,7 @@ class _SchemaReader:
             return _entries(items, plain)
         return AvroType(
             Schema(Type.ARRAY, value_schema=items.schema), plain, _array_value(items.value),
-            _array_column(items.column), items.columnar, items.maps,
+            _array_column(items.column), items.columnar,
         )  # fmt: skip
 
     def _union(self, branches: list[Tree], namespace: str, default: Tree, doc: str | None) -> AvroType:
@@ -402,20 +401,8 @@ def _map(items: AvroType, plain: Tree) -> AvroType:
         assert inside is not None
         return {k: None if v is None else items.value(inside, v) for k, v in data.items()}
 
-    def column(schema: Schema, data: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
-        from connect_py.api import arrow
-
-        assert schema.value_schema is not None
-        values = items.column(schema.value_schema, data.items)
-        mask = data.is_null() if data.null_count else None
-        return pa.MapArray.from_arrays(
-            data.offsets, data.keys.cast(pa.string()), values, type=arrow.arrow_type(schema), mask=mask
-        )  # fmt: skip
-
     schema = Schema(Type.MAP, key_schema=STRING, value_schema=items.schema)
-    return AvroType(schema, plain, value, column, items.columnar, maps=True)
+    return AvroType(schema, plain, value, _no_column, columnar=False)
 
 
 def _entries(entry: AvroType, plain: Tree) -> AvroType:
@@ -445,7 +432,7 @@ def _union_value(branches: Sequence[ToValue]) -> ToValue:
 
 
 def _no_column(schema: Schema, data: pa.Array) -> pa.Array:
-    raise NotColumnar("a union of several types")
+    raise NotColumnar("a map, or a union of several types")
 
 
 def _default_value(schema: Schema, tree: Tree) -> Value:
