@@ -40,6 +40,7 @@ CLUSTER_ATTEMPT_SECONDS = 4.0
 CONNECTOR_STOP_SECONDS = 5.0
 FORWARDING_STOP_SECONDS = 10.0
 POLL_SECONDS = 0.2
+NOISY_LOGGERS = ("py4j", "uvicorn.error")  # theirs at INFO tell operators nothing
 
 
 class LateApplication:
@@ -104,6 +105,8 @@ def _configure_logging() -> None:
     handler.addFilter(ContextFilter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.captureWarnings(True)
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _refuse(error: Exception) -> int:

@@ -89,15 +89,15 @@ class ConfigStore:
         self, name: str, config: Mapping[str, str | None], target_state: TargetState | None = None
     ) -> None:
         """Create or replace a connector; the target state, if given, comes first."""
-        writes = [self._write(f"{CONNECTOR_PREFIX}{name}", {"properties": dict(config)})]
+        writes = [[self._write(f"{CONNECTOR_PREFIX}{name}", {"properties": dict(config)})]]
         if target_state is not None:
-            writes.insert(0, self._write(f"{TARGET_STATE_PREFIX}{name}", target_state_value(target_state)))
+            writes.insert(0, [self._write(f"{TARGET_STATE_PREFIX}{name}", target_state_value(target_state))])
         self._lead(writes, "connector configuration")
 
     def remove_connector_config(self, name: str) -> None:
         """Delete a connector: its configuration, then its target state."""
         self._lead(
-            [self._write(f"{CONNECTOR_PREFIX}{name}", None), self._write(f"{TARGET_STATE_PREFIX}{name}", None)],
+            [[self._write(f"{CONNECTOR_PREFIX}{name}", None)], [self._write(f"{TARGET_STATE_PREFIX}{name}", None)]],
             "removal of connector configuration",
         )
 
@@ -109,29 +109,29 @@ class ConfigStore:
                 self._write(task_key(ConnectorTaskId(name, number)), {"properties": dict(config)})
                 for number, config in enumerate(configs)
             ]
-            self._lead(tasks, "task configurations")
-        self._lead([self._write(f"{COMMIT_PREFIX}{name}", {"tasks": len(configs)})], "task configurations")
+            self._lead([tasks], "task configurations")  # together: they mean nothing before the commit record
+        self._lead([[self._write(f"{COMMIT_PREFIX}{name}", {"tasks": len(configs)})]], "task configurations")
 
     def put_target_state(self, name: str, state: TargetState) -> None:
         """Pause, resume or stop. Any worker may; STOPPED is the leader's, after the task set is empty."""
         key = f"{TARGET_STATE_PREFIX}{name}"
         if state is TargetState.STOPPED:
-            self._lead([self._write(key, target_state_value(state))], "target state")
+            self._lead([[self._write(key, target_state_value(state))]], "target state")
         else:
             self._anyone(key, target_state_value(state), "target state")
 
     def put_restart_request(self, request: RestartRequest) -> None:
         """Have every worker restart what it owns of a connector."""
         value = {"include-tasks": request.include_tasks, "only-failed": request.only_failed}
-        self._lead([self._write(f"{RESTART_PREFIX}{request.connector}", value)], "restart request")
+        self._lead([[self._write(f"{RESTART_PREFIX}{request.connector}", value)]], "restart request")
 
     def put_task_count_record(self, name: str, count: int) -> None:
         """Note how many producers of source tasks may exist, after the old ones were fenced."""
-        self._lead([self._write(f"{FENCING_PREFIX}{name}", {"task-count": count})], "task count record")
+        self._lead([[self._write(f"{FENCING_PREFIX}{name}", {"task-count": count})]], "task count record")
 
     def put_session_key(self, key: SessionKey) -> None:
         value = {"key": key.key, "algorithm": key.algorithm, "creation-timestamp": key.creation_timestamp}
-        self._lead([self._write(SESSION_KEY, value)], "session key")
+        self._lead([[self._write(SESSION_KEY, value)]], "session key")
 
     def put_logger_level(self, logger: str, level: str) -> None:
         """Ask every worker to set a logger's level; the text is kept as the client sent it."""
@@ -140,12 +140,16 @@ class ConfigStore:
     def _write(self, key: str, value: object | None) -> Write:
         return Write(self._topic, key.encode(), None if value is None else compact_json.encode(value))
 
-    def _lead(self, writes: Sequence[Write], what: str) -> None:
-        """One transaction for each record: nothing half-done is ever visible to readers of uncommitted records."""
+    def _lead(self, transactions: Sequence[Sequence[Write]], what: str) -> None:
+        """Write transactions one after the other and read the last one back.
+
+        A Java cluster may read uncommitted records later: what stands in one transaction with others must be harmless
+        when it is exposed without them.
+        """
         try:
             last = -1
-            for write in writes:
-                last = self._leader.write([write], WRITE_SECONDS)
+            for writes in transactions:
+                last = self._leader.write(writes, WRITE_SECONDS)
             self._log.await_offset(last, WRITE_SECONDS)
         except FencedError:
             raise
