@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 INT_MAX = 2**31 - 1
 UNUSED_CONVERTER_KEYS = ("internal.key.converter", "internal.value.converter")
 ALWAYS_COMPACT = "compact"
+OVERRIDE_POLICIES = ("All", "None", "Principal", "Allowlist")
 STORAGES = ("config", "status", "offset")
 
 
@@ -63,6 +64,17 @@ def _admin_listeners(name: str, value: Parsed) -> None:
 def _plain_path(name: str, value: Parsed) -> None:
     if value is not None and any("${" in item for item in value):
         raise ConfigValueError(name, value, "Config providers can not be used in plugin.path")
+
+
+def override_policy(name: str) -> str:
+    """The short name of a policy: `None` for `...NoneConnectorClientConfigOverridePolicy`."""
+    short = name.strip().rpartition(".")[2]
+    return short.removesuffix("ConnectorClientConfigOverridePolicy") or short
+
+
+def _override_policy(name: str, value: Parsed) -> None:
+    if value is None or override_policy(value) not in OVERRIDE_POLICIES:
+        raise ConfigValueError(name, value, f"Class {value} could not be found.")
 
 
 H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -101,6 +113,7 @@ def common_config_def() -> ConfigDef:
         .define("config.providers", Type.LIST, default="", importance=L,
                 doc="Names of the providers that resolve placeholders in configurations.")
         .define("connector.client.config.override.policy", Type.STRING, default="All", importance=L,
+                validator=_override_policy,
                 doc="Which client settings a connector may override: All, None, Principal or Allowlist.")
         .define("connector.client.config.override.allowlist", Type.LIST, default="", importance=L,
                 doc="Client settings that the policy Allowlist lets connectors override.")
@@ -326,12 +339,14 @@ class DistributedConfig:
                 "inter.worker.signature.algorithm",
                 "Signature algorithm must be present in inter.worker.verification.algorithms list",
             )
-        if self["heartbeat.interval.ms"] * 2 >= self["session.timeout.ms"]:
+        if self["heartbeat.interval.ms"] >= self["session.timeout.ms"]:
+            raise ConfigError("", "Heartbeat must be set lower than the session timeout")
+        if self["rest.extension.classes"]:
+            # Ignoring them would open an API that its owner believes protected.
             raise ConfigError(
-                "heartbeat.interval.ms",
-                f"is {self['heartbeat.interval.ms']}, it must be less than half of session.timeout.ms, "
-                f"which is {self['session.timeout.ms']}",
-            )
+                "rest.extension.classes", "extensions are Java classes and cannot be loaded; protect the REST API with "
+                "a proxy in front of it and remove this property",
+            )  # fmt: skip
 
     def __getitem__(self, key: str) -> Any:
         """The parsed value of a defined key."""
@@ -407,6 +422,10 @@ class DistributedConfig:
                 log.warning("worker property %s.storage.cleanup.policy is ignored: it is always compact", storage)
         if "config.storage.partitions" in self.props:
             log.warning("worker property config.storage.partitions is ignored: the config topic has one partition")
+        if self["exactly.once.source.support"].lower() != "disabled":
+            log.warning("worker property exactly.once.source.support has no effect yet: sources deliver at least once")
+        if self["admin.listeners"] is not None:
+            log.warning("worker property admin.listeners has no effect yet: there are no admin endpoints")
         lines = (f"\t{key} = {_printed(value)}" for key, value in sorted(self.values.items()))
         log.info("DistributedConfig values: \n%s", "\n".join(lines))
 

@@ -34,7 +34,7 @@ from connect_py.config.connector_config import (
     source_config_def,
 )
 from connect_py.config.version_range import VersionRange
-from connect_py.config.worker_config import DistributedConfig
+from connect_py.config.worker_config import DistributedConfig, override_policy
 from connect_py.herder.herder import (
     BadRequestError,
     Config,
@@ -353,8 +353,7 @@ class Validator:
         return rows
 
     def _policy_problem(self, key: str) -> str | None:
-        policy = str(self._config["connector.client.config.override.policy"]).rpartition(".")[2]
-        policy = policy.removesuffix("ConnectorClientConfigOverridePolicy") or policy
+        policy = override_policy(self._config["connector.client.config.override.policy"])
         allowed = {
             "None": (),
             "Principal": PRINCIPAL_KEYS,

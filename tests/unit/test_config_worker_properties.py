@@ -9,7 +9,7 @@ import pytest
 
 from connect_py.api.errors import ConfigError
 from connect_py.config.properties_file import read_properties
-from connect_py.config.worker_config import DistributedConfig
+from connect_py.config.worker_config import DistributedConfig, override_policy
 
 PROPS = {
     "bootstrap.servers": "a:9092,b:9092",
@@ -50,6 +50,9 @@ def test_defaults_are_javas() -> None:
         ({"plugin.path": "${env:X}"}, "Config providers can not be used in plugin.path"),
         ({"status.storage.topic": "c"}, "need different names"),
         ({"inter.worker.signature.algorithm": "HmacMD5"}, "must be present in inter.worker.verification.algorithms"),
+        ({"heartbeat.interval.ms": "10000"}, "Heartbeat must be set lower than the session timeout"),
+        ({"rest.extension.classes": "com.example.BasicAuth"}, "rest.extension.classes: extensions are Java classes"),
+        ({"connector.client.config.override.policy": "com.example.Mine"}, "Class com.example.Mine could not be found."),
         ({"connect.protocol": "new"}, "String must be one of (case insensitive): EAGER, COMPATIBLE, SESSIONED"),
     ],
 )
@@ -58,6 +61,13 @@ def test_bad_properties_are_refused_in_javas_words(change: dict[str, str | None]
     with pytest.raises(ConfigError) as refused:
         DistributedConfig.of(props)
     assert text in str(refused.value)
+
+
+def test_override_policies_are_known_by_short_and_by_class_name() -> None:
+    name = "org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy"
+    assert override_policy(name) == "None"
+    for policy in ("All", "Allowlist", name):
+        DistributedConfig.of({**PROPS, "connector.client.config.override.policy": policy})
 
 
 def test_storage_settings_reach_the_topic_except_the_fixed_ones() -> None:
