@@ -39,6 +39,7 @@ from connectors.iceberg.staging.types import (
     logical_name,
     name_lookup,
     read_name_mapping,
+    writable_fields,
 )
 from connectors.iceberg.table import TableDescription
 
@@ -108,16 +109,16 @@ class RowConverter:
             unchecked: Required columns that may be null here, because the caller fills them.
 
         Raises:
-            DataError: The rows are neither struct nor map, or a column of the table cannot be written.
+            DataError: The rows are neither struct nor map, or have a value for a column that cannot be written.
         """
         table = json.loads(description.schema)
-        self._fields: Sequence[Mapping[str, Any]] = table["fields"]
+        self._fields: Sequence[Mapping[str, Any]] = writable_fields(table["fields"])
         self.arrow_schema = arrow_schema(self._fields)
         checked = (f["name"] for f in self._fields if f["required"] and f["name"] not in unchecked)
         self._only = None if only is None else frozenset(only)
         self._required = frozenset(checked) if only is None else frozenset()
         mapping = read_name_mapping(description.properties)
-        lookup = name_lookup(self._fields, mapping, case_insensitive=options.case_insensitive)
+        lookup = name_lookup(table["fields"], mapping, case_insensitive=options.case_insensitive)
         compiler = _Compiler(options)
         self.sources: dict[str, str] = {}  # table column -> incoming member
         self._kernels: dict[str, _Kernel | None] = {}

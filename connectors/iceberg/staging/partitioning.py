@@ -17,6 +17,7 @@ from pyiceberg.transforms import parse_transform
 from connect_py.api.arrow import storage_type
 from connectors.iceberg.staging.columns import as_array, member
 from connectors.iceberg.staging.moments import MICROS_PER_DAY
+from connectors.iceberg.staging.types import writable_fields
 
 _MICROS = {"hour": MICROS_PER_DAY // 24, "day": MICROS_PER_DAY}
 _UINT32 = pa.uint32()
@@ -29,7 +30,10 @@ class Partitioner:
         spec = json.loads(spec_json)
         self.spec_id: int = spec.get("spec-id", 0)
         self._terms: list[tuple[tuple[str, ...], str, Callable[[pa.Array], pa.Array], str]] = []
-        schema = IcebergSchema.model_validate_json(schema_json)
+        table = json.loads(schema_json)
+        table["fields"] = writable_fields(table["fields"])
+        table.pop("identifier-field-ids", None)  # checked by the catalog; not this class's business
+        schema = IcebergSchema.model_validate(table)
         for field in spec.get("fields", ()):
             if field["transform"] == "void":
                 self._terms.append(((), "void", lambda data: pa.nulls(len(data)), "string"))
@@ -38,7 +42,7 @@ class Partitioner:
             source = schema.find_field(field["source-id"]).field_type
             transform = parse_transform(field["transform"])
             self._terms.append((
-                _real_path(json.loads(schema_json)["fields"], field["source-id"]) or path,
+                _real_path(table["fields"], field["source-id"]) or path,
                 field["transform"], _on_columns(field["transform"], transform, source),
                 str(transform.result_type(source)),
             ))  # fmt: skip

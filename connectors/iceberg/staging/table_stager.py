@@ -26,7 +26,7 @@ from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.staged_file_name import StagedFileName
-from connectors.iceberg.staging.types import SchemaChange, TypeOptions, arrow_schema, schema_changes
+from connectors.iceberg.staging.types import SchemaChange, TypeOptions, arrow_schema, schema_changes, writable_fields
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 K = TypeVar("K")
@@ -115,7 +115,7 @@ class TableStager:
     def _describe(self, description: TableDescription) -> None:
         self.description = description
         table = json.loads(description.schema)
-        self._schema = arrow_schema(table["fields"])
+        self._schema = arrow_schema(writable_fields(table["fields"]))
         self._nullable = pa.schema([f.with_nullable(True) for f in self._schema])
         self._partitioner = Partitioner(description.schema, description.spec)
         self._output = FileOutput(description, self._config.write_props)

@@ -98,6 +98,24 @@ def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
     return pa.schema([_arrow_field(f["name"], f["type"], f["id"], required=f["required"]) for f in fields])
 
 
+def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The columns that staged files hold: all but optional ones of a type that cannot be written, which stay null.
+
+    Raises:
+        DataError: A required column cannot be written.
+    """
+    kept = []
+    for field in fields:
+        try:
+            arrow_type_of(field["type"])
+        except DataError:
+            if field["required"]:
+                raise
+            continue
+        kept.append(field)
+    return kept
+
+
 def _arrow_field(name: str, type_: IcebergType, id_: int, *, required: bool) -> pa.Field:
     return pa.field(name, arrow_type_of(type_), nullable=not required, metadata={FIELD_ID: str(id_).encode()})
 
