@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,7 +13,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 
 from connect_py.api.batch import Batch, Column, Origin
 from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
-from connect_py.api.errors import NotColumnar, RetriableError
+from connect_py.api.errors import ConnectError, NotColumnar, RetriableError
 from connect_py.api.record import (
     NO_HEADERS,
     Header,
@@ -30,6 +31,8 @@ from connect_py.task.transformation_chain import Delivery, TransformationChain
 Consumed: TypeAlias = Any  # confluent_kafka's Message; its accessors are called by the thousand through map
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
     TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
@@ -90,6 +93,7 @@ class RecordPipeline:
         self._converters = converters
         self._chain = chain
         self._errors = errors
+        self._warned: set[str] = set()
 
     def process(self, messages: Sequence[Consumed]) -> list[Delivery]:
         """Return batches and lists of rows, in the order of their messages; failed records were reported.
@@ -124,8 +128,8 @@ class RecordPipeline:
         raw_headers: list[RawHeaders] | None = None
         if run.headers is not None:
             raw_headers = [h or () for h in run.headers]
-        keys = c.key.to_batch(run.topic, run.keys, raw_headers)
-        values = c.value.to_batch(run.topic, run.values, raw_headers)
+        keys = self._columns(c.key, c.key_name, run, run.keys, raw_headers)
+        values = self._columns(c.value, c.value_name, run, run.values, raw_headers)
         bad = self._failed_rows(keys, values)
         headers = self._headers(run, bad)
         for row in sorted(bad):
@@ -155,6 +159,27 @@ class RecordPipeline:
                     batch = batch.where(mask)
             batches.append(batch)
         return batches
+
+    def _columns(
+        self,
+        converter: Converter,
+        name: str,
+        run: _Run,
+        data: Sequence[bytes | None],
+        headers: Sequence[RawHeaders] | None,
+    ) -> Sequence[ColumnRun]:
+        try:
+            runs = converter.to_batch(run.topic, data, headers)
+        except (NotColumnar, RetriableError):
+            raise
+        except Exception as error:  # the row form names the record that fails, whatever went wrong here
+            if name not in self._warned:
+                self._warned.add(name)
+                log.warning("%s failed on columns and goes on row by row", name, exc_info=True)
+            raise NotColumnar(name) from error
+        if [r.start for r in runs] != [0, *(r.stop for r in runs[:-1])] or runs[-1].stop != len(data):
+            raise ConnectError(f"{name} converted {[(r.start, r.stop) for r in runs]} of {len(data)} messages")
+        return runs
 
     def _failed_rows(
         self, keys: Sequence[ColumnRun], values: Sequence[ColumnRun]

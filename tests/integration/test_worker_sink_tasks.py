@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from connect_py.embedded.broker import KafkaBroker
+from connect_py.log_context import TextFormatter
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry, PluginTable
 from connect_py.worker.worker import Worker
@@ -183,6 +185,20 @@ def test_records_reach_the_sink_and_their_offsets_the_group(sink: Sink, news: Ne
     assert order[-3:] == ["pre_commit", "close", "stop"]
     assert sink.events("start")[0]["number"] == 7
     assert sink.events("start")[0]["group"] == f"connect-{sink.name}"
+
+
+def test_log_lines_of_a_task_process_arrive_here_with_their_context(
+    sink: Sink, news: News, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink.create_topic()
+    with caplog.at_level(logging.INFO):
+        task = sink.start()
+        until("the line", lambda: any("subscribes to" in r.getMessage() for r in caplog.records))
+    (line,) = [r for r in caplog.records if "subscribes to" in r.getMessage()]
+    text = TextFormatter().format(line)
+    assert f" INFO [{sink.name}|task-0] subscribes to {sink.topic} (connect_py.task.sink_loop:" in text
+    assert line.__dict__["action"] == "subscribe"
+    sink.stop(task)
 
 
 def test_an_unchanged_offset_with_new_metadata_is_committed_too(sink: Sink, news: News) -> None:

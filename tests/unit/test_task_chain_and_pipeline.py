@@ -11,9 +11,10 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 from fixtures.worker_plugins import TextColumnConverter, TextConverter, TextHeaderConverter
 
 from connect_py.api.batch import Batch
-from connect_py.api.errors import BadRows, DataError, NotColumnar
+from connect_py.api.converter import ColumnRun
+from connect_py.api.errors import BadRows, ConnectError, DataError, NotColumnar
 from connect_py.api.predicate import Predicate
-from connect_py.api.record import SinkRecord, TopicPartition
+from connect_py.api.record import RawHeaders, SinkRecord, TopicPartition
 from connect_py.api.transformation import Transformation
 from connect_py.clock import SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
@@ -209,3 +210,25 @@ def test_rows_of_given_up_partitions_are_found_by_origin_whatever_their_topic_is
     left = without_partitions(done, [TopicPartition("t", 0)])
     assert [(r.topic, r.origin.partition) for r in rows(left)] == [("elsewhere", 1)]
     assert without_partitions(done, [TopicPartition("elsewhere", 1)]) == done
+
+
+class Torn(TextColumnConverter):
+    """Forgets the last message."""
+
+    def to_batch(
+        self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
+    ) -> Sequence[ColumnRun]:
+        return super().to_batch(topic, data[:-1])
+
+
+def test_a_converter_that_forgets_messages_fails_the_task_instead_of_losing_them() -> None:
+    kept = Kept()
+    handling = errors(kept)
+    value, key = Torn(), TextColumnConverter()
+    for converter in (key, value):
+        converter.configure({}, is_key=False)
+    torn = RecordPipeline(
+        Converters(key, value, TextHeaderConverter(), "K", "V", "H"), TransformationChain([], handling), handling
+    )
+    with pytest.raises(ConnectError, match="V converted"):
+        torn.process([message(b"a", 0), message(b"b", 1)])
