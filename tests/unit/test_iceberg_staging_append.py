@@ -22,6 +22,7 @@ from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, T
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.partitioning import Partitioner, single_value_json
 from connectors.iceberg.staging.staged_file_name import StagedFileName
+from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
 from connectors.iceberg.staging.types import ChangeKind
 from connectors.iceberg.table import StagedFile
 
@@ -382,3 +383,19 @@ def test_a_column_that_cannot_be_written_stays_null_unless_rows_have_it(tmp_path
     with pytest.raises(BadRows) as raised:
         made.prepare(batch([record({"id": 1, "doc": {"a": 1}}, 1)]))
     assert "variant cannot be written" in str(raised.value.errors[0])
+
+
+def test_the_table_with_the_most_rows_goes_to_disk_first(tmp_path: Path) -> None:
+    budget = MemoryBudget(10_000)
+    identity = StagingIdentity("orders-sink", Epoch(7, "a1b2"), "0")
+    big, small = (
+        TableStager(table(COLUMNS, folder=tmp_path / name), config(), identity, budget) for name in ("big", "small")
+    )
+    big.add(big.prepare(batch([row(0, 1, "y" * 9_000)])))
+    small.add(small.prepare(batch([row(1, 2, "z" * 2_000)])))
+    assert big.held_bytes == 0
+    assert 2_000 <= small.held_bytes == budget.used < 3_000
+    assert [r["id"] for r in read(big.close_cycle(1, ORDERS_0))] == [1]
+    small.discard()
+    big.discard()
+    assert budget.used == 0

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakSet
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,10 +55,20 @@ class MemoryBudget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self._stagers: WeakSet[TableStager] = WeakSet()
 
-    @property
-    def exceeded(self) -> bool:
-        return self.used > self.limit
+    def share(self, stager: TableStager) -> None:
+        """Count a stager's rows here; it may be asked to spill them."""
+        self._stagers.add(stager)
+
+    def relieve(self) -> None:
+        """If more is held than may be, move the largest holders' rows to disk until half of the budget is free."""
+        if self.used <= self.limit:
+            return
+        for stager in sorted(self._stagers, key=lambda s: s.held_bytes, reverse=True):
+            stager.spill()
+            if self.used <= self.limit // 2:
+                return
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +122,7 @@ class TableStager:
         self.ignored_rows = 0  # since the start: tombstones in append mode, deletes without a key, truncates
         self.null_keys = 0  # since the start: rows left out because of iceberg.ext.null-key=skip
         self._describe(description)
+        budget.share(self)
 
     def _describe(self, description: TableDescription) -> None:
         self.description = description
@@ -185,8 +197,7 @@ class TableStager:
             size = rows.nbytes
             held.bytes += size
             self._budget.used += size
-        if self._budget.exceeded:
-            self.spill()
+        self._budget.relieve()
 
     def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None]:
         gone = tombstones(batch.value)
