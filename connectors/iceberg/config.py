@@ -84,6 +84,7 @@ MAX_STAGED_CYCLES = "iceberg.ext.max-staged-cycles"
 STAGING_MEMORY = "iceberg.ext.staging-memory-bytes"
 TARGET_FILE_SIZE = "iceberg.ext.target-file-size-bytes"
 CHANNEL_REPLICATION = "iceberg.ext.channel-replication-factor"
+QUICK_JVM = "iceberg.ext.quick-jvm"
 
 UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 MEGABYTE = 1 << 20
@@ -387,7 +388,8 @@ def _config_def() -> ConfigDef:
         validator=one_of("auto", *_values(LogicalTypes)),
         importance=medium,
         doc="Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and "
-        "Avro's too. `auto` is full for MERGE under the Apache class name, else connect.",
+        "Avro's too. `auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no "
+        "columns of type time, because Spark cannot read them.",
     )
     d.define(
         OUT_OF_RANGE,
@@ -481,6 +483,13 @@ def _config_def() -> ConfigDef:
         default=-1,
         importance=low,
         doc="Replication factor of the topic that carries the sink's own messages; -1: the broker's default.",
+    )
+    d.define(
+        QUICK_JVM,
+        Type.BOOLEAN,
+        default=False,
+        importance=low,
+        doc="Start Spark's JVM for a run of minutes: cheaper to warm up, slower after hours.",
     )
     for name in _SECRETS:
         d.define(name, Type.PASSWORD, default=None, importance=low, doc="A secret, passed on.")
@@ -612,6 +621,7 @@ class IcebergSinkConfig:
     staging_memory_bytes: int
     target_file_size_bytes: int
     channel_replication: int
+    quick_jvm: bool
     warnings: tuple[str, ...]  # to be logged at start
     table_props: Mapping[str, str] = field(repr=False)  # everything below `iceberg.table.`, new spellings
     default_table: TableConfig
@@ -858,6 +868,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     if group != real_group:
         warnings.append(f"{CONNECT_GROUP} is {group}, but the connector reads in group {real_group}")
     create = with_prefix(known, AUTO_CREATE_PREFIX)
+    if "spark.remote" in _spark(known):
+        problems.append((SPARK_PREFIX + "remote", "Spark Connect is not supported; set iceberg.spark.master"))
     if values[ORDERING_COLUMNS]:
         problems.append((ORDERING_COLUMNS, "is not built yet: all changes of a key must come in one Kafka partition"))
     version = create.get("format-version", "2")
@@ -887,6 +899,6 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
         recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
         staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],
-        channel_replication=values[CHANNEL_REPLICATION], warnings=tuple(dict.fromkeys(warnings)),
-        table_props=table_props, default_table=default_table,
+        channel_replication=values[CHANNEL_REPLICATION], quick_jvm=values[QUICK_JVM],
+        warnings=tuple(dict.fromkeys(warnings)), table_props=table_props, default_table=default_table,
     ), []  # fmt: skip

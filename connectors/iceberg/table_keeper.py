@@ -72,7 +72,7 @@ class TableKeeper:
     def __init__(self, config: IcebergSinkConfig, listener: CommitListener) -> None:
         self._config = config
         self._listener = listener
-        spark = SparkConfig(config.catalog_name, config.catalog, config.hadoop, config.spark)
+        spark = SparkConfig(config.catalog_name, config.catalog, config.hadoop, config.spark, config.quick_jvm)
         self._driver = SparkDriver(spark)
         self._catalog = TableCatalog(self._driver)
         self._committer = TableCommitter(
