@@ -58,15 +58,19 @@ class FileStreamSourceTask(SourceTask):
     def poll(self) -> Sequence[SourceRecord]:
         file = self._open()
         lines: list[bytes] = []
+        start = 0  # of the next line in the buffer, which is cut once
         while file is not None and len(lines) < self._limit:
-            line, self._buffer, found = _next_line(self._buffer)
-            if found:
-                lines.append(line)
+            end = _line_end(self._buffer, start)
+            if end is not None:
+                lines.append(self._buffer[start:end])
+                start = end
                 continue
             chunk = file.read1(CHUNK_BYTES) if hasattr(file, "read1") else file.read(CHUNK_BYTES)
             if not chunk:
                 break
-            self._buffer += chunk
+            self._buffer = self._buffer[start:] + chunk
+            start = 0
+        self._buffer = self._buffer[start:]
         if not lines:
             time.sleep(IDLE_SECONDS)
         return [self._record(line) for line in lines]
@@ -117,13 +121,12 @@ class FileStreamSourceConnector(SourceConnector):
         return [dict(self._props)]
 
 
-def _next_line(data: bytes) -> tuple[bytes, bytes, bool]:
-    """Split off the first complete line, its end included: a newline, or a carriage return followed by something."""
-    newline = data.find(b"\n")
-    carriage = data.find(b"\r", 0, newline if newline >= 0 else len(data))
-    if carriage >= 0 and carriage + 1 < len(data):
-        end = carriage + (2 if data[carriage + 1 : carriage + 2] == b"\n" else 1)
-        return data[:end], data[end:], True
-    if newline >= 0:
-        return data[: newline + 1], data[newline + 1 :], True
-    return b"", data, False
+def _line_end(data: bytes, start: int) -> int | None:
+    """The end of the complete line that begins at `start`, or None: behind a newline, or a carriage return that
+    something follows.
+    """
+    newline = data.find(b"\n", start)
+    carriage = data.find(b"\r", start, newline if newline >= 0 else len(data))
+    if 0 <= carriage < len(data) - 1:
+        return carriage + (2 if data[carriage + 1] == ord("\n") else 1)
+    return newline + 1 if newline >= 0 else None

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import connectors.file_stream.file_stream_source as source_module
+from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.api.record import TopicPartition
+from connect_py.api.schema import OPTIONAL_STRING, STRING, Struct, struct
+from connect_py.testing import FakeSinkTaskContext, FakeSourceTaskContext, sink_record
+from connectors.file_stream.file_stream_sink import FileStreamSinkConnector, FileStreamSinkTask, java_text
+from connectors.file_stream.file_stream_source import FileStreamSourceConnector, FileStreamSourceTask
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "IDLE_SECONDS", 0.0)
+
+
+def source(path: Path, context: FakeSourceTaskContext | None = None, **more: str) -> FileStreamSourceTask:
+    task = FileStreamSourceTask()
+    task.initialize(context or FakeSourceTaskContext())
+    task.start({"file": str(path), "topic": "lines", **more})
+    return task
+
+
+def lines(task: FileStreamSourceTask) -> list[tuple[str, int]]:
+    return [(r.value, r.source_offset["position"]) for r in task.poll()]
+
+
+def test_each_complete_line_is_a_record_with_the_position_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.write_bytes(b"one\ntwo\r\n\rfour\nhalf")
+    task = source(path)
+    assert lines(task) == [("one", 4), ("two", 9), ("", 10), ("four", 15)]
+    assert lines(task) == []
+    with path.open("ab") as more:
+        more.write(" + ü\n".encode())
+    assert lines(task) == [("half + ü", 25)]
+    task.stop()
+
+
+def test_a_record_names_its_file_and_carries_a_text_without_key(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.write_bytes(b"one\n")
+    task = source(path)
+    (record,) = task.poll()
+    assert (record.topic, record.key_schema, record.key, record.value_schema) == ("lines", None, None, STRING)
+    assert record.source_partition == {"filename": str(path)}
+    task.stop()
+
+
+def test_a_poll_takes_no_more_than_a_batch(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.write_bytes(b"a\nb\nc\n")
+    task = source(path, **{"batch.size": "2"})
+    assert [value for value, _ in lines(task)] == ["a", "b"]
+    assert [value for value, _ in lines(task)] == ["c"]
+    task.stop()
+
+
+def test_reading_goes_on_behind_the_stored_position(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.write_bytes(b"one\ntwo\n")
+    context = FakeSourceTaskContext()
+    context.offset_storage_reader.store({"filename": str(path)}, {"position": 4})
+    task = source(path, context)
+    assert lines(task) == [("two", 8)]
+    task.stop()
+
+
+def test_a_stored_position_that_is_no_number_fails_the_task(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.write_bytes(b"one\n")
+    context = FakeSourceTaskContext()
+    context.offset_storage_reader.store({"filename": str(path)}, {"position": "4"})
+    task = source(path, context)
+    with pytest.raises(ConnectError, match="Offset position is the incorrect type"):
+        task.poll()
+    task.stop()
+
+
+def test_a_file_that_comes_later_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    task = source(path)
+    assert lines(task) == []
+    path.write_bytes(b"one\n")
+    assert lines(task) == [("one", 4)]
+    task.stop()
+
+
+def test_values_are_appended_as_java_prints_them(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("before\n")
+    task = FileStreamSinkTask()
+    task.initialize(FakeSinkTaskContext())
+    task.start({"file": str(path)})
+    schema = struct(("a", STRING), ("b", OPTIONAL_STRING))
+    for value in ("text", None, {"a": [1, True, None], "b": 1.0}, Struct.of(schema, a="x")):
+        task.put([sink_record(value=value)])
+    task.pre_commit({TopicPartition("topic", 0): 4})
+    assert path.read_text() == "before\ntext\nnull\n{a=[1, true, null], b=1.0}\nStruct{a=x}\n"
+    task.stop()
+    assert java_text(False) == "false"
+
+
+def test_a_source_has_one_task_and_needs_a_topic(tmp_path: Path) -> None:
+    connector = FileStreamSourceConnector()
+    connector.start({"file": "x", "topic": "t"})
+    assert connector.task_configs(5) == [{"file": "x", "topic": "t"}]
+    with pytest.raises(ConfigError, match='Missing required configuration "topic"'):
+        FileStreamSourceConnector().start({"file": "x"})
+    sink = FileStreamSinkConnector()
+    sink.start({"file": "x"})
+    assert len(sink.task_configs(3)) == 3
