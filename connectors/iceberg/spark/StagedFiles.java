@@ -1,6 +1,8 @@
 package connectpy;
 
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 
@@ -16,6 +18,7 @@ import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.PartitionSpecParser;
 import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Table;
+import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.ResidualEvaluator;
 import org.apache.iceberg.io.InputFile;
@@ -23,12 +26,17 @@ import org.apache.iceberg.parquet.ParquetUtil;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.spark.ScanTaskSetManager;
 import org.apache.iceberg.spark.SparkTableCache;
+import org.apache.iceberg.types.Conversions;
 import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 import org.apache.iceberg.SingleValueParser;
 
 /** Parquet files that tasks wrote, as data files of the table or as something that Spark can read. */
 public class StagedFiles {
+    // others are not keys worth ordering, or order in more than one way
+    private static final List RANGED =
+        Arrays.asList(new Type.TypeID[] {Type.TypeID.INTEGER, Type.TypeID.LONG, Type.TypeID.STRING});
+
     private final Table table;
     private final MetricsConfig metricsConfig;
 
@@ -59,6 +67,32 @@ public class StagedFiles {
                 + " rows, reported were " + file.get("rows").asLong());
         }
         return builder(file, spec).withMetrics(metrics).build();
+    }
+
+    /**
+     * What rows of the table must fulfil to have a staged key, judged by one column: each file's lowest and highest value
+     * of it. Always true when a footer does not tell them. Prunes the scan when changes are clustered, as recent ones are.
+     */
+    public Expression keyRanges(List files, String column) {
+        Types.NestedField field = table.schema().findField(column);
+        Expression any = Expressions.alwaysFalse();
+        for (Object each : files) {
+            JsonNode file = (JsonNode) each;
+            InputFile input = table.io().newInputFile(file.get("path").asText(), file.get("size").asLong());
+            Metrics metrics = ParquetUtil.fileMetrics(input, metricsConfig);
+            ByteBuffer low = metrics.lowerBounds() == null
+                ? null : (ByteBuffer) metrics.lowerBounds().get(Integer.valueOf(field.fieldId()));
+            ByteBuffer high = metrics.upperBounds() == null
+                ? null : (ByteBuffer) metrics.upperBounds().get(Integer.valueOf(field.fieldId()));
+            if (low == null || high == null || !RANGED.contains(field.type().typeId())) {
+                return Expressions.alwaysTrue();
+            }
+            Object lowest = Conversions.fromByteBuffer(field.type(), low);
+            Object highest = Conversions.fromByteBuffer(field.type(), high);
+            any = Expressions.or(any, Expressions.and(
+                Expressions.greaterThanOrEqual(column, lowest), Expressions.lessThanOrEqual(column, highest)));
+        }
+        return any;
     }
 
     /**

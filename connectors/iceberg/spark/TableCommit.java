@@ -26,6 +26,7 @@ import org.apache.iceberg.SnapshotUpdate;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadata;
 import org.apache.iceberg.TableOperations;
+import org.apache.iceberg.TableScan;
 import org.apache.iceberg.Transaction;
 import org.apache.iceberg.catalog.Catalog;
 import org.apache.iceberg.exceptions.CommitFailedException;
@@ -420,8 +421,19 @@ public class TableCommit {
             this.table = table;
             this.staged = staged;
             this.request = request;
-            if (head != null) {
-                CloseableIterable tasks = (CloseableIterable) table.newScan().useSnapshot(head.snapshotId()).planFiles();
+            List files = new ArrayList();
+            for (Iterator i = request.get("files").elements(); i.hasNext();) {
+                files.add(i.next());
+            }
+            if (head != null && !files.isEmpty()) {
+                JsonNode key = (JsonNode) request.get("key_columns").get(0);
+                TableScan scan = (TableScan) table.newScan().useSnapshot(head.snapshotId());
+                Types.NestedField then = scan.schema().findField(key.asText());
+                if (then != null && then.fieldId() == table.schema().findField(key.asText()).fieldId()) {
+                    scan = (TableScan) scan.filter(staged.keyRanges(files, key.asText()));
+                }
+                // which files matter is enough: filters within a file cost more than they spare
+                CloseableIterable tasks = (CloseableIterable) ((TableScan) scan.ignoreResiduals()).planFiles();
                 for (Object task : tasks) {
                     scanned.add(task);
                 }

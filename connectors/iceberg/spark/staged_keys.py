@@ -56,8 +56,11 @@ def check_keys(
 
 
 def _read(file: StagedFile, columns: Sequence[str], io_properties: Mapping[str, str]) -> pa.Table:
+    import pyarrow as pa
     import pyarrow.parquet as pq
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     with PyArrowFileIO(dict(io_properties)).new_input(file.path).open() as opened:
-        return pq.read_table(opened, columns=list(columns), use_threads=False)
+        keys = pq.read_table(opened, columns=list(columns), use_threads=False)
+    # Files of one table may differ in what they say of nulls and metadata, and are joined here.
+    return keys.cast(pa.schema([field.with_nullable(True) for field in keys.schema.remove_metadata()]))
