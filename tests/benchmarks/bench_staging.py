@@ -18,17 +18,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parent))
-import cdc_load  # noqa: E402 - a script beside this one
+import cdc_load
 
-from connect_py.api.arrow import to_array  # noqa: E402 - after the path is set
-from connect_py.api.batch import Batch, Column, Origin  # noqa: E402 - as above
-from connect_py.api.record import TimestampType, TopicPartition  # noqa: E402 - as above
-from connect_py.api.schema import Schema, Struct, Type, struct  # noqa: E402 - as above
-from connectors.iceberg.config import IcebergSinkConfig  # noqa: E402 - as above
-from connectors.iceberg.protocol.positions import Epoch  # noqa: E402 - as above
-from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager  # noqa: E402 - as above
-from connectors.iceberg.staging.types import TypeOptions, new_table_schema  # noqa: E402 - as above
-from connectors.iceberg.table import TableDescription, WriteMode  # noqa: E402 - as above
+from connect_py.api.arrow import to_array
+from connect_py.api.batch import Batch, Column, Origin
+from connect_py.api.record import TimestampType, TopicPartition
+from connect_py.api.schema import Schema, Struct, Type, struct
+from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
+from connectors.iceberg.staging.types import TypeOptions, new_table_schema
+from connectors.iceberg.table import TableDescription, WriteMode
 
 BATCH_ROWS = 2000
 TYPES = {"long": Type.INT64, "int": Type.INT32, "double": Type.FLOAT64, "string": Type.STRING}
@@ -64,9 +64,13 @@ def load(count: int) -> tuple[Schema, list[Batch]]:
         keys = to_array(key_schema, [Struct(key_schema, [key]) for key, _ in part])
         batches.append(
             Batch(
-                "orders", Column(key_schema, keys), Column(schema, to_array(schema, [v for _, v in part]), gone),
-                pa.array([0] * size, pa.int64()), None, origin,
-            )  # fmt: skip
+                "orders",
+                Column(key_schema, keys),
+                Column(schema, to_array(schema, [v for _, v in part]), gone),
+                pa.array([0] * size, pa.int64()),
+                None,
+                origin,
+            )
         )
     return schema, batches
 

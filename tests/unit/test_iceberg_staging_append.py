@@ -212,8 +212,6 @@ def test_rows_beyond_the_memory_budget_are_written_in_order_and_the_scratch_is_c
     assert scratch is not None
     files = made.close_cycle(1, ORDERS_0)
     assert [r["id"] for r in read(files)] == list(range(100))
-    assert list(scratch.iterdir()) == []
-    made.discard()
     assert not scratch.exists()
 
 

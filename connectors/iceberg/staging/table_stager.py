@@ -519,6 +519,8 @@ class TableStager:
         self._free(held)
         for path in held.spilled:
             path.unlink(missing_ok=True)
+        if not any(other.spilled for other in self._held.values()):
+            self._remove_scratch()
 
     def discard(self) -> None:
         """Forget everything, and remove files that nobody was told of. The stager may be used again."""
@@ -527,6 +529,8 @@ class TableStager:
         for uri in self._unreported:
             self._output.remove(uri)
         self._unreported.clear()
+
+    def _remove_scratch(self) -> None:
         if self._own_scratch is not None:
             shutil.rmtree(self._own_scratch, ignore_errors=True)
             self._own_scratch = None
