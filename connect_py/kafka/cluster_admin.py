@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar
@@ -18,12 +18,26 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.clock import SystemClock
 
-REQUEST_SECONDS: Final = 10.0
+REQUEST_SECONDS = 10.0
+AGAIN_SECONDS: Final = 0.1
 _ANSWER_SECONDS: Final = REQUEST_SECONDS + 2.0  # the client's own time-out comes first
 _MISSING: Final = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.GROUP_ID_NOT_FOUND,
+    }
 )
+# An alteration of a live group is refused with the second of these.
+_NOT_EMPTY: Final = frozenset({KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID})
+# A broker that is just taking over; the client asks again by itself for some requests only.
+_PASSING: Final = frozenset({
+    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
+})  # fmt: skip
 _REFUSED: Final = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.UNSUPPORTED_VERSION, KafkaError._AUTHENTICATION,
@@ -79,20 +93,56 @@ class ClusterAdmin:
         wanted = [ClientTopicPartition(tp.topic, tp.partition) for tp in partitions]
         if not wanted:
             return {}
-        request = [ConsumerGroupTopicPartitions(group, wanted)]
-        futures = self._admin().list_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)
+        return _patiently(lambda: self._list_offsets(ConsumerGroupTopicPartitions(group, wanted)))
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All offsets of a group; empty when there is no such group."""
+        return _patiently(lambda: self._list_offsets(ConsumerGroupTopicPartitions(group)))
+
+    def _list_offsets(self, request: ConsumerGroupTopicPartitions) -> dict[TopicPartition, OffsetAndMetadata]:
+        group = request.group_id
+        futures = self._admin().list_consumer_group_offsets([request], request_timeout=REQUEST_SECONDS)
         answer = _answer(futures[group], f"offsets of group {group!r}")
+        for p in answer.topic_partitions:
+            if p.error is not None:
+                raise translated(KafkaException(p.error), f"offset of {p.topic}-{p.partition} in group {group!r}")
         return {
             TopicPartition(p.topic, p.partition): OffsetAndMetadata(p.offset, p.metadata or "")
             for p in answer.topic_partitions
-            if p.error is None and p.offset >= 0
+            if p.offset >= 0
         }
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Set a group's offsets, all in one request; GroupNotEmptyError: the group has members."""
+        wanted = [ClientTopicPartition(tp.topic, tp.partition, at.offset, at.metadata) for tp, at in offsets.items()]
+        if not wanted:
+            return
+        _patiently(lambda: self._alter_offsets(ConsumerGroupTopicPartitions(group, wanted)))
+
+    def _alter_offsets(self, request: ConsumerGroupTopicPartitions) -> None:
+        group = request.group_id
+        futures = self._admin().alter_consumer_group_offsets([request], request_timeout=REQUEST_SECONDS)
+        answer = _answer(futures[group], f"offsets of group {group!r}")
+        for p in answer.topic_partitions:
+            if p.error is not None:
+                raise translated(KafkaException(p.error), f"offset of {p.topic}-{p.partition} in group {group!r}")
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group with its offsets; a missing one is fine. GroupNotEmptyError: the group has members."""
+        try:
+            _patiently(lambda: self._delete_group(group))
+        except NotFoundError:
+            return
+
+    def _delete_group(self, group: str) -> None:
+        future = self._admin().delete_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group]
+        _answer(future, f"group {group!r}")
 
     def log_range(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """The first offset and the end of the log of each partition; NotFoundError: one does not exist."""
         wanted = list(partitions)
-        first = self._offsets(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call] # the client's
-        end = self._offsets(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call] # the client's
+        first = _patiently(lambda: self._offsets(wanted, OffsetSpec.earliest()))  # type: ignore[no-untyped-call] # the client's
+        end = _patiently(lambda: self._offsets(wanted, OffsetSpec.latest()))  # type: ignore[no-untyped-call] # the client's
         return {tp: (first[tp], end[tp]) for tp in wanted}
 
     def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
@@ -116,8 +166,29 @@ class ClusterAdmin:
         return True
 
 
+class GroupNotEmptyError(ConnectError):
+    """A consumer group still has members, so its offsets cannot be changed from outside."""
+
+
+class _PassingError(RetriableError):
+    """The same question has an answer in a moment."""
+
+
 class _ExistsError(ConnectError):
     """The topic to create exists."""
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Ask again for a while as long as a broker is just taking over."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + REQUEST_SECONDS
+    while True:
+        try:
+            return ask()
+        except _PassingError:
+            if clock.monotonic() >= deadline:
+                raise
+        clock.sleep(AGAIN_SECONDS)
 
 
 def _answer(future: Future[T], asked_for: str) -> T:
@@ -136,6 +207,10 @@ def translated(error: KafkaException, about: str) -> ConnectError:
     if code == KafkaError.TOPIC_ALREADY_EXISTS:
         return _ExistsError(about)
     text = f"{about}: {kafka_error.str()}"
+    if code in _PASSING:
+        return _PassingError(text)
+    if code in _NOT_EMPTY:
+        return GroupNotEmptyError(text)
     if code in _MISSING:
         return NotFoundError(text)
     if code in _REFUSED:
