@@ -267,9 +267,10 @@ class DistributedHerder(Herder):
             if self._member.joined and self._clock.monotonic() - noticed > WAIT_NOTICE_SECONDS / 10:
                 noticed = self._clock.monotonic() + WAIT_NOTICE_SECONDS
                 log.warning(
-                    "worker group '%s' is led by another worker, which runs all connectors and tasks; this worker "
-                    "waits and takes over when that one leaves",
+                    "worker group '%s' has another member, which runs all connectors and tasks: this worker waits and "
+                    "takes over when that one leaves, or %g s after it died",
                     self._config.group_id,
+                    self._config["session.timeout.ms"] / 1000,
                 )
             self._queue.wait(TICK_SECONDS)
         return False

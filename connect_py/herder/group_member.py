@@ -12,12 +12,13 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_clients import Settings
 
 log = logging.getLogger(__name__)
 
 POLL_SLICE_SECONDS = 0.2  # the client has no wakeup; a stop is noticed this late at worst
-LEAVE_SECONDS = 10.0
+LEAVE_SECONDS = 5.0
 
 
 class GroupMember:
@@ -45,7 +46,7 @@ class GroupMember:
             self._thread.join(LEAVE_SECONDS)
 
     def _run(self) -> None:
-        consumer = Consumer(self._settings, logger=log)
+        consumer = Consumer(self._settings, logger=client_log)
         consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
         try:
             while not self._stopping.is_set():

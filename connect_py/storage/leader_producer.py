@@ -10,7 +10,8 @@ from typing import NoReturn
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connect_py.api.errors import ConnectError
-from connect_py.storage.storage_clients import StorageClients, client_log
+from connect_py.kafka.client_log import client_log
+from connect_py.storage.storage_clients import StorageClients
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -10,7 +9,7 @@ from typing import TypeAlias
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-client_log = logging.getLogger("connect_py.storage.kafka_client")  # what the client library says
+from connect_py.kafka.client_log import client_log
 
 Settings: TypeAlias = dict[str, str | int | float]
 
