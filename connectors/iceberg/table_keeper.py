@@ -194,6 +194,7 @@ class TableKeeper:
                 ordering_columns=config.ordering_columns,
                 ref=table.commit_branch or MAIN,
                 work_branch=f"connect-{config.connector}-{epoch.number}-{epoch.nonce}",
+                file_prefix=StagedFileName.epoch_prefix(config.connector, epoch),  # so that `clean` finds orphans
             )
         )
         fault_point("after_compare_and_swap")
