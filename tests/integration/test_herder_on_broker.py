@@ -245,6 +245,7 @@ def test_second_worker_of_the_group_waits_and_takes_over(kafka_broker: KafkaBrok
     try:
         eventually(second.herder.started)
         eventually(lambda: second.tasks() == {0: State.RUNNING})
+        eventually(lambda: second.state() is State.RUNNING)  # statuses of one connector live in several partitions
         assert second.herder.connector_status("a").connector.worker_id == "w2:8083"
     finally:
         assert second.herder.stop(SECONDS)
