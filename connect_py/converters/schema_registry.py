@@ -126,7 +126,6 @@ class SchemaRegistry:
                 into[reference.name] = other.schema_str
 
     def _call(self, request: Callable[[], Any]) -> Any:
-        import httpx
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
@@ -136,7 +135,7 @@ class SchemaRegistry:
             if status in (408, 429) or status >= 500 or status < 0:
                 raise RetriableError(f"the schema registry answers {status}: {error.error_message}") from error
             raise DataError(f"the schema registry answers {status}: {error.error_message}") from error
-        except (httpx.TransportError, OSError) as error:
+        except Exception as error:
             raise RetriableError(f"the schema registry cannot be reached: {error}") from error
 
     def close(self) -> None:
