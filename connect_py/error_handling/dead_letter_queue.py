@@ -12,6 +12,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.failed_record import FailedRecord, error_class_name, stack_trace
+from connect_py.kafka.client_log import client_log
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.model import ConnectorTaskId
 
@@ -62,7 +63,7 @@ class DeadLetterQueue:
         """
         if admin.create_topic(config.dead_letter_topic, 1, config.dead_letter_replication_factor):
             log.info("created dead-letter topic %s", config.dead_letter_topic)
-        return cls(id, config, Producer(dict(producer_settings)))
+        return cls(id, config, Producer(dict(producer_settings), logger=client_log))
 
     def report(self, failed: FailedRecord) -> None:
         """Send one record; `flush` tells when it is safe."""

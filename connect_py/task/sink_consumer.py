@@ -11,10 +11,10 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.kafka.client_log import client_log
 from connect_py.task.record_pipeline import Consumed
 
 log = logging.getLogger(__name__)
-client_log = logging.getLogger("connect_py.kafka.client")  # what the client library says by itself
 
 ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
 _COOPERATIVE: Final = "cooperative-sticky"

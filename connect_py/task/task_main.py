@@ -18,6 +18,7 @@ from connect_py.error_handling.error_handler import ErrorHandler, ErrorReporter
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.error_handling.log_reporter import LogReporter
 from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.client_log import client_log
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
@@ -120,7 +121,8 @@ class TaskMain:
             closing.callback(chain.close)
             closing.callback(task.stop)
             runner = self._source = SourceTaskRunner(
-                spec.id, task, spec.task_config, Producer(clients.producer()), ClusterAdmin(clients.admin()),
+                spec.id, task, spec.task_config, Producer(clients.producer(), logger=client_log),
+                ClusterAdmin(clients.admin()),
                 TopicCreation.parse(config, enabled=enabled), converters, chain, errors, self._control, self._clock,
                 commit_interval_ms=settings.commit_interval_ms, commit_timeout_ms=settings.commit_timeout_ms,
             )  # fmt: skip
