@@ -1,7 +1,9 @@
 """How a distribution tells the worker which plugins it brings.
 
 An entry point of the group `connect_py.plugins` names a module; the module's `PLUGINS` is a sequence of `Plugin`.
-Listing plugins thus imports no plugin code: classes are loaded by name, in the process that uses them.
+Listing plugins thus imports no plugin code: classes are loaded by name, in the process that uses them. The module may
+also have `PRELOAD`, names of modules that are slow to import: the server that task processes fork from imports them
+once. They must start no thread and no client when imported.
 """
 
 from __future__ import annotations
