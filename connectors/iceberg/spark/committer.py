@@ -113,7 +113,10 @@ class TableCommitter:
     def _attempt(self, request: CommitRequest) -> CommitOutcome:
         loaded = self._catalog.load(request.table, request.property_key, request.ref)
         found = table_version(loaded.view)
-        engine = choose_engine(self._wanted, request.mode, request.files, loaded.empty, spark_connect=False)
+        try:
+            engine = choose_engine(self._wanted, request.mode, request.files, loaded.empty, spark_connect=False)
+        except ValueError as error:
+            raise TableUnsuitableError(request.table, str(error)) from error
         if found != request.expected:
             return self._conflict(request, engine, loaded, found)
         if request.mode is WriteMode.MERGE:

@@ -1,0 +1,103 @@
+"""What is decided about a commit before Spark is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.protocol.ledger import TableVersion
+from connectors.iceberg.spark.commit_request import CommitRequest, EngineName, choose_engine
+from connectors.iceberg.spark.merge import merge_statement
+from connectors.iceberg.spark.session import SparkConfig
+from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
+
+AUTO, APPEND, MERGE, DELTA = EngineName.AUTO, EngineName.APPEND, EngineName.MERGE, EngineName.DELTA
+
+
+def staged(kind: StagedKind) -> StagedFile:
+    return StagedFile(kind, "file:///x.parquet", 1, 1, 0, 0)
+
+
+ROWS, DELETES = [staged(StagedKind.ROWS)], [staged(StagedKind.DELETES)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "mode", "files", "empty", "connect", "chosen"),
+    [
+        (AUTO, WriteMode.APPEND, ROWS, False, False, APPEND),
+        (DELTA, WriteMode.APPEND, ROWS, False, False, APPEND),  # facts have no keys
+        (MERGE, WriteMode.MERGE, [], False, False, APPEND),  # a claim
+        (AUTO, WriteMode.MERGE, ROWS, True, False, APPEND),
+        (AUTO, WriteMode.MERGE, ROWS + DELETES, True, False, DELTA),
+        (AUTO, WriteMode.MERGE, ROWS, False, False, DELTA),
+        (AUTO, WriteMode.MERGE, ROWS, False, True, MERGE),
+        (MERGE, WriteMode.MERGE, ROWS, True, False, MERGE),
+        (APPEND, WriteMode.MERGE, ROWS, False, False, APPEND),
+    ],
+)
+def test_engine_follows_from_the_mode_and_the_files(
+    wanted: EngineName,
+    mode: WriteMode,
+    files: list[StagedFile],
+    empty: bool,
+    connect: bool,
+    chosen: EngineName,
+) -> None:
+    assert choose_engine(wanted, mode, files, empty, connect) is chosen
+
+
+def test_append_cannot_delete() -> None:
+    with pytest.raises(ValueError, match="cannot replace"):
+        choose_engine(APPEND, WriteMode.MERGE, DELETES, False, False)
+
+
+def test_request_without_its_ledger_or_its_key_is_refused() -> None:
+    version = TableVersion("u", None, None)
+    with pytest.raises(ValueError, match="lacks ledger"):
+        CommitRequest("db.t", "c", version, "ledger", "{}", {})
+    with pytest.raises(ValueError, match="key columns"):
+        CommitRequest("db.t", "c", version, "ledger", "{}", {"ledger": "{}"}, mode=WriteMode.MERGE)
+
+
+def test_catalog_keys_reach_spark_under_the_catalogs_name() -> None:
+    settings = SparkConfig.from_properties(
+        {
+            "iceberg.catalog": "lake",
+            "iceberg.catalog.type": "jdbc",
+            "iceberg.catalog.uri": "jdbc:sqlite:/x",
+            "iceberg.hadoop.fs.x": "1",
+            "iceberg.spark.master": "local[3]",
+            "iceberg.spark.spark.sql.shuffle.partitions": "7",
+        }
+    ).session_settings()
+    assert settings["spark.sql.catalog.lake.uri"] == "jdbc:sqlite:/x"
+    assert settings["spark.sql.catalog.lake.jdbc.schema-version"] == "V1"
+    assert settings["spark.sql.catalog.lake.cache-enabled"] == "false"
+    assert settings["spark.hadoop.fs.x"] == "1"
+    assert settings["spark.master"] == "local[3]"
+    assert settings["spark.sql.shuffle.partitions"] == "7"
+    assert SparkConfig().session_settings()["spark.sql.catalog.iceberg.type"] == "hive"
+
+
+def test_spark_connect_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"iceberg\.spark\.remote"):
+        SparkConfig.from_properties({"iceberg.spark.remote": "sc://x"})
+
+
+def test_heap_and_quick_jvm_become_options_of_the_jvm() -> None:
+    config = SparkConfig(spark_properties={"spark.driver.memory": "3g"}, quick_jvm=True)
+    assert config.jvm_options() == ["-Xmx3g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+
+
+def test_merge_statement_quotes_names_and_leaves_unavailable_columns_alone() -> None:
+    text = merge_statement(
+        "`c`.`t`",
+        ["id", "odd`name"],
+        ["id"],
+        [
+            {"set": "s1", "kind": "deletes", "unavailable": []},
+            {"set": "s2", "kind": "patches", "unavailable": ["odd`name"]},
+        ],
+    )
+    assert "SELECT 1 AS `connect-op`, `id`, NULL AS `odd``name` FROM s1" in text
+    assert "= 3 THEN UPDATE SET t.`id` = s.`id`\n" in text
