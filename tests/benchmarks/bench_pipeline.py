@@ -1,0 +1,271 @@
+"""One task's pipeline: from the broker to staged Parquet, in one process on one core, without coordinator and JVM.
+
+    python tests/benchmarks/bench_pipeline.py [-n 300000] [--formats json,avro] [--modes append] [--repeat 3]
+
+Starts a broker, loads it with Debezium change events (tombstones on) and prints events per CPU second, the CPU time of
+the client library's own threads included, and microseconds per event by stage. Each run is a process of its own and
+leaves a JSON line; the table shows medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ["POLARS_MAX_THREADS"] = "1"  # as in a task process
+sys.path.insert(0, str(Path(__file__).parent))
+import loaded_topics  # noqa: E402 - found through the path above
+import pyarrow as pa  # noqa: E402
+from loaded_topics import FORMATS, MODES, LoadedTopic  # noqa: E402
+from results import DEFAULT_FILE, keep, machine_microseconds, medians, print_table  # noqa: E402
+
+from connect_py.api.batch import Batch  # noqa: E402
+from connect_py.api.record import OffsetAndMetadata, TopicPartition  # noqa: E402
+from connect_py.clock import SystemClock  # noqa: E402
+from connect_py.embedded.broker import KafkaBroker  # noqa: E402
+from connect_py.error_handling.error_config import ErrorConfig  # noqa: E402
+from connect_py.error_handling.error_handler import ErrorHandler  # noqa: E402
+from connect_py.kafka.client_config import ClientConfigs  # noqa: E402
+from connect_py.plugins.plugin_registry import PluginRegistry  # noqa: E402
+from connect_py.task.record_pipeline import RecordPipeline  # noqa: E402
+from connect_py.task.sink_consumer import SinkConsumer  # noqa: E402
+from connect_py.task.sink_loop import POLL_RECORDS  # noqa: E402
+from connect_py.task.task_plugins import TaskPlugins  # noqa: E402
+from connectors.iceberg.config import IcebergSinkConfig  # noqa: E402
+from connectors.iceberg.protocol.positions import Epoch  # noqa: E402
+from connectors.iceberg.routing import Router  # noqa: E402
+from connectors.iceberg.staging.stage import Stage  # noqa: E402
+from connectors.iceberg.staging.wish import Wish  # noqa: E402
+from connectors.iceberg.table import TableDescription, WriteMode  # noqa: E402
+
+STAGES = ("consume", "convert", "transform", "rest", "stage", "parquet")
+CYCLE_EVENTS = 100_000
+DEADLINE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one process measures."""
+
+    topic: LoadedTopic
+    mode: str
+    bootstrap_servers: str
+    registry_url: str
+    group: str
+    profile: str = ""
+
+
+class Stopwatch:
+    """CPU seconds of this thread by stage; a stage inside another is taken out of it."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._inner = 0.0
+
+    @contextmanager
+    def measure(self, stage: str) -> Iterator[None]:
+        outer, self._inner = self._inner, 0.0
+        start = time.thread_time()
+        try:
+            yield
+        finally:
+            taken = time.thread_time() - start
+            self.seconds[stage] += taken - self._inner
+            self._inner = outer + taken
+
+    def around(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def measured(*arguments: Any, **named: Any) -> Any:
+            with self.measure(stage):
+                return function(*arguments, **named)
+
+        return measured
+
+
+class Assignment:
+    """A rebalance listener that needs nothing to be told."""
+
+    def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        pass
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        pass
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        pass
+
+
+class Staging:
+    """The sink's part of the way: route, convert to the table's types, hold, write once per cycle."""
+
+    def __init__(self, config: dict[str, str], mode: str, folder: Path, watch: Stopwatch) -> None:
+        self._config = IcebergSinkConfig.parse(config)
+        self._router = Router(self._config)
+        self._stage = Stage(self._config, "0")
+        self._mode = WriteMode.MERGE if mode == "upsert" else WriteMode.APPEND
+        self._folder = folder
+        self._watch = watch
+        self._answer = ""
+        self._epoch = Epoch(1, "bench")
+        self._cycle = 0
+        self.rows = 0
+
+    def put(self, batch: Batch) -> None:
+        with self._watch.measure("stage"):
+            for routed in self._router.route(batch).routed:
+                if not self._answer:
+                    self._answer = self._describe(routed.table, routed.batch)
+                self._stage.add(self._stage.convert(routed.table, self._answer, self._epoch, routed.batch))
+
+    def close_cycle(self) -> None:
+        self._cycle += 1
+        with self._watch.measure("parquet"):
+            staged = self._stage.close_cycle(self._cycle)
+        self.rows += sum(file.rows for files in staged.values() for file in files)
+
+    def _describe(self, table: str, batch: Batch) -> str:
+        schema = Wish.from_text(self._stage.creation(table, batch)).schema
+        keys = ("id",) if self._mode is WriteMode.MERGE else ()
+        description = TableDescription(
+            table, "u", 3, str(self._folder), str(self._folder / "data"), 0, json.dumps(schema),
+            '{"spec-id":0,"fields":[]}', self._mode, keys,
+        )  # fmt: skip
+        return json.dumps(description.to_json())
+
+
+def measure(run: Run) -> dict[str, object]:
+    """Read the whole topic once."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    machine = machine_microseconds()
+    config = {"name": run.group, **loaded_topics.sink_config(run.topic, run.mode, run.registry_url)}
+    config |= {"iceberg.catalog.type": "jdbc"}
+    worker = {"bootstrap.servers": run.bootstrap_servers}
+    clock = SystemClock()
+    errors = ErrorHandler(ErrorConfig.parse(config), [], clock, lambda seconds: None)
+    plugins = TaskPlugins(PluginRegistry.discover(), worker, config)
+    watch = Stopwatch()
+    converters = plugins.converters()
+    for converter in (converters.key, converters.value):
+        converter.to_batch = watch.around("convert", converter.to_batch)  # type: ignore[method-assign] # timed
+    chain = plugins.chain(errors)
+    chain.process = watch.around("transform", chain.process)  # type: ignore[method-assign] # timed
+    pipeline = RecordPipeline(converters, chain, errors)
+    consumer = SinkConsumer(ClientConfigs(worker, config, run.group, 0).consumer(), Assignment(), lambda *_: None)
+    profile = None
+    if run.profile:
+        import cProfile
+
+        profile = cProfile.Profile(time.thread_time)
+    with tempfile.TemporaryDirectory() as folder:
+        staging = Staging(config, run.mode, Path(folder), watch)
+        consumer.subscribe([run.topic.name])
+        gc.collect()
+        collections = sum(s["collections"] for s in gc.get_stats())
+        if profile:
+            profile.enable()
+        cpu, elapsed = time.process_time(), time.monotonic()
+        seen, held, puts = 0, 0, 0
+        while seen < run.topic.records and time.monotonic() - elapsed < DEADLINE_SECONDS:
+            with watch.measure("consume"):
+                messages = consumer.poll(POLL_RECORDS, 0.2)
+            if not messages:
+                continue
+            seen += len(messages)
+            held += len(messages)
+            puts += 1
+            with watch.measure("rest"):
+                deliveries = pipeline.process(messages)
+            for delivery in deliveries:
+                assert isinstance(delivery, Batch), "rows on the fast path"
+                staging.put(delivery)
+            if held >= CYCLE_EVENTS or seen >= run.topic.records:
+                held = 0
+                staging.close_cycle()
+        cpu, elapsed = time.process_time() - cpu, time.monotonic() - elapsed
+        if profile:
+            profile.disable()
+            profile.dump_stats(run.profile)
+    consumer.close()
+    pipeline.close()
+    if seen != run.topic.records:
+        raise SystemExit(f"read {seen} of {run.topic.records} records")
+    stages = {stage: round(1e6 * seconds / run.topic.events, 3) for stage, seconds in watch.seconds.items()}
+    client = 1e6 * cpu / run.topic.events - sum(stages.values())
+    return {
+        "format": run.topic.form, "mode": run.mode, "events": run.topic.events, "records": seen, "rows": staging.rows,
+        "events_per_cpu_second": round(run.topic.events / cpu), "cpu_seconds": round(cpu, 3),
+        "elapsed_seconds": round(elapsed, 3), **stages, "client": round(client, 3),
+        "records_per_poll": round(seen / puts), "machine": round(machine, 2), "peak_pss_mb": _pss_mb(),
+        "collections": sum(s["collections"] for s in gc.get_stats()) - collections,
+    }  # fmt: skip
+
+
+def _pss_mb() -> int:
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("Pss:"))) // 1000
+
+
+def _child(run: Run, pipe: Any) -> None:
+    pipe.send(measure(run))
+
+
+def in_own_process(run: Run) -> dict[str, object]:
+    """Measure in a fresh process."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(run, there), name=f"bench-{run.group}")
+    process.start()
+    there.close()
+    try:
+        measured: dict[str, object] = here.recv()
+    finally:
+        process.join(30)
+        process.kill()
+    return measured
+
+
+def main() -> None:
+    """Measure every wanted format and mode."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", "--events", type=int, default=300_000)
+    parser.add_argument("--formats", default=",".join(FORMATS))
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    parser.add_argument("--profile", default="", help="write a cProfile file per run, with this beginning")
+    options = parser.parse_args()
+    shown = []
+    with KafkaBroker() as broker, loaded_topics.registry() as registry_url:
+        for form in options.formats.split(","):
+            topic = loaded_topics.load(broker.bootstrap_servers, form, options.events, options.events // 5)
+            for mode in options.modes.split(","):
+                runs = []
+                for repeat in range(options.repeat):
+                    group = f"bench-{form}-{mode}-{repeat}"
+                    profile = f"{options.profile}{form}-{mode}.prof" if options.profile else ""
+                    run = Run(topic, mode, broker.bootstrap_servers, registry_url, group, profile)
+                    runs.append(in_own_process(run))
+                    keep(options.json, "pipeline", runs[-1])
+                middle = medians(runs)
+                row = [form, mode, f"{middle['events_per_cpu_second']:,.0f}"]
+                row += [f"{middle[stage]:.2f}" for stage in (*STAGES, "client")]
+                shown.append([*row, f"{middle['peak_pss_mb']:.0f}", f"{middle['machine']:.1f}"])
+    columns = ["format", "mode", "events/CPU s", *STAGES, "client", "PSS MB", "machine"]
+    print(f"{options.events} events, medians of {options.repeat}; stages in microseconds of CPU per event")
+    print_table(columns, shown)
+
+
+if __name__ == "__main__":
+    main()
