@@ -17,7 +17,7 @@ endif
 unexport SECONDS
 
 .DELETE_ON_ERROR:
-.PHONY: install jars test test-long lint format quickstart bench clean distclean
+.PHONY: install jars test test-long lint format docs quickstart bench clean distclean
 
 install: $(STAMP)
 
@@ -50,6 +50,9 @@ test-long: install
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: install
+	$(BIN)/python docs/generate_reference.py
 
 quickstart: install
 	$(BIN)/connect-py quickstart $(QUICKSTART_OPTIONS)

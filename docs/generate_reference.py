@@ -1,0 +1,190 @@
+"""Writes the pages in `docs/reference` from the definitions of the code: `make docs`.
+
+`--check` writes nothing and exits with 1 when a page is not what the code says.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from connect_py.api.config import ConfigDef, ConfigKey, Parsed, Password, Type, to_text
+from connect_py.api.errors import ConfigError
+from connect_py.api.plugin import Plugin, PluginKind
+from connect_py.config.connector_config import FrameworkDefaults, common_config_def, sink_config_def, source_config_def
+from connect_py.config.worker_config import distributed_config_def
+from connect_py.plugins.plugin_registry import PluginRegistry
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- Made by `make docs` from the definitions in the code. Change those, not this page. -->"
+DEPENDS_ON_THE_MACHINE = {"iceberg.control.commit.threads": "two per processor core"}
+SHOWN_BOUNDS = ("String must be one of", "Value must be at least", "Value must be no more than")
+IMPOSSIBLE_VALUES: tuple[Parsed, ...] = ("\0", -(10**30), 10**30)
+
+TITLES = {
+    PluginKind.SINK: "Sinks",
+    PluginKind.SOURCE: "Sources",
+    PluginKind.CONVERTER: "Converters",
+    PluginKind.HEADER_CONVERTER: "Header converters",
+    PluginKind.TRANSFORMATION: "Transformations",
+    PluginKind.PREDICATE: "Predicates",
+}
+
+
+def pages() -> dict[str, str]:
+    """All pages: file name and text."""
+    registry = PluginRegistry.discover()
+    return {
+        "worker.md": _page(
+            "Worker properties",
+            "Keys of `worker.properties`. Settings for the clients of tasks follow after `producer.`, `consumer.` and "
+            "`admin.`, those of converters after `key.converter.` and `value.converter.`, those of internal topics "
+            "after `config.storage.`, `status.storage.`, `offset.storage.` and `control.storage.`.",
+            _table(distributed_config_def()),
+        ),
+        "connector.md": _page(
+            "Connector configuration: keys of the worker",
+            "Keys that the worker itself knows of every connector; the connector's own come beside them. "
+            "`producer.override.`, `consumer.override.` and `admin.override.` begin settings of its Kafka clients.",
+            _connector_tables(),
+        ),
+        "iceberg-sink.md": _page(
+            "Iceberg sink",
+            "Explained in [the guide](../iceberg-sink.md). Keys with a free part are listed there too.",
+            _plugin_tables(registry, [PluginKind.SINK], "connectors.iceberg"),
+        ),
+        "file-stream.md": _page(
+            "FileStream connectors",
+            "Lines of a file, one record each: for trying things out.",
+            _plugin_tables(registry, [PluginKind.SINK, PluginKind.SOURCE], "connectors.file_stream"),
+        ),
+        "converters.md": _page(
+            "Converters",
+            "Named by `key.converter`, `value.converter` and `header.converter`; their keys follow after that name and "
+            "a dot. Each of them but AvroConverter converts headers too.",
+            _plugin_tables(registry, [PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER], "connect_py.converters"),
+        ),
+        "transformations.md": _page(
+            "Transformations and predicates",
+            "Named by `transforms.<alias>.type` and `predicates.<alias>.type`; their keys follow after "
+            "`transforms.<alias>.` and `predicates.<alias>.`. Every transformation also takes `predicate`, the alias "
+            "of a predicate that decides which records it sees, and `negate`.",
+            _plugin_tables(registry, [PluginKind.TRANSFORMATION, PluginKind.PREDICATE], "transforms"),
+        ),
+    }
+
+
+def _page(title: str, introduction: str, body: Iterable[str]) -> str:
+    return "\n".join([f"# {title}", "", NOTE, "", introduction, "", *body]).rstrip() + "\n"
+
+
+def _connector_tables() -> Iterator[str]:
+    common = common_config_def(FrameworkDefaults())
+    for title, definition in (
+        ("All connectors", common),
+        ("Sinks", sink_config_def(FrameworkDefaults())),
+        ("Sources", source_config_def(FrameworkDefaults())),
+    ):
+        own = (key for key in definition if definition is common or key.name not in common.keys)
+        yield from (f"## {title}", "", *_table(ConfigDef(own)), "")
+
+
+def _plugin_tables(registry: PluginRegistry, kinds: list[PluginKind], package: str) -> Iterator[str]:
+    shown: set[str] = set()  # a class of several kinds is shown under the first
+    for kind in kinds:
+        classes: dict[str, list[Plugin]] = {}
+        for plugin in registry.available(kind):
+            if plugin.python.startswith(f"{package}.") and plugin.python not in shown:
+                classes.setdefault(plugin.python, []).append(plugin)
+        shown |= classes.keys()
+        if not classes:
+            continue
+        if len(kinds) > 1:
+            yield from (f"## {TITLES[kind]}", "")
+        for plugins in sorted(classes.values(), key=lambda same: _simple(same[0])):
+            loaded = registry.load(plugins[0])
+            yield from (f"### {_simple(plugins[0])}", "")
+            yield from (f"`{name}`  " for name in sorted({plugin.name for plugin in plugins}))
+            yield ""
+            definition: ConfigDef = loaded.config_def
+            yield from (_table(definition) if definition.keys else ["It has no keys of its own."])
+            yield ""
+
+
+def _simple(plugin: Plugin) -> str:
+    return plugin.name.rpartition(".")[2]
+
+
+def _table(definition: ConfigDef) -> list[str]:
+    lines = ["| key | type | default | importance | |", "|---|---|---|---|---|"]
+    for key in definition:
+        if not key.internal:
+            cells = (f"`{key.name}`", key.type.value.lower(), _default(key), key.importance.value.lower(), _doc(key))
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return lines
+
+
+def _default(key: ConfigKey) -> str:
+    if key.name in DEPENDS_ON_THE_MACHINE:
+        return DEPENDS_ON_THE_MACHINE[key.name]
+    if not key.has_default:
+        return "**required**"
+    default = key.default.value if isinstance(key.default, Password) else key.default
+    text = to_text(default, Type.STRING)
+    if text is None:
+        return "none"
+    return f"`{text}`" if text else "empty"
+
+
+def _doc(key: ConfigKey) -> str:
+    return " ".join([_escaped(key.doc.strip().rstrip(".") + "."), *_bounds(key)])
+
+
+def _escaped(text: str) -> str:
+    """Keep `<` from starting a tag, but for code, where it stands for itself."""
+    parts = text.split("`")
+    return "`".join(part if code % 2 else part.replace("<", "&lt;") for code, part in enumerate(parts))
+
+
+def _bounds(key: ConfigKey) -> Iterator[str]:
+    """What the validator accepts, as far as its messages tell."""
+    if key.validator is None or key.type is Type.LIST:
+        return
+    told: dict[str, None] = {}
+    for value in IMPOSSIBLE_VALUES:
+        if isinstance(value, str) is not (key.type in (Type.STRING, Type.CLASS)):
+            continue
+        try:
+            key.validator(key.name, value)
+        except ConfigError as error:
+            why = str(error).partition(f"{key.name}: ")[2]
+            if why.startswith(SHOWN_BOUNDS):
+                told[why] = None
+    for why in told:
+        choices = why.partition(": ")[2]
+        if choices:
+            yield "One of " + ", ".join(f"`{choice}`" for choice in choices.split(", ")) + "."
+        else:
+            yield why.replace("Value must be a", "A").replace("Value must be n", "N") + "."
+
+
+def main(arguments: list[str]) -> int:
+    wanted = pages()
+    found = {path.name: path.read_text() for path in REFERENCE.glob("*.md")}
+    stale = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    if arguments == ["--check"]:
+        for name in stale:
+            print(f"docs/reference/{name} is not what the code says; run `make docs`", file=sys.stderr)
+        return 1 if stale else 0
+    REFERENCE.mkdir(exist_ok=True)
+    for name in stale:
+        if name in wanted:
+            (REFERENCE / name).write_text(wanted[name])
+        else:
+            (REFERENCE / name).unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
