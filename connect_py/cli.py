@@ -84,6 +84,22 @@ def kafka_stop(directory: KafkaDirectory = None) -> None:
     typer.echo(f"Kafka {'stopped' if stopped else 'was not running'} in {folder}", err=True)
 
 
+@app.command("quickstart")
+def quickstart(
+    directory: Annotated[
+        Path, typer.Option("--dir", help="Where topics, tables and logs are kept; emptied at the start.")
+    ] = Path("quickstart-data"),
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="End by itself, and compare the tables with what was produced.")
+    ] = None,
+    rate: Annotated[float, typer.Option(min=1, max=5000, help="Changes per second.")] = 200,
+) -> None:
+    """Start everything on this machine and watch a small shop's changes land in Iceberg."""
+    from connect_py.quickstart.quickstart import main
+
+    raise typer.Exit(main(directory, seconds, rate))
+
+
 @app.command("jars")
 def jars(
     names: Annotated[

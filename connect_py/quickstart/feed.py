@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -26,6 +26,7 @@ class Feed:
 
     def __init__(self, bootstrap_servers: str, changes_per_second: float, seed: int = 7) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         self._rate = changes_per_second
         self.shop = Shop(seed)
         self.changes = 0
@@ -41,7 +42,7 @@ class Feed:
         Raises:
             ConnectError: The broker refuses.
         """
-        admin = AdminClient({"bootstrap.servers": self._bootstrap_servers})
+        admin = self._admin
         wanted = [NewTopic(topic_of(table), PARTITIONS, 1) for table in KEYS]
         for topic, future in admin.create_topics(wanted).items():
             try:
@@ -67,6 +68,19 @@ class Feed:
         """The next offset of each partition, as far as the broker has acknowledged."""
         with self._lock:
             return {tp: offsets[-1] + 1 for tp, (offsets, _) in self._written.items() if offsets}
+
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """The offsets that a consumer group has committed: what lag tools see.
+
+        Raises:
+            ConnectError: The broker does not answer.
+        """
+        try:
+            asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+            found = asked.result(ADMIN_SECONDS).topic_partitions
+        except KafkaException as error:
+            raise ConnectError(f"the offsets of group {group} are not known: {error}") from error
+        return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def written_at(self, partition: TopicPartition, offset: int) -> float | None:
         """When the first record at or above this offset was acknowledged (`time.time`); None: there is none yet."""

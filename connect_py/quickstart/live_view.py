@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
@@ -10,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from connect_py.api.record import TopicPartition
 from connect_py.quickstart.envelope import topic_of
 from connect_py.quickstart.feed import Feed
 from connect_py.quickstart.shop import KEYS
@@ -20,21 +22,18 @@ from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, TableSt
 class LiveView:
     """Reads feed and tables, and draws them."""
 
-    def __init__(self, feed: Feed, tables: ShopTables, url: str, started: float) -> None:
+    def __init__(self, feed: Feed, tables: ShopTables, group: str, url: str, started: float) -> None:
         self._feed = feed
+        self._group = group
         self._tables = tables
         self._url = url
         self._started = started
         self._first_rows: float | None = None
 
     def caught_up(self) -> bool:
-        """Whether every table's snapshot covers everything that was produced for it."""
-        ends = self._feed.ends()
-        states = {table: self._tables.state(table) for table in KEYS}
-        return all(
-            (state := states[tp.topic.rpartition(".")[2]]) is not None and state.offsets.get(tp, 0) >= end
-            for tp, end in ends.items()
-        )
+        """Whether everything that was produced is in the tables: the group's offsets follow them and never lead."""
+        committed = self._feed.committed(self._group)
+        return all(committed.get(tp, 0) >= end for tp, end in self._feed.ends().items())
 
     def render(self) -> RenderableType:
         states = [self._tables.state(table) for table in KEYS]
@@ -46,6 +45,7 @@ class LiveView:
         return Group(Text(head, style="bold"), self._grid(states), self._how_to_query())
 
     def _grid(self, states: list[TableState | None]) -> Table:
+        committed = self._feed.committed(self._group)
         grid = Table(expand=False, pad_edge=False)
         for name in ("table", "rows in the shop", "rows in Iceberg", "seconds behind", "snapshots", "last snapshot"):
             grid.add_column(name, justify="right" if name.startswith(("rows", "sec", "snap")) else "left")
@@ -59,18 +59,21 @@ class LiveView:
             offsets = ", ".join(f"{tp.partition}: {offset}" for tp, offset in sorted(state.offsets.items())
                                 if tp.topic == topic_of(table))  # fmt: skip
             grid.add_row(
-                f"{NAMESPACE}.{table}", expected, f"{state.rows:,}", self._behind(state, table), str(state.snapshots),
-                f"{state.snapshot_id} ({age:.0f} s ago)", offsets,
+                f"{NAMESPACE}.{table}", expected, f"{state.rows:,}", self._behind(state, table, committed),
+                str(state.snapshots), f"{state.snapshot_id} ({age:.0f} s ago)", offsets,
             )  # fmt: skip
         return grid
 
-    def _behind(self, state: TableState, table: str) -> str:
-        """The age of the oldest change that the table does not hold yet."""
+    def _behind(self, state: TableState, table: str, committed: Mapping[TopicPartition, int]) -> str:
+        """The age of the oldest change that the table does not hold yet.
+
+        Changes that mean nothing to the table make no snapshot; the group's offset tells that they are done.
+        """
         waiting = [
             written
             for tp in self._feed.ends()
             if tp.topic == topic_of(table)
-            and (written := self._feed.written_at(tp, state.offsets.get(tp, 0))) is not None
+            and (written := self._feed.written_at(tp, max(state.offsets.get(tp, 0), committed.get(tp, 0)))) is not None
         ]
         return f"{time.time() - min(waiting):.1f}" if waiting else "0.0"
 

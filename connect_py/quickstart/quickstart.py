@@ -39,6 +39,7 @@ CATCH_UP_SECONDS = 120.0  # until the tables hold everything, after the last cha
 STOP_SECONDS = 30.0
 REFRESH_SECONDS = 0.5
 CONNECTOR = "shop-sink"
+LOG_LINES = 25  # of the worker, when something failed
 
 
 class Quickstart:
@@ -80,7 +81,7 @@ class Quickstart:
             self._post(url)
             tables = ShopTables(directory)
             write_spark_sql(directory)
-            view = LiveView(feed, tables, url, self._started)
+            view = LiveView(feed, tables, f"connect-{CONNECTOR}", url, self._started)
             with Live(view.render(), console=console, refresh_per_second=4, transient=False) as live:
                 self._watch(live, view, worker, url)
                 if not self.interrupted.is_set():
@@ -116,11 +117,15 @@ class Quickstart:
             except httpx.TransportError:
                 self.interrupted.wait(0.1)
         if not self.interrupted.is_set():
-            raise ConnectError(f"the worker did not answer in {WORKER_SECONDS:g} s:\n{worker.last_lines()}")
+            raise ConnectError(f"the worker did not answer in {WORKER_SECONDS:g} s:\n{self._worker_log()}")
+
+    def _worker_log(self) -> str:
+        log = self._directory / "worker.log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]) if log.exists() else "no log"
 
     def _check(self, worker: ChildProcess) -> None:
         if worker.status is not None:
-            raise ConnectError(f"the worker ended with status {worker.status}:\n{worker.last_lines()}")
+            raise ConnectError(f"the worker ended with status {worker.status}:\n{self._worker_log()}")
 
     def _post(self, url: str) -> None:
         path = self._directory / f"{CONNECTOR}.json"

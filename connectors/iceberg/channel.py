@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import (
@@ -50,8 +50,10 @@ class FencedError(ConnectError):
     """Another coordinator has taken over, or it is no longer certain that none has."""
 
 
-def create_channel(client_config: ClientConfig, topic: str, replication: int) -> None:
-    """Make the channel topic unless it exists.
+def create_topic(
+    client_config: ClientConfig, topic: str, replication: int, config: Mapping[str, str] | None = None
+) -> None:
+    """Make a topic of one partition unless it exists.
 
     Raises:
         RetriableError: The cluster does not answer.
@@ -61,20 +63,21 @@ def create_channel(client_config: ClientConfig, topic: str, replication: int) ->
     try:
         if topic in admin.list_topics(timeout=REQUEST_SECONDS).topics:
             return
-        wanted = NewTopic(
-            topic,
-            num_partitions=1,
-            replication_factor=replication,
-            config={"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS)},
-        )
+        wanted = NewTopic(topic, num_partitions=1, replication_factor=replication, config=dict(config or {}))
         admin.create_topics([wanted], operation_timeout=REQUEST_SECONDS)[topic].result(REQUEST_SECONDS)
-        log.info("created channel topic %s", topic)
+        log.info("created topic %s", topic)
     except KafkaException as error:
         code = error.args[0].code()
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
             return
         kind = RetriableError if error.args[0].retriable() or code in _AWAY else ConnectError
-        raise kind(f"cannot create the channel topic {topic}: {error.args[0].str()}") from error
+        raise kind(f"cannot create topic {topic}: {error.args[0].str()}") from error
+
+
+def create_channel(client_config: ClientConfig, topic: str, replication: int) -> None:
+    """Make the channel topic unless it exists; errors as for `create_topic`."""
+    config = {"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS)}
+    create_topic(client_config, topic, replication, config)
 
 
 _AWAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, Producer
 
-from connectors.iceberg.channel import MESSAGE_MS, ClientConfig, producer_settings
+from connect_py.api.errors import ConnectError
+from connectors.iceberg.channel import MESSAGE_MS, ClientConfig, create_topic, producer_settings
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +16,12 @@ log = logging.getLogger(__name__)
 class EventWriter:
     """Writes events, best effort: nobody waits for them. Safe to call from any thread."""
 
-    def __init__(self, client_config: ClientConfig, topic: str, overrides: Mapping[str, str]) -> None:
+    def __init__(self, client_config: ClientConfig, topic: str, replication: int, overrides: Mapping[str, str]) -> None:
+        """Make the topic unless it exists, as a broker that creates topics by itself would for a Java sink."""
+        try:
+            create_topic(client_config, topic, replication)
+        except ConnectError as error:
+            log.warning("events for outside listeners may be lost: %s", error)
         self._topic = topic
         self._producer = Producer(producer_settings(client_config, MESSAGE_MS, **overrides))
 

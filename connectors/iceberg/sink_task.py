@@ -38,7 +38,7 @@ from connectors.iceberg.protocol.actions import (
     TaskAction,
 )
 from connectors.iceberg.protocol.mark import Mark
-from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.protocol.messages import CommitComplete, Need
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.routing import Routed, Router
@@ -95,7 +95,7 @@ class IcebergSinkTask(SinkTask):
             events = EventPublisher(
                 config.connect_group,
                 config.catalog_name,
-                EventWriter(context.client_config, config.control_topic, config.kafka),
+                EventWriter(context.client_config, config.control_topic, config.channel_replication, config.kafka),
             )
             self._coordinator = Coordinator(config, context, TableKeeper(config, events), events)
             self._coordinator.start()
@@ -309,6 +309,8 @@ class IcebergSinkTask(SinkTask):
         now = _now_ms()
         for message in self._reader.poll():
             self._carry_out(self._state.on_message(message, now))
+            if isinstance(message, CommitComplete):
+                self.context.request_commit()  # the group follows the tables at once, not a flush interval later
         self._carry_out(self._state.on_tick(now))
 
     def _carry_out(self, actions: Iterable[TaskAction]) -> None:
