@@ -25,29 +25,29 @@ from typing import Any
 
 os.environ["POLARS_MAX_THREADS"] = "1"  # as in a task process
 sys.path.insert(0, str(Path(__file__).parent))
-import loaded_topics  # noqa: E402 - found through the path above
-import pyarrow as pa  # noqa: E402
-from loaded_topics import FORMATS, MODES, LoadedTopic  # noqa: E402
-from results import DEFAULT_FILE, keep, machine_microseconds, medians, print_table  # noqa: E402
+import loaded_topics
+import pyarrow as pa
+from loaded_topics import FORMATS, MODES, LoadedTopic
+from results import DEFAULT_FILE, keep, machine_microseconds, medians, print_table
 
-from connect_py.api.batch import Batch  # noqa: E402
-from connect_py.api.record import OffsetAndMetadata, TopicPartition  # noqa: E402
-from connect_py.clock import SystemClock  # noqa: E402
-from connect_py.embedded.broker import KafkaBroker  # noqa: E402
-from connect_py.error_handling.error_config import ErrorConfig  # noqa: E402
-from connect_py.error_handling.error_handler import ErrorHandler  # noqa: E402
-from connect_py.kafka.client_config import ClientConfigs  # noqa: E402
-from connect_py.plugins.plugin_registry import PluginRegistry  # noqa: E402
-from connect_py.task.record_pipeline import RecordPipeline  # noqa: E402
-from connect_py.task.sink_consumer import SinkConsumer  # noqa: E402
-from connect_py.task.sink_loop import POLL_RECORDS  # noqa: E402
-from connect_py.task.task_plugins import TaskPlugins  # noqa: E402
-from connectors.iceberg.config import IcebergSinkConfig  # noqa: E402
-from connectors.iceberg.protocol.positions import Epoch  # noqa: E402
-from connectors.iceberg.routing import Router  # noqa: E402
-from connectors.iceberg.staging.stage import Stage  # noqa: E402
-from connectors.iceberg.staging.wish import Wish  # noqa: E402
-from connectors.iceberg.table import TableDescription, WriteMode  # noqa: E402
+from connect_py.api.batch import Batch
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.clock import SystemClock
+from connect_py.embedded.broker import KafkaBroker
+from connect_py.error_handling.error_config import ErrorConfig
+from connect_py.error_handling.error_handler import ErrorHandler
+from connect_py.kafka.client_config import ClientConfigs
+from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.task.record_pipeline import RecordPipeline
+from connect_py.task.sink_consumer import SinkConsumer
+from connect_py.task.sink_loop import POLL_RECORDS
+from connect_py.task.task_plugins import TaskPlugins
+from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.routing import Router
+from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.table import TableDescription, WriteMode
 
 STAGES = ("consume", "convert", "transform", "rest", "stage", "parquet")
 CYCLE_EVENTS = 100_000

@@ -1,0 +1,193 @@
+"""The whole sink, from a full topic to the table: a worker as users start it, two tasks, coordinator, Spark, Iceberg.
+
+    python tests/benchmarks/bench_end_to_end.py [-n 1000000] [--formats json] [--modes append,upsert] [--repeat 3]
+
+Starts a broker, loads it, starts `connect-distributed`, creates the connector and waits until the table covers the
+topic. Counted is the CPU time of the worker and of everything it started, the JVM included and the broker not, from the
+moment that the connector is created. Two figures: the whole run, in which the JVM starts and compiles, and the steady
+rate, the slope of the run's second half. The table's content is verified. Each run leaves a JSON line; the table shows
+medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+import cdc_load
+import loaded_topics
+import pyarrow as pa
+import pyarrow.compute as pc
+from lakehouse import LEDGER, Lakehouse
+from loaded_topics import FORMATS, MODES, LoadedTopic
+from process_watch import ProcessWatch, Sampler
+from results import DEFAULT_FILE, keep, machine_microseconds, medians, print_table
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+from connect_py.embedded.spark_environment import spark_environment
+
+TABLE = "db.orders"
+TASKS = 2
+DEADLINE_SECONDS = 400.0
+SAMPLE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """Samples of a run: elapsed seconds, CPU seconds, records that the table covers."""
+
+    topic: LoadedTopic
+    lake: Lakehouse
+    watch: ProcessWatch
+    started: float = field(default_factory=time.monotonic)
+    samples: list[tuple[float, float, int]] = field(default_factory=list)
+
+    def sample(self) -> None:
+        cpu = self.watch.look(memory=True)
+        self.samples.append((time.monotonic() - self.started, cpu, self._covered()))
+
+    def _covered(self) -> int:
+        """Records below the positions in the newest snapshot's ledger."""
+        table = self.lake.table(TABLE)
+        snapshot = table.current_snapshot() if table is not None else None
+        if snapshot is None or snapshot.summary is None:
+            return 0
+        summary = snapshot.summary.additional_properties
+        ledger = json.loads(next((v for k, v in summary.items() if k.startswith(LEDGER)), '{"topics":{}}'))
+        positions = ledger["topics"].get(self.topic.name, {"p": {}})["p"]
+        return sum(int(positions[str(p)][2]) for p in self.topic.ends if str(p) in positions)
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.samples) and self.samples[-1][2] >= self.topic.records
+
+    def rates(self) -> tuple[float, float]:
+        """Events per CPU second: whole run, and from the first commit beyond the half of the topic to the last one.
+
+        Whoever commits all of the second half at once has no slope: 0.
+        """
+        events = self.topic.events / self.topic.records
+        total = self.samples[-1][1] - self.samples[0][1]
+        last = next(s for s in self.samples if s[2] >= self.topic.records)
+        half = next(s for s in self.samples if s[2] >= self.topic.records / 2)
+        slope = (last[2] - half[2]) * events / (last[1] - half[1]) if last[2] > half[2] else 0.0
+        return self.topic.events / total, slope
+
+
+def run(topic: LoadedTopic, mode: str, broker: KafkaBroker, registry_url: str, options: Mapping[str, str], heading: str,
+        expected: pa.Table | None) -> dict[str, object]:  # fmt: skip
+    """One worker's life, from a full topic to a complete table."""
+    machine = machine_microseconds()
+    folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
+    lake = Lakehouse(folder / "lake")
+    worker = WorkerProcess(folder, broker.bootstrap_servers, heading, environment=spark_environment())
+    try:
+        worker.start()
+        watch = ProcessWatch(worker.pid)
+        progress = Progress(topic, lake, watch)
+        progress.sample()
+        config = {
+            **loaded_topics.sink_config(topic, mode, registry_url), **lake.sink_config(), "tasks.max": str(TASKS),
+            **options,
+        }  # fmt: skip
+        worker.put(heading, config)
+        sampler = Sampler(progress.sample, SAMPLE_SECONDS)
+        try:
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while not progress.complete:
+                if time.monotonic() > deadline or "FAILED" in worker.states(heading):
+                    raise SystemExit(f"{heading} is not complete: {progress.samples[-1:]}\n{worker.log_end(80)}")
+                time.sleep(SAMPLE_SECONDS)
+        finally:
+            sampler.close()
+        whole, steady = progress.rates()
+        cycles = lake.assert_ledgers_chain(TABLE)
+        verify(lake, topic, mode, expected)
+        return {
+            "format": topic.form, "mode": mode, "events": topic.events, "records": topic.records, "cycles": cycles,
+            "whole": round(whole), "steady": round(steady), "elapsed_seconds": round(progress.samples[-1][0], 1),
+            "start_cpu_seconds": round(progress.samples[0][1], 2), "cpu_by_kind": watch.by_kind(),
+            **{f"{kind} MB": value for kind, value in watch.peaks().items()}, "machine": round(machine, 2),
+            "options": dict(options), "samples": [(round(t, 1), round(c, 2), n) for t, c, n in progress.samples],
+        }  # fmt: skip
+    finally:
+        worker.close()
+        if os.environ.get("CONNECT_PY_BENCH_KEEP"):
+            print(f"kept {folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def verify(lake: Lakehouse, topic: LoadedTopic, mode: str, expected: pa.Table | None) -> None:
+    """Compare the table with what the load is known to leave.
+
+    Raises:
+        SystemExit: They differ.
+    """
+    rows = lake.rows(TABLE)
+    if expected is None:
+        if rows.num_rows != topic.events:
+            raise SystemExit(f"{rows.num_rows} rows, expected {topic.events}")
+        return
+    found = rows.select(expected.column_names).sort_by("id")
+    if found.num_rows != expected.num_rows:
+        raise SystemExit(f"{found.num_rows} rows, expected {expected.num_rows}")
+    for name in expected.column_names:
+        if not pc.all(pc.equal(found[name].cast(expected[name].type), expected[name])).as_py():
+            raise SystemExit(f"column {name} of {mode} from {topic.form} is not as expected")
+
+
+def expected_table(topic: LoadedTopic) -> pa.Table:
+    """What upserts leave: the last state of each key."""
+    rows = [row for _, row in sorted(cdc_load.expected(topic.events, topic.keys).items())]
+    return pa.Table.from_pylist(rows)
+
+
+def main() -> None:
+    """Measure every wanted format and mode."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", "--events", type=int, default=300_000)
+    parser.add_argument("--formats", default="json")
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--interval-ms", default="3000", help="commit interval: decides how many events a cycle has")
+    parser.add_argument("--option", action="append", default=[], help="key=value, one more connector property")
+    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    options = parser.parse_args()
+    assert set(options.formats.split(",")) <= set(FORMATS)
+    more = {"iceberg.control.commit.interval-ms": options.interval_ms, **dict(o.split("=", 1) for o in options.option)}
+    shown = []
+    with KafkaBroker() as broker, loaded_topics.registry() as registry_url:
+        for form in options.formats.split(","):
+            topic = loaded_topics.load(broker.bootstrap_servers, form, options.events, options.events // 5)
+            for mode in options.modes.split(","):
+                expected = expected_table(topic) if mode == "upsert" else None
+                runs = []
+                for repeat in range(options.repeat):
+                    heading = f"{form}-{mode}-{repeat}"
+                    runs.append(run(topic, mode, broker, registry_url, more, heading, expected))
+                    keep(options.json, "end to end", runs[-1])
+                    print(heading, {k: v for k, v in runs[-1].items() if k != "samples"}, file=sys.stderr, flush=True)
+                middle = medians(runs)
+                row = [form, mode, f"{middle['whole']:,.0f}", f"{middle['steady']:,.0f}", f"{middle['cycles']:.0f}"]
+                peaks = [f"{middle.get(f'{kind} MB', 0):.0f}" for kind in ("worker", "coordinator task", "task", "JVM")]
+                shown.append([*row, f"{middle['elapsed_seconds']:.0f}", *peaks, f"{middle['machine']:.1f}"])
+    columns = ["format", "mode", "whole", "steady", "cycles", "seconds"]
+    columns += ["worker MB", "coordinator MB", "task MB", "JVM MB", "machine"]
+    print(f"{options.events} events, {TASKS} tasks, medians of {options.repeat}; events per CPU second; peak PSS")
+    print_table(columns, shown)
+
+
+if __name__ == "__main__":
+    main()

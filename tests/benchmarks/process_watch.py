@@ -1,0 +1,119 @@
+"""CPU seconds and memory of a worker's processes, those that ended included."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+KINDS = ("worker", "coordinator task", "task", "JVM")
+
+
+@dataclass(slots=True)
+class Usage:
+    """What was seen of one process."""
+
+    kind: str
+    cpu_seconds: float = 0.0
+    peak_pss_mb: float = 0.0
+
+
+@dataclass(slots=True)
+class ProcessWatch:
+    """Looks at a process and all its descendants, as often as `look` is called. Any one thread.
+
+    The CPU time of a child that ended is its parent's from the moment that the parent has waited for it; so the total
+    is complete at any time but for children that ended since the last look and were not waited for.
+    """
+
+    pid: int
+    used: dict[int, Usage] = field(default_factory=dict)
+
+    def look(self, *, memory: bool = False) -> float:
+        """Total CPU seconds so far, of everything below `pid` and itself."""
+        try:
+            root = psutil.Process(self.pid)
+            alive = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return self.total()
+        names = {p.pid: _name(p) for p in alive}
+        for process in alive:
+            try:
+                times = process.cpu_times()
+                usage = self.used.setdefault(process.pid, Usage("other"))
+                usage.kind = self._kind(process, alive, names)
+                usage.cpu_seconds = times.user + times.system + times.children_user + times.children_system
+                if memory:
+                    usage.peak_pss_mb = max(usage.peak_pss_mb, _pss_mb(process.pid))
+            except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+                continue
+        gone = self.used.keys() - {p.pid for p in alive}
+        for pid in gone:  # its parent has its time now
+            self.used[pid].cpu_seconds = 0.0
+        return self.total()
+
+    def total(self) -> float:
+        return sum(u.cpu_seconds for u in self.used.values())
+
+    def by_kind(self) -> dict[str, float]:
+        """CPU seconds by kind of process."""
+        found: dict[str, float] = {}
+        for usage in self.used.values():
+            found[usage.kind] = round(found.get(usage.kind, 0.0) + usage.cpu_seconds, 2)
+        return found
+
+    def peaks(self) -> dict[str, float]:
+        """The largest proportional memory of any process of a kind, in MB."""
+        found: dict[str, float] = {}
+        for usage in self.used.values():
+            found[usage.kind] = round(max(found.get(usage.kind, 0.0), usage.peak_pss_mb))
+        return found
+
+    def _kind(self, process: psutil.Process, alive: list[psutil.Process], names: dict[int, str]) -> str:
+        if process.pid == self.pid:
+            return "worker"
+        if names[process.pid] == "java":
+            return "JVM"
+        if any(names[p.pid] == "java" and p.ppid() == process.pid for p in alive):
+            return "coordinator task"
+        return "task" if names.get(process.ppid()) == "forkserver" else "other"
+
+
+def _name(process: psutil.Process) -> str:
+    """`java`, `forkserver` (its children, too) or something else."""
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return ""
+    if words and Path(words[0]).name == "java":
+        return "java"
+    return "forkserver" if "multiprocessing.forkserver" in " ".join(words) else ""
+
+
+def _pss_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1000
+    return 0.0
+
+
+class Sampler:
+    """Calls a function once a second on a thread of its own until it is closed."""
+
+    def __init__(self, sample: Callable[[], None], seconds: float = 1.0) -> None:
+        self._sample = sample
+        self._seconds = seconds
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampler")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._seconds):
+            self._sample()
+
+    def close(self) -> None:
+        self._ending.set()
+        self._thread.join()
