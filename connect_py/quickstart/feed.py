@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import logging
 import threading
 import time
 from collections import defaultdict
@@ -20,13 +21,17 @@ PARTITIONS = 2
 TICK_SECONDS = 0.05
 ADMIN_SECONDS = 30.0
 
+_QUIET = logging.getLogger(f"{__name__}.client")  # the clients would write to the terminal that shows the tables
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
+
 
 class Feed:
     """Starts with `start`, ends with `stop`; the counters may be read from any thread."""
 
     def __init__(self, bootstrap_servers: str, changes_per_second: float, seed: int = 7) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers}, logger=_QUIET)
         self._rate = changes_per_second
         self.shop = Shop(seed)
         self.changes = 0
@@ -96,7 +101,8 @@ class Feed:
                 "partitioner": "murmur2_random",
                 "enable.idempotence": True,
                 "linger.ms": 5,
-            }
+            },
+            logger=_QUIET,
         )
         started = time.monotonic()
         while not self._stopping.is_set():

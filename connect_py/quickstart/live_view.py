@@ -83,7 +83,7 @@ class LiveView:
             ("PyIceberg  ", "bold"),
             "from pyiceberg.catalog.sql import SqlCatalog\n"
             f'           SqlCatalog("{CATALOG}", uri="{catalog_uri(catalog)}")'
-            f'.load_table("{NAMESPACE}.orders").scan().to_pandas()\n',
+            f'.load_table("{NAMESPACE}.orders").scan().to_arrow()\n',
             ("Spark      ", "bold"),
             f"{catalog / SPARK_SQL} -e 'SELECT status, count(*) FROM {CATALOG}.{NAMESPACE}.orders GROUP BY 1'\n",
             ("REST       ", "bold"),

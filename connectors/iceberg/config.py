@@ -861,7 +861,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         logical = LogicalTypes(values[LOGICAL_TYPES])
     elif mode is WriteMode.MERGE and family is ClassFamily.APACHE:
         logical = LogicalTypes.FULL
-    if values[COMMIT_TIMEOUT] >= values[COMMIT_INTERVAL]:
+    if COMMIT_TIMEOUT in props and values[COMMIT_TIMEOUT] >= values[COMMIT_INTERVAL]:
         warnings.append(f"{COMMIT_TIMEOUT} is not below {COMMIT_INTERVAL}: a slow task delays the next commit")
     group = values[CONNECT_GROUP] or f"connect-{connector}"
     real_group = props.get("consumer.override.group.id", f"connect-{connector}")

@@ -154,7 +154,10 @@ class TableKeeper:
             spec = partition_spec(wish.schema, config.table(name).partition_by)
         except DataError as error:
             raise TableUnsuitableError(name, str(error)) from error
-        properties = {**config.auto_create_props, "format-version": str(config.format_version)}
+        properties = {"format-version": str(config.format_version)}
+        if config.mode is WriteMode.MERGE:  # for whoever merges by SQL: rewriting whole files costs several times more
+            properties |= dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read")
+        properties |= config.auto_create_props
         if self._catalog.create(name, json.dumps(wish.schema), json.dumps(spec), properties):
             log.info("created table %s", name, extra={"action": "table_created", "table": name})
 
