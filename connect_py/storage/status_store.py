@@ -103,7 +103,13 @@ class StatusStore:
 
         self._log.send(status_key(id), status_value(status), done)
 
-    def _retry(self, id: StatusId, status: Status, sequence: int, error: KafkaError) -> None:  # noqa: A002 - the word of its topic
+    def _retry(
+        self,
+        id: StatusId,  # noqa: A002 - Connect's word
+        status: Status,
+        sequence: int,
+        error: KafkaError,
+    ) -> None:
         """Send again, unless a newer write was queued or the safe condition broke. On a client's thread."""
         with self._lock:
             superseded = self._sequence.get(id) != sequence
