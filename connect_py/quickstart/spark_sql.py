@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
-import sys
 from pathlib import Path
 
+from connect_py.api.errors import ConnectError
 from connect_py.embedded.spark_environment import spark_environment
 from connect_py.quickstart.tables import CATALOG, warehouse_uri
 
@@ -27,11 +28,21 @@ def write_spark_sql(directory: Path) -> Path:
         f"{catalog}.warehouse": warehouse_uri(directory),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.ui.enabled": "false",
+        "spark.sql.catalogImplementation": "in-memory",
     }
-    command = [str(Path(sys.executable).parent / SPARK_SQL), "--driver-class-path", jars.replace(",", os.pathsep)]
+    command = [str(_spark_home() / "bin" / SPARK_SQL), "--driver-class-path", jars.replace(",", os.pathsep)]
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
     script = directory / SPARK_SQL
-    script.write_text(f'#!/bin/sh\nJAVA_HOME={shlex.quote(str(java_home))} exec {shlex.join(command)} "$@"\n')
+    homes = f"JAVA_HOME={shlex.quote(str(java_home))} SPARK_HOME={shlex.quote(str(_spark_home()))}"
+    script.write_text(f'#!/bin/sh\n{homes} exec {shlex.join(command)} "$@"\n')
     script.chmod(0o755)
     return script
+
+
+def _spark_home() -> Path:
+    """Where the pyspark package lies, without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConnectError("the pyspark package is not installed")
+    return Path(spec.origin).parent
