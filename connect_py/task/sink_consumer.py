@@ -117,7 +117,7 @@ class SinkConsumer:
         if limit > 1:
             messages += self._consumer.consume(limit - 1, 0)
             self._raise_kept()
-        if list(map(Message.error, messages)).count(None) < len(messages):
+        if any(map(Message.error, messages)):  # an error is true whatever its code, and refuses `==` with None
             messages = [m for m in messages if self._is_record(m)]
         if self._fresh or self._seeks:
             messages = self._without_moved(messages)
