@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch
-from connect_py.api.errors import BadRows, ConnectError
+from connect_py.api.errors import BadRows, ConnectError, NotFoundError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
 from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
@@ -112,8 +112,12 @@ class IcebergSinkTask(SinkTask):
     # --- partitions
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
-        topic_ids = {topic: self.context.topic_id(topic) for topic in {p.topic for p in partitions}}
-        committed = self.context.committed(partitions)
+        topic_ids = self._topic_ids({p.topic for p in partitions}) or {}  # asked again while we wait to be attached
+        try:
+            committed = self.context.committed(partitions)
+        except RetriableError as error:  # marks only spare a detour: the coordinator reads them too
+            log.warning("the group's offsets are not known now: %s", error)
+            committed = {}
         marks = {p: Mark.from_text(at.metadata) for p, at in committed.items()}
         foreign = [p for p, mark in marks.items() if mark is None]
         if foreign:
@@ -122,7 +126,7 @@ class IcebergSinkTask(SinkTask):
                 "have a ledger; to change where it reads, stop it and use PATCH /connectors/%s/offsets",
                 ", ".join(map(str, foreign)), self._config.connector,
             )  # fmt: skip
-        ids = {p: topic_ids[p.topic] for p in partitions}
+        ids = {p: topic_ids.get(p.topic, "") for p in partitions}
         self._carry_out(self._state.assign(ids, {p: marks.get(p) for p in partitions}, _now_ms()))
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:
@@ -329,26 +333,50 @@ class IcebergSinkTask(SinkTask):
                 case RequestCommit():
                     self.context.request_commit()
                 case DescribeTopics():
-                    self._carry_out(self._state.on_topic_ids(self._topic_ids(), _now_ms()))
+                    topic_ids = self._topic_ids()
+                    if topic_ids is not None:
+                        self._carry_out(self._state.on_topic_ids(topic_ids, _now_ms()))
                 case CloseFiles(cycle):
                     self._close_files(cycle)
                 case Fail(reason):
                     raise ConnectError(reason)
 
     def _close_files(self, cycle: int) -> None:
-        """Step 2: close the files, describe the topics again, report."""
-        epoch = self._state.epoch
-        if epoch is None:
+        """Step 2: describe the topics again, close the files, report.
+
+        The topics come first: no row is read meanwhile, and once files are closed nothing may stand between them and
+        their report. When the cluster does not answer, the cycle goes without us and the next one takes the rows.
+
+        Raises:
+            ConnectError: The storage refuses; the task must not go on, its rows are read again by the next one.
+        """
+        epoch, topic_ids = self._state.epoch, self._topic_ids()
+        if epoch is None or topic_ids is None:
             return
         fault_point("before_close_files")
-        staged = self._stage.close_cycle(cycle)
+        try:
+            staged = self._stage.close_cycle(cycle)
+        except (OSError, ConnectError) as error:
+            raise ConnectError(f"staged files of cycle {cycle} cannot be written: {error}") from error
         fault_point("after_close_files")
-        self._carry_out(self._state.report(cycle, staged, self._topic_ids(), _now_ms()))
+        self._carry_out(self._state.report(cycle, staged, topic_ids, _now_ms()))
         fault_point("after_report")
 
-    def _topic_ids(self) -> dict[str, str]:
-        """The topics of our partitions as the cluster describes them now."""
-        return {topic: self.context.topic_id(topic) for topic in {p.topic for p in self.context.assignment()}}
+    def _topic_ids(self, topics: Iterable[str] | None = None) -> dict[str, str] | None:
+        """The ids of these topics, ours unless given, as the cluster describes them now.
+
+        A topic that is gone has an empty id, which is nobody's. None: the cluster does not answer.
+        """
+        found = {}
+        for topic in topics if topics is not None else {p.topic for p in self.context.assignment()}:
+            try:
+                found[topic] = self.context.topic_id(topic)
+            except NotFoundError:
+                found[topic] = ""
+            except RetriableError as error:
+                log.warning("topic %s cannot be described now: %s", topic, error)
+                return None
+        return found
 
 
 def _first_offsets(partitions: pa.Int32Array, offsets: pa.Int64Array) -> dict[int, int]:
