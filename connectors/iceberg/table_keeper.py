@@ -227,11 +227,7 @@ class TableKeeper:
 
 
 def _column_change(change: SchemaChange) -> ColumnChange:
-    type_text = None
-    if change.type is not None:
-        type_text = json.dumps(change.type)
-    default = None if change.default is None else json.dumps(change.default)
-    return ColumnChange(_CATALOG_CHANGES[change.kind], change.path, type_text, None, default)
+    return ColumnChange(_CATALOG_CHANGES[change.kind], change.path, change.type, None, change.default)
 
 
 def _in_words(change: SchemaChange) -> str:
