@@ -49,9 +49,9 @@ from connectors.iceberg.protocol.coordinator_state import (
     TopicInfo,
 )
 from connectors.iceberg.protocol.mark import GroupOffset
-from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, StartCommit
+from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.spark.errors import DuplicateKeyError, SparkDiedError, TableMissingError
+from connectors.iceberg.spark.errors import DuplicateKeyError, SparkDiedError, SparkLostError, TableMissingError
 from connectors.iceberg.table_keeper import TableKeeper
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,6 @@ POLL_SECONDS = 0.05  # the channel is looked at this often, also while commits r
 DESCRIBE_SECONDS = 30.0  # how soon added partitions and replaced topics are noticed
 FIRST_BACKOFF_SECONDS = 0.5
 LAST_BACKOFF_SECONDS = 30.0
-DRIVER_LIVES = 3  # a Spark driver that dies more often in a row fails the task
 
 Answer = Callable[[], list[CoordinatorAction]]
 
@@ -132,7 +131,6 @@ class _Life:
         self._stopping = stopping
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._described_at = 0.0
-        self._driver_deaths = 0
 
     def run(self) -> bool:
         """Live until stopped, fenced or overtaken; True when at least one cycle was completed.
@@ -158,7 +156,10 @@ class _Life:
             self._carry_out(state, actions, executor, writer)
             while not self._stopping.is_set() and not state.ended:
                 for message in reader.poll(POLL_SECONDS):
-                    self._carry_out(state, state.on_message(message, _now_ms()), executor, writer)
+                    decided = state.on_message(message, _now_ms())
+                    if isinstance(message, Report):
+                        fault_point("after_accept")
+                    self._carry_out(state, decided, executor, writer)
                 while not self._answers.empty():
                     self._carry_out(state, self._answers.get()(), executor, writer)
                 if time.monotonic() - self._described_at > DESCRIBE_SECONDS:
@@ -329,13 +330,12 @@ class _Life:
     ) -> list[CoordinatorAction]:
         error = finished.exception()
         if error is None:
-            self._driver_deaths = 0
             return answer(finished.result())
-        if isinstance(error, SparkDiedError):
-            self._driver_deaths += 1
-            if self._driver_deaths > DRIVER_LIVES:
-                raise ConnectError(f"the Spark driver died {self._driver_deaths} times in a row: {error}") from error
-        if isinstance(error, DuplicateKeyError) or not isinstance(error, ConnectError) or failed is None:
+        if (
+            isinstance(error, DuplicateKeyError | SparkLostError)
+            or not isinstance(error, ConnectError)
+            or failed is None
+        ):
             raise error
         return failed(error)
 

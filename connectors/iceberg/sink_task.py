@@ -84,6 +84,8 @@ class IcebergSinkTask(SinkTask):
         self._router = Router(config)
         self._stage = Stage(config, self._name)
         self._unrouted = 0
+        self._broken = False  # what is staged is not what the state says: nothing is reported any more
+        self._offered = False  # offsets went to the group
         self._coordinator: Coordinator | None = None
         for warning in config.warnings:
             log.warning("%s", warning)
@@ -143,6 +145,7 @@ class IcebergSinkTask(SinkTask):
 
     def put_batch(self, batch: Batch) -> None:
         """Stage the rows that their tables still need; hold a partition at a row that cannot be staged yet."""
+        self._check_whole()
         readable = self._handleable(batch)
         rest = readable
         while rest is not None:
@@ -187,8 +190,11 @@ class IcebergSinkTask(SinkTask):
                 wanted = [routed for routed in routing.routed if not self._state.is_skipped(routed.table)]
                 held = self._needs(wanted)
                 if not held:
-                    for staged in [self._convert(routed) for routed in wanted]:
+                    converted = [self._convert(routed) for routed in wanted]
+                    self._broken = True
+                    for staged in converted:
                         self._add(staged)
+                    self._broken = False
                     self._unrouted += routing.unrouted
                 return rest, held
             except BadRows as bad:
@@ -295,18 +301,22 @@ class IcebergSinkTask(SinkTask):
 
     def pre_commit(self, current: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The floor of every partition, with our mark: the group follows the tables and never leads."""
+        if self._offered:  # the framework begins no commit before it knows how the last one ended
+            fault_point("after_group_commit")
         for tp, following in current.items():
             if self._state.is_reading(tp):
                 self._state.advance(tp, following)  # rows that transformations dropped are handled too
         self._turn()
         fault_point("before_group_commit")
         offsets = self._state.offsets_to_commit()
+        self._offered = bool(offsets)
         return {tp: OffsetAndMetadata(at.offset, at.mark.to_text()) for tp, at in offsets.items() if at.mark}
 
     # --- the channel
 
     def _turn(self) -> None:
         """Read the channel, keep time, carry out."""
+        self._check_whole()
         if self._coordinator is not None:
             self._coordinator.check()
         self._writer.poll()
@@ -354,13 +364,23 @@ class IcebergSinkTask(SinkTask):
         if epoch is None or topic_ids is None:
             return
         fault_point("before_close_files")
+        self._broken = True
         try:
             staged = self._stage.close_cycle(cycle)
         except (OSError, ConnectError) as error:
             raise ConnectError(f"staged files of cycle {cycle} cannot be written: {error}") from error
+        self._broken = False
         fault_point("after_close_files")
         self._carry_out(self._state.report(cycle, staged, topic_ids, _now_ms()))
         fault_point("after_report")
+
+    def _check_whole(self) -> None:
+        """Refuse to go on after a batch was staged, or a cycle closed, in part.
+
+        Offsets given up in a closing commit are read again by the next task; a report of now would hide rows.
+        """
+        if self._broken:
+            raise ConnectError("staging broke off earlier; the task must start again")
 
     def _topic_ids(self, topics: Iterable[str] | None = None) -> dict[str, str] | None:
         """The ids of these topics, ours unless given, as the cluster describes them now.

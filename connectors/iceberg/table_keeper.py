@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,7 +32,12 @@ from connectors.iceberg.spark.commit_request import (
     EngineName,
 )
 from connectors.iceberg.spark.committer import TableCommitter
-from connectors.iceberg.spark.errors import TableMissingError, TableUnsuitableError
+from connectors.iceberg.spark.errors import (
+    CatalogUnavailableError,
+    SparkLostError,
+    TableMissingError,
+    TableUnsuitableError,
+)
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import ChangeKind, SchemaChange, partition_spec
@@ -42,6 +48,8 @@ log = logging.getLogger(__name__)
 
 TASK_ID_KEY = "kafka.connect.task-id"
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
+REPLACEMENTS = 3  # of a driver that died, without a commit in between; then the task fails
+BACKOFF_SECONDS = (0.0, 2.0, 8.0)  # before each of them
 _UNWRITTEN = 9_000_000_000_000_000_001  # stands for the snapshot's id until the committer knows it
 
 _OUTCOMES: Mapping[CommitStatus, Outcome] = {
@@ -83,14 +91,32 @@ class TableKeeper:
         )
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
+        self._stopping = threading.Event()
+        self._started = False
+        self._deaths = 0  # of the driver, since the last commit
 
     def start(self) -> None:
-        """Have the driver running; starts it, or a new one when it died."""
-        if not self._driver.alive():
-            self._driver.restart()
+        """Have the driver running; starts it, or a new one when it died.
+
+        Raises:
+            CatalogUnavailableError: It does not start.
+            SparkLostError: It died again and again.
+        """
+        if self._driver.alive():
+            return
+        if self._started:
+            self._deaths += 1
+            if self._deaths > REPLACEMENTS:
+                raise SparkLostError(f"the Spark driver died {self._deaths} times without a commit in between")
+            log.warning("the Spark driver died and is replaced (%d of %d)", self._deaths, REPLACEMENTS)
+            if self._stopping.wait(BACKOFF_SECONDS[self._deaths - 1]):
+                raise CatalogUnavailableError("the task stops")
+        self._driver.restart()
+        self._started = True
 
     def stop(self) -> None:
-        """End the driver and its JVM. From any thread; a call under way fails."""
+        """End the driver and its JVM, for good. From any thread; a call under way fails."""
+        self._stopping.set()
         self._driver.stop()
 
     def view(self, name: str) -> TableView | None:
@@ -201,6 +227,8 @@ class TableKeeper:
             )
         )
         fault_point("after_compare_and_swap")
+        if outcome.status is CommitStatus.COMMITTED:
+            self._deaths = 0
         counts = outcome.counts
         log.info(
             "commit %s to %s: %s by engine %s, %d rows in %d files, %d replaced, %d ms%s",

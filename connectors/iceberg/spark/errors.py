@@ -36,3 +36,7 @@ class CatalogUnavailableError(RetriableError):
 
 class SparkDiedError(CatalogUnavailableError):
     """The JVM of the driver is gone. `SparkDriver.restart` makes a new one."""
+
+
+class SparkLostError(ConnectError):
+    """Drivers died one after the other without a commit in between: a person must find out why."""
