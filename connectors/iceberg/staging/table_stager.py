@@ -551,6 +551,9 @@ def _choose(rows: pa.BooleanArray | None, yes: pa.Array, no: pa.Array) -> pa.Arr
     if isinstance(no, pa.ExtensionArray):
         chosen = as_array(pc.if_else(rows, yes.storage, no.storage))
         return pa.ExtensionArray.from_storage(no.type, chosen)
+    if pa.types.is_nested(no.type):  # if_else knows no lists of UUIDs
+        place = pa.array(range(len(no)), pa.int64())
+        return pa.concat_arrays([no, yes]).take(pc.if_else(rows, pc.add(place, len(no)), place))
     return as_array(pc.if_else(rows, yes, no))
 
 
