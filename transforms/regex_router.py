@@ -15,8 +15,10 @@ from transforms.java_regex import JavaPattern, JavaRegexError, Replacement
 
 
 def java_regex(name: str, value: Parsed) -> None:
-    """A Java regular expression that can be compiled here."""
+    """A Java regular expression that can be compiled here; a missing one is refused, as Java refuses null."""
     try:
+        if value is None:
+            raise JavaRegexError("null")
         JavaPattern(value)
     except JavaRegexError as error:
         raise ConfigValueError(name, value, f"Invalid regex: {error}") from error

@@ -419,7 +419,10 @@ class Validator:
             NotFoundError: No plugin has this name.
             BadRequestError: The version is not installed or does not parse.
         """
+        nested_alias = "$" in name and "." not in name  # configurations may use it, this path never could
         try:
+            if nested_alias:
+                raise NotFoundError(name)
             plugin = self._plugins.find(name)
         except ConnectError as error:
             raise NotFoundError(f"Unknown plugin {name}.") from error
