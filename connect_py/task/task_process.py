@@ -11,7 +11,7 @@ import pyarrow  # noqa: F401 - so that a process forked from a server that did n
 
 from connect_py.log_context import LogContext
 from connect_py.task.channel import Channel
-from connect_py.task.child_process import beat, leave, prepare_child, read_until_worker_is_gone, set_levels
+from connect_py.task.child_process import beat, collect_rarely, leave, prepare_child, read_until_worker_is_gone, set_levels
 from connect_py.task.messages import Answer, Beat, SetLogLevels, SetTargetState, Stop, TaskSpec
 from connect_py.task.task_control import TaskControl
 from connect_py.task.task_main import TaskMain
@@ -24,6 +24,7 @@ def run_task_process(connection: Connection[Any, Any], spec: TaskSpec) -> None:
     channel = Channel(connection)
     levels: Mapping[str, int | None] = dict(spec.log_levels)
     prepare_child(channel, LogContext(spec.id.connector, spec.id.task), levels)
+    collect_rarely()
     threading.current_thread().name = f"task-thread-{spec.id}"
     control = TaskControl(spec.target, channel.send)
     main = TaskMain(spec, control)

@@ -38,6 +38,7 @@ from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.task.child_process import collect_rarely
 from connect_py.task.record_pipeline import RecordPipeline
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import POLL_RECORDS
@@ -171,7 +172,7 @@ def measure(run: Run) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         staging = Staging(config, run.mode, Path(folder), watch)
         consumer.subscribe([run.topic.name])
-        gc.collect()
+        collect_rarely()  # as a task process does
         collections = sum(s["collections"] for s in gc.get_stats())
         if profile:
             profile.enable()
