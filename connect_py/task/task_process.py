@@ -11,7 +11,14 @@ import pyarrow  # noqa: F401 - so that a process forked from a server that did n
 
 from connect_py.log_context import LogContext
 from connect_py.task.channel import Channel
-from connect_py.task.child_process import beat, collect_rarely, leave, prepare_child, read_until_worker_is_gone, set_levels
+from connect_py.task.child_process import (
+    beat,
+    collect_rarely,
+    leave,
+    prepare_child,
+    read_until_worker_is_gone,
+    set_levels,
+)
 from connect_py.task.messages import Answer, Beat, SetLogLevels, SetTargetState, Stop, TaskSpec
 from connect_py.task.task_control import TaskControl
 from connect_py.task.task_main import TaskMain
