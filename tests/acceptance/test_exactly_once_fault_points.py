@@ -1,0 +1,141 @@
+"""Death at each numbered step of the protocol: what it leaves behind is put right by the next life."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from exactly_once_events import (
+    SHORT_TIMEOUTS,
+    ChangeFeed,
+    check_appends,
+    connector_config,
+    expected_appends,
+)
+from kafka_offsets import caught_up
+from lakehouse import Lakehouse
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+
+FAULTS = "CONNECT_PY_FAULTS"
+FAULTS_LOG = "CONNECT_PY_FAULTS_LOG"
+POINTS = (
+    "before_start_commit",
+    "after_start_commit",
+    "before_close_files",
+    "after_close_files",
+    "after_report",
+    "after_accept",
+    "before_prepare",
+    "before_compare_and_swap",
+    "after_compare_and_swap",
+    "before_commit_complete",
+    "after_commit_complete",
+    "before_group_commit",
+    "after_group_commit",
+)
+KEYS = 1000
+LIFE_SECONDS = 60.0  # from the start of a worker to its death at the point, on two cores that others share
+CATCH_UP_SECONDS = 90.0
+TABLES = ("db.first", "db.second")
+
+
+class TwoTables:
+    """One connector that keeps two tables from two topics of the same events."""
+
+    def __init__(self, folder: Path, broker: KafkaBroker, prefix: str, mode: str) -> None:
+        self.name = f"{prefix}sink"
+        self.topics = [f"{prefix}first", f"{prefix}second"]
+        self.servers = broker.bootstrap_servers
+        self.lake = Lakehouse(folder / "lake")
+        self.points = folder / "points.log"
+        self.worker = WorkerProcess(
+            folder, self.servers, f"{prefix}worker", SHORT_TIMEOUTS, {FAULTS_LOG: str(self.points)}
+        )
+        self.feed = ChangeFeed(self.servers, self.topics, "json", KEYS, rate=200)
+        self.config = {
+            **connector_config("", "json", mode, "", "", self.lake.sink_config()),
+            "topics": ",".join(self.topics),
+            "iceberg.ext.topic-to-table": ",".join(
+                f"{topic}:{table}" for topic, table in zip(self.topics, TABLES, strict=True)
+            ),
+        }
+        del self.config["iceberg.tables"]
+        self._known = False  # to the worker
+
+    def live_until_death_at(self, point: str, hit: int = 1) -> None:
+        """Start a worker that kills its whole process group at a point, and wait until it did."""
+        self.worker.environment[FAULTS] = f"{point}=killgroup@{hit}"
+        self.worker.start(wait=not self._known)
+        if not self._known:
+            self.worker.put(self.name, self.config)
+            self._known = True
+        self.worker.wait_for_death(LIFE_SECONDS)
+        last = self.points.read_text().splitlines()[-1]
+        assert last.startswith(f"{point} {hit} "), last
+
+    def live_and_catch_up(self) -> int:
+        """Start an undisturbed worker, end the feed, wait for everything; returns the number of events."""
+        self.worker.environment.pop(FAULTS, None)
+        self.worker.start()
+        produced = self.feed.finish(CATCH_UP_SECONDS)
+        self.worker.wait_until(
+            lambda: caught_up(self.servers, self.name, *self.topics), CATCH_UP_SECONDS, "the sink to catch up"
+        )
+        return produced
+
+    def check(self, produced: int) -> None:
+        expected = expected_appends(produced, KEYS)
+        for table in TABLES:
+            check_appends(self.lake.rows(table), expected)
+            self.lake.assert_ledgers_chain(table)
+
+    def close(self) -> None:
+        self.feed.close()
+        self.worker.close()
+
+
+def die_and_recover(points: Sequence[str], folder: Path, broker: KafkaBroker, prefix: str) -> None:
+    """One life per point, each recovers from the death before, all on the same tables."""
+    sink = TwoTables(folder, broker, prefix, "append")
+    try:
+        for point in points:
+            sink.live_until_death_at(point)
+        sink.check(sink.live_and_catch_up())
+    finally:
+        sink.close()
+
+
+def _snapshots(sink: TwoTables) -> list[int]:
+    return [len(sink.lake.ledgers(table)) for table in TABLES]
+
+
+@pytest.mark.timeout(180)  # two lives of a worker with Spark, on two cores that others share
+def test_death_between_the_commits_of_two_tables_leaves_both_right(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> None:
+    sink = TwoTables(tmp_path, kafka_broker, topic_prefix, "append")
+    try:
+        sink.live_until_death_at("after_compare_and_swap")
+        assert sorted(_snapshots(sink)) == [0, 1], "one table is ahead of the other"
+        sink.check(sink.live_and_catch_up())
+    finally:
+        sink.close()
+
+
+@pytest.mark.timeout(300)  # a life of a worker with Spark per point
+def test_death_where_most_is_left_behind_loses_and_doubles_nothing(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> None:
+    points = ["after_close_files", "after_accept", "before_compare_and_swap", "before_commit_complete"]
+    die_and_recover(points, tmp_path, kafka_broker, topic_prefix)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)  # a life of a worker with Spark per point
+def test_death_at_every_point_loses_and_doubles_nothing(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> None:
+    die_and_recover(POINTS, tmp_path, kafka_broker, topic_prefix)
