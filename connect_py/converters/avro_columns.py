@@ -34,6 +34,18 @@ def _long(number: int) -> bytes:
     return bytes(out)
 
 
+def _with_longs(plain: Any) -> Any:
+    """The same schema with longs for ints: polars would drop the high bits of numbers that are no ints."""
+    if isinstance(plain, str):
+        return "long" if plain == "int" else plain
+    if isinstance(plain, list):
+        return [_with_longs(branch) for branch in plain]
+    members = {k: _with_longs(plain[k]) for k in ("type", "items") if k in plain}
+    if "fields" in plain:
+        members["fields"] = [{**f, "type": _with_longs(f["type"])} for f in plain["fields"]]
+    return {**plain, **members}
+
+
 class AvroColumns:
     """Decodes bodies of one schema."""
 
@@ -41,7 +53,7 @@ class AvroColumns:
         guard = {"type": "fixed", "name": "Guard", "size": _MARK_SIZE}
         top = {
             "type": "record", "name": "Top",
-            "fields": [{"name": "body", "type": avro.plain}, {"name": "guard", "type": guard}],
+            "fields": [{"name": "body", "type": _with_longs(avro.plain)}, {"name": "guard", "type": guard}],
         }  # fmt: skip
         text = json.dumps(top).encode()
         meta = [(b"avro.schema", text), (b"avro.codec", b"null")]
@@ -56,7 +68,7 @@ class AvroColumns:
             NotColumnar: A body is not of this schema; the reference form will say which one.
         """
         if not self._avro.columnar:
-            raise NotColumnar("maps, or unions of several types")
+            raise NotColumnar("unions of several types")
         import pyarrow as pa
 
         guard, sync = os.urandom(_MARK_SIZE), os.urandom(_MARK_SIZE)
@@ -74,11 +86,11 @@ class AvroColumns:
             raise NotColumnar(str(error)) from error
 
     def _frame(self, container: io.BytesIO) -> Any:
-        import polars
-
+        try:
+            import polars
+        except ImportError as error:
+            raise NotColumnar("polars is not installed") from error
         try:
             return polars.read_avro(container)
-        except BaseException as error:  # a panic of polars is no Exception; interrupts go on
-            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
-                raise
+        except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
             raise NotColumnar(f"polars: {error}") from error

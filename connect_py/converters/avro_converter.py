@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from connect_py.api.batch import Column
 from connect_py.api.config import ConfigDef, Importance, Type
@@ -13,6 +12,7 @@ from connect_py.api.converter import ColumnRun, Converter
 from connect_py.api.errors import ConfigError, DataError, NotColumnar
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
+from connect_py.converters.avro_body import AvroBodyReader
 from connect_py.converters.avro_columns import AvroColumns
 from connect_py.converters.avro_schema import AvroType, avro_type
 from connect_py.converters.schema_registry import CONFIG_DEF, SchemaRegistry
@@ -184,18 +184,10 @@ class _AvroReader:
     """Decodes bodies of one schema: `value` is the reference, `columns` the fast form."""
 
     def __init__(self, avro: AvroType) -> None:
-        import fastavro
-
         self.avro = avro
-        self._read: Any = fastavro.schemaless_reader
-        self._parsed = fastavro.parse_schema({"type": "record", "name": "Top", "fields": [
-            {"name": "body", "type": avro.plain},
-        ]})  # fmt: skip
+        self._body = AvroBodyReader(avro.plain)
         self.columns = AvroColumns(avro)
 
     def value(self, body: bytes) -> Value:
-        try:
-            decoded = self._read(io.BytesIO(body), self._parsed, None)["body"]
-        except Exception as error:
-            raise DataError(f"not of the schema: {type(error).__name__}: {error}") from error
+        decoded = self._body.read(body)
         return None if decoded is None else self.avro.value(self.avro.schema, decoded)

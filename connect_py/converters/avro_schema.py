@@ -1,8 +1,8 @@
 """Avro schemas as Connect schemas, the way Confluent's AvroData maps them, and how their values convert.
 
 `avro_type` goes through a schema once and gives an `AvroType`: the Connect schema, a plain Avro schema of the same
-binary form for decoders (names inlined and made up, logical types and enums as what they are on the wire, each branch
-of a union of several types in a record of its own), and two functions from decoded data to Connect's.
+binary form for decoders (names inlined and made up, logical types and enums as what they are on the wire, maps as
+arrays of entries), and two functions from decoded data to Connect's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
-from connect_py.converters.json_values import decimal_of
+from connect_py.converters.avro_body import width
+from connect_py.converters.json_text import wrap
+from connect_py.converters.json_values import INTEGER_BITS, decimal_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +54,9 @@ _PRIMITIVES: Mapping[str, Type] = {
     "boolean": Type.BOOLEAN, "int": Type.INT32, "long": Type.INT64, "float": Type.FLOAT32, "double": Type.FLOAT64,
     "string": Type.STRING, "bytes": Type.BYTES,
 }  # fmt: skip
+_PLAIN_KEYS: Final = frozenset({
+    Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN, Type.STRING, Type.BYTES,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +66,10 @@ class AvroType:
     schema: Schema
     plain: Tree
     value: ToValue
-    """From what fastavro decodes by `plain`, no None, to a value of `schema`. DataError: it has no such value."""
+    """From what AvroBodyReader decodes by `plain`, no None, to a value of `schema`. DataError: it has no such value."""
     column: ToColumn
     """From an Arrow column decoded by `plain` to one of `schema`'s Arrow type. NotColumnar: not this one."""
-    columnar: bool = True  # no map and no union of several types inside
+    columnar: bool = True  # no union of several types inside, nor a map whose keys need a closer look
 
 
 def avro_type(
@@ -156,7 +161,7 @@ class _SchemaReader:
             return self._array(tree, namespace)
         if kind == "map":
             items = self.read(tree["values"], namespace)
-            return _map(items, {"type": "map", "values": items.plain})
+            return _map(items, self._array_of(self._record_of(["string", items.plain])))
         if kind == "null":
             raise DataError("Standalone null schemas are not supported by this converter")
         return self.read(kind, namespace)  # a name
@@ -186,8 +191,7 @@ class _SchemaReader:
             for f in tree["fields"]
         ]
         self._open.pop()
-        fields = [{"name": f"f{i}", "type": m.plain} for i, (_, m) in enumerate(members)]
-        plain = {"type": "record", "name": f"R{next(self._numbers)}", "fields": fields}
+        plain = self._record_of([m.plain for _, m in members])
         schema = Schema(Type.STRUCT, fields=[(n, m.schema) for n, m in members])
         types = [m for _, m in members]
         return AvroType(
@@ -195,9 +199,18 @@ class _SchemaReader:
             all(m.columnar for m in types),
         )  # fmt: skip
 
+    def _record_of(self, members: Sequence[Tree]) -> Tree:
+        fields = [{"name": f"f{i}", "type": member} for i, member in enumerate(members)]
+        return {"type": "record", "name": f"R{next(self._numbers)}", "fields": fields}
+
+    def _array_of(self, items: Tree) -> Tree:
+        if not width(items):
+            raise DataError("An array of items that take no bytes could be of any length")
+        return {"type": "array", "items": items}
+
     def _array(self, tree: Tree, namespace: str) -> AvroType:
         items = self.read(tree["items"], namespace)
-        plain = {"type": "array", "items": items.plain}
+        plain = self._array_of(items.plain)
         if _is_map_entry(tree["items"]) and [f.name for f in items.schema.fields] == ["key", "value"]:
             return _entries(items, plain)
         return AvroType(
@@ -214,7 +227,7 @@ class _SchemaReader:
             return replace(made, schema=made.schema.replace(optional=True), plain=plain)
         if len(branches) == 1:
             made = self.read(branches[0], namespace, default=default, doc=doc)
-            return replace(made, plain=[made.plain], columnar=False)
+            return replace(made, plain=[made.plain], value=_only_branch(made.value), columnar=False)
         fields: list[tuple[str, Schema]] = []
         values: list[ToValue] = []
         plains: list[Tree] = []
@@ -224,8 +237,7 @@ class _SchemaReader:
                 continue
             made = self.read(branch, namespace)
             fields.append((self._branch_name(branch, namespace), made.schema.replace(optional=True)))
-            member = {"name": f"b{len(values)}", "type": made.plain}
-            plains.append({"type": "record", "name": f"U{next(self._numbers)}", "fields": [member]})
+            plains.append(made.plain)
             values.append(made.value)
         schema = Schema(Type.STRUCT, name=UNION_NAME, optional="null" in branches, doc=doc, fields=fields)
         return AvroType(schema, plains, _union_value(values), _no_column, columnar=False)
@@ -288,7 +300,8 @@ def _simple(kind: str, tree: Tree, logical: str | None) -> AvroType:
     elif kind == "int" and logical == "time-millis":
         schema = time()
     elif kind == "int" and connect_type in ("int8", "int16"):
-        schema = Schema(Type(connect_type))
+        bits = INTEGER_BITS[Type(connect_type)]
+        return AvroType(Schema(Type(connect_type)), kind, lambda _, number: wrap(number, bits), _narrow_column)
     elif kind == "long" and logical == "timestamp-millis":
         schema = timestamp()
     else:
@@ -307,6 +320,15 @@ def _leaf(schema: Schema, data: pa.Array) -> pa.Array:
     return data if storage == wanted else data.view(wanted)
 
 
+def _narrow_column(schema: Schema, data: pa.Array) -> pa.Array:
+    """Ints for which the schema has fewer bits: Java drops the high ones."""
+    import pyarrow as pa
+
+    from connect_py.api import arrow
+
+    return data.cast(pa.int32()).cast(arrow.arrow_type(schema), safe=False)
+
+
 def _enum(tree: Tree, name: str) -> AvroType:
     symbols: list[str] = list(tree["symbols"])
     parameters = {ENUM_PARAMETER: name, **{f"{ENUM_PARAMETER}.{s}": s for s in symbols}}
@@ -319,7 +341,8 @@ def _enum(tree: Tree, name: str) -> AvroType:
     def column(schema: Schema, data: pa.Array) -> pa.Array:
         import pyarrow as pa
 
-        return pa.DictionaryArray.from_arrays(data, pa.array(symbols, pa.string())).cast(pa.string())
+        indices = data.cast(pa.int32())
+        return pa.DictionaryArray.from_arrays(indices, pa.array(symbols, pa.string())).cast(pa.string())
 
     return AvroType(Schema(Type.STRING, parameters=parameters), "int", value, column)
 
@@ -340,13 +363,11 @@ def _decimal_column(schema: Schema, data: pa.Array) -> pa.Array:
 
 
 def _record_value(members: Sequence[ToValue]) -> ToValue:
-    names = [f"f{i}" for i in range(len(members))]
-
     def value(schema: Schema, data: Any) -> Value:
-        values = []
-        for field, name, convert in zip(schema.fields, names, members, strict=True):
-            member = data[name]
-            values.append(None if member is None else convert(field.schema, member))
+        values = [
+            None if member is None else convert(field.schema, member)
+            for field, member, convert in zip(schema.fields, data, members, strict=True)
+        ]
         return Struct(schema, values)
 
     return value
@@ -399,10 +420,34 @@ def _map(items: AvroType, plain: Tree) -> AvroType:
     def value(schema: Schema, data: Any) -> Value:
         inside = schema.value_schema
         assert inside is not None
-        return {k: None if v is None else items.value(inside, v) for k, v in data.items()}
+        return {k: None if v is None else items.value(inside, v) for k, v in data}
 
     schema = Schema(Type.MAP, key_schema=STRING, value_schema=items.schema)
-    return AvroType(schema, plain, value, _no_column, columnar=False)
+    entry = Schema(Type.STRUCT, fields=[("key", STRING), ("value", items.schema)])
+    entries_column = _record_column([_leaf, items.column])
+    return AvroType(schema, plain, value, _map_column(entry, entries_column), items.columnar)
+
+
+def _map_column(entry: Schema, entries_column: ToColumn) -> ToColumn:
+    """From a list of records of key and value, whose schema is `entry`."""
+
+    def column(schema: Schema, data: pa.Array) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from connect_py.api import arrow
+
+        entries = entries_column(entry, data.values)
+        keys, items = entries.field(0), entries.field(1)
+        rows = pc.list_parent_indices(data).to_pylist()
+        if len(set(zip(rows, keys.to_pylist(), strict=True))) < len(keys):
+            raise NotColumnar("a map has a key twice")
+        mask = data.is_null() if data.null_count else None
+        return pa.MapArray.from_arrays(
+            data.offsets.cast(pa.int32()), keys, items, type=arrow.arrow_type(schema), mask=mask
+        )  # fmt: skip
+
+    return column
 
 
 def _entries(entry: AvroType, plain: Tree) -> AvroType:
@@ -417,13 +462,13 @@ def _entries(entry: AvroType, plain: Tree) -> AvroType:
 
     keys, values = (f.schema for f in entry.schema.fields)
     schema = Schema(Type.MAP, key_schema=keys, value_schema=values)
-    return AvroType(schema, plain, value, _no_column, columnar=False)
+    plain_keys = keys.type in _PLAIN_KEYS and keys.name is None and not keys.optional
+    return AvroType(schema, plain, value, _map_column(entry.schema, entry.column), entry.columnar and plain_keys)
 
 
 def _union_value(branches: Sequence[ToValue]) -> ToValue:
     def value(schema: Schema, data: Any) -> Value:
-        ((name, member),) = data.items()
-        index = int(name[1:])
+        index, member = data
         values: list[Value] = [None] * len(branches)
         values[index] = branches[index](schema.fields[index].schema, member)
         return Struct(schema, values)
@@ -431,8 +476,12 @@ def _union_value(branches: Sequence[ToValue]) -> ToValue:
     return value
 
 
+def _only_branch(inside: ToValue) -> ToValue:
+    return lambda schema, data: inside(schema, data[1])
+
+
 def _no_column(schema: Schema, data: pa.Array) -> pa.Array:
-    raise NotColumnar("a map, or a union of several types")
+    raise NotColumnar("a union of several types")
 
 
 def _default_value(schema: Schema, tree: Tree) -> Value:

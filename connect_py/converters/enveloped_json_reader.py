@@ -10,6 +10,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -54,6 +55,14 @@ class _Payloads:
         """Say of each message whether it is one of these; a null is."""
         prefix = self.prefix
         if not self.tail:
+            return [True] * len(messages)
+        there = list(filter(None, messages))
+        whole = len(there) + messages.count(None) == len(messages)  # no message is empty
+        if (
+            whole
+            and all(map(bytes.startswith, there, repeat(prefix)))
+            and all(map(bytes.endswith, there, repeat(b"}")))
+        ):
             return [True] * len(messages)
         return [m is None or (m.startswith(prefix) and m.endswith(b"}")) for m in messages]
 

@@ -140,7 +140,6 @@ class _StructReader(SchemaReader):
             self._class = msgspec.defstruct("Object", fields, rename=names, kw_only=True, gc=False)
         except ValueError as error:
             raise NotColumnar(f"a field's name: {error}") from error
-        self._getters = [operator.attrgetter(name) for name in names]
         self._null = self._class(**dict.fromkeys(names))  # stands in for a null while columns are made
         super().__init__(schema, replace_null_with_default=replace_null_with_default)
 
@@ -177,7 +176,9 @@ class _StructReader(SchemaReader):
 
         if not self._members:
             return pa.array([{}] * len(rows), pa.struct([])) if null is None else _empty_structs(null)
-        children = [m.member_column(list(map(get, rows))) for m, get in zip(self._members, self._getters, strict=True)]
+        # Half the time of one getter per member.
+        columns = list(zip(*map(msgspec.structs.astuple, rows), strict=True)) or [()] * len(self._members)
+        children = [m.member_column(values) for m, values in zip(self._members, columns, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(arrow.arrow_type(self.schema)), mask=null)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -126,7 +127,8 @@ class SchemaRegistry:
                 into[reference.name] = other.schema_str
 
     def _call(self, request: Callable[[], Any]) -> Any:
-        from confluent_kafka.schema_registry.error import SchemaRegistryError
+        import httpx2  # what confluent_kafka speaks HTTP with
+        from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
         try:
             return request()
@@ -135,7 +137,7 @@ class SchemaRegistry:
             if status in (408, 429) or status >= 500 or status < 0:
                 raise RetriableError(f"the schema registry answers {status}: {error.error_message}") from error
             raise DataError(f"the schema registry answers {status}: {error.error_message}") from error
-        except Exception as error:
+        except (httpx2.RequestError, OAuthTokenError, json.JSONDecodeError) as error:  # the last: a proxy's own page
             raise RetriableError(f"the schema registry cannot be reached: {error}") from error
 
     def close(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import struct as binary
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -16,7 +18,7 @@ from fixtures.schema_registry_stub import Stub, schema_registry
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connect_py.api.errors import ConfigError, DataError, RetriableError
+from connect_py.api.errors import ConfigError, DataError, NotColumnar, RetriableError
 from connect_py.api.schema import (
     FLOAT64,
     INT32,
@@ -36,6 +38,8 @@ from connect_py.api.schema import (
 )  # fmt: skip
 from connect_py.converters import schema_registry as registry_module
 from connect_py.converters.avro_converter import AvroConverter
+
+os.environ["RUST_BACKTRACE"] = "0"  # damaged bytes let polars panic, and each backtrace takes long
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +163,15 @@ def _raw(schema: Any) -> Any:
     return schema
 
 
-DAMAGES = st.sampled_from(["", "", "", "", "null", "cut", "longer", "magic", "id"])
+def flipped(good: bytes, place: int) -> bytes:
+    """The message with one bit of its body the other way; of its id when there is no body."""
+    bit = place % (8 * (len(good) - 5)) + 40 if len(good) > 5 else 39
+    damaged = bytearray(good)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+DAMAGES = st.sampled_from(["", "", "", "", "null", "cut", "longer", "flip", "flip", "magic", "id"])
 ROWS = SCHEMAS.flatmap(
     lambda t: st.tuples(st.just(t[0]), st.lists(st.tuples(t[1], DAMAGES, st.integers(0, 1000)), min_size=1, max_size=5))
 )
@@ -181,9 +193,16 @@ def test_columns_of_avro_give_the_rows_of_the_reference(
             if damage:
                 messages.append({
                     "null": None, "cut": good[:cut], "longer": good + b"x", "magic": b"{" + good[1:],
+                    "flip": flipped(good, place),
                     "id": b"\0\x7f\xff\xff\xff" + good[5:],
                 }[damage])  # fmt: skip
-    found, expected = by_columns(impatient, messages), by_reference(impatient, messages)
+    expected = by_reference(impatient, messages)
+    try:
+        found = by_columns(impatient, messages)
+    except NotColumnar as refused:
+        if re.search("digits|precision", str(refused)):
+            return  # a damaged decimal may have more digits than its schema allows: rows can hold it
+        raise
     assert all(map(same, found, expected)), (found, expected)
 
 
@@ -314,3 +333,31 @@ def test_two_ids_and_a_tombstone_make_two_runs_in_order(registry: Stub) -> None:
     runs = converter(registry).to_batch("t", data)
     assert [(r.start, r.stop) for r in runs] == [(0, 3), (3, 5)]
     assert runs[0].column.tombstone.to_pylist() == [False, True, False]
+
+
+def test_a_page_in_the_registrys_place_is_retriable_and_a_programming_error_is_not(
+    registry: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = registry_module.SchemaRegistry({"schema.registry.url": registry.url})
+    for raised, expected in (
+        (json.JSONDecodeError("no JSON", "<html>", 0), RetriableError),
+        (AttributeError("a bug"), AttributeError),
+    ):
+
+        def get_schema(*_: Any, error: Exception = raised) -> Any:
+            raise error
+
+        monkeypatch.setattr(known._client, "get_schema", get_schema)
+        with pytest.raises(expected):
+            known.by_id(1)
+
+
+def test_maps_are_columns_unless_a_key_comes_twice(registry: Stub) -> None:
+    schema = {"type": "map", "values": ["null", "int"]}
+    schema_id = register(registry, schema)
+    made = converter(registry)
+    good = message(schema_id, schema, {"a": 1, "b": None})
+    twice = good[:5] + b"\x04\x02a\x02\x02\x02a\x02\x04\0"
+    (run,) = made.to_batch("t", [good, good])
+    assert run.column.data.to_pylist() == [[("a", 1), ("b", None)]] * 2
+    assert by_columns(made, [good, twice])[1].value == {"a": 2}
