@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.live import Live
 
 from connect_py.api.errors import ConnectError
+from connect_py.embedded.archives import make_archives_in_background
 from connect_py.embedded.broker import BrokerError, KafkaBroker
 from connect_py.embedded.child_process import ChildProcess
 from connect_py.embedded.ivy import IvyError
@@ -149,7 +150,11 @@ class Quickstart:
     # --- run
 
     def _watch(self, live: Live, view: LiveView, worker: ChildProcess, url: str) -> None:
+        archives_asked = False
         while not self.interrupted.is_set():
+            if view.has_rows and not archives_asked:
+                make_archives_in_background()  # so that the next start is quicker; costs half a minute of one core once
+                archives_asked = True
             if self._seconds is not None and time.monotonic() - self._started >= self._seconds:
                 return
             self._look(live, view, worker, url)
@@ -208,6 +213,7 @@ def connector_config(directory: Path) -> Mapping[str, str]:
         "iceberg.tables.default-id-columns": "id",
         f"iceberg.table.{NAMESPACE}.order_lines.id-columns": ",".join(KEYS["order_lines"]),
         "iceberg.control.commit.interval-ms": "2000",
+        "iceberg.ext.quick-jvm": "true",  # minutes, not days
     }
 
 
