@@ -3,10 +3,11 @@
     python tests/benchmarks/bench_end_to_end.py [-n 1000000] [--formats json] [--modes append,upsert] [--repeat 3]
 
 Starts a broker, loads it, starts `connect-distributed`, creates the connector and waits until the table covers the
-topic. Counted is the CPU time of the worker and of everything it started, the JVM included and the broker not, from the
-moment that the connector is created. Two figures: the whole run, in which the JVM starts and compiles, and the steady
-rate, the slope of the run's second half. The table's content is verified. Each run leaves a JSON line; the table shows
-medians.
+topic. Append finds all events there; upsert is given the next 200,000 events whenever the table covers those before, so
+that cycles are of this size on any machine that takes them within the commit interval. Counted is the CPU time of the
+worker and of everything it started, the JVM included and the broker not, from the moment that the connector is created.
+Two figures: the whole run, in which the JVM starts and compiles, and the steady rate, the slope of the run's second
+half. The table's content is verified. Each run leaves a JSON line; the table shows medians.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import loaded_topics
 import pyarrow as pa
 import pyarrow.compute as pc
 from lakehouse import LEDGER, Lakehouse
-from loaded_topics import FORMATS, MODES, LoadedTopic
+from loaded_topics import FORMATS, MODES, Feed, LoadedTopic
 from process_watch import ProcessWatch, Sampler
 from results import DEFAULT_FILE, keep, machine_microseconds, medians, print_table
 from worker_process import WorkerProcess
@@ -69,8 +70,9 @@ class Progress:
         return sum(int(positions[str(p)][2]) for p in self.topic.ends if str(p) in positions)
 
     @property
-    def complete(self) -> bool:
-        return bool(self.samples) and self.samples[-1][2] >= self.topic.records
+    def covered(self) -> int:
+        """Records that the table covers, by the last sample."""
+        return self.samples[-1][2]
 
     def rates(self) -> tuple[float, float]:
         """Events per CPU second: whole run, and from the first commit beyond the half of the topic to the last one.
@@ -85,27 +87,39 @@ class Progress:
         return self.topic.events / total, slope
 
 
-def run(topic: LoadedTopic, mode: str, broker: KafkaBroker, registry_url: str, options: Mapping[str, str], heading: str,
-        expected: pa.Table | None) -> dict[str, object]:  # fmt: skip
-    """One worker's life, from a full topic to a complete table."""
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all runs share."""
+
+    broker: KafkaBroker
+    registry_url: str
+    options: Mapping[str, str]  # connector properties
+
+
+def run(bench: Bench, feed: Feed, mode: str, heading: str, expected: pa.Table | None) -> dict[str, object]:
+    """One worker's life, until the table is complete."""
+    topic = feed.topic
     machine = machine_microseconds()
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     lake = Lakehouse(folder / "lake")
-    worker = WorkerProcess(folder, broker.bootstrap_servers, heading, environment=spark_environment())
+    worker = WorkerProcess(folder, bench.broker.bootstrap_servers, heading, environment=spark_environment())
     try:
+        feed.copy_step()
         worker.start()
         watch = ProcessWatch(worker.pid)
         progress = Progress(topic, lake, watch)
         progress.sample()
         config = {
-            **loaded_topics.sink_config(topic, mode, registry_url), **lake.sink_config(), "tasks.max": str(TASKS),
-            **options,
+            **loaded_topics.sink_config(topic, mode, bench.registry_url), **lake.sink_config(),
+            "tasks.max": str(TASKS), **bench.options,
         }  # fmt: skip
         worker.put(heading, config)
         sampler = Sampler(progress.sample, SAMPLE_SECONDS)
         try:
             deadline = time.monotonic() + DEADLINE_SECONDS
-            while not progress.complete:
+            while progress.covered < topic.records:
+                if progress.covered >= feed.fed and not feed.ended:
+                    feed.copy_step()
                 if time.monotonic() > deadline or "FAILED" in worker.states(heading):
                     raise SystemExit(f"{heading} is not complete: {progress.samples[-1:]}\n{worker.log_end(80)}")
                 time.sleep(SAMPLE_SECONDS)
@@ -119,7 +133,8 @@ def run(topic: LoadedTopic, mode: str, broker: KafkaBroker, registry_url: str, o
             "whole": round(whole), "steady": round(steady), "elapsed_seconds": round(progress.samples[-1][0], 1),
             "start_cpu_seconds": round(progress.samples[0][1], 2), "cpu_by_kind": watch.by_kind(),
             **{f"{kind} MB": value for kind, value in watch.peaks().items()}, "machine": round(machine, 2),
-            "options": dict(options), "samples": [(round(t, 1), round(c, 2), n) for t, c, n in progress.samples],
+            "options": dict(bench.options), "steps": feed.steps,
+            "samples": [(round(t, 1), round(c, 2), n) for t, c, n in progress.samples],
         }  # fmt: skip
     finally:
         worker.close()
@@ -161,7 +176,8 @@ def main() -> None:
     parser.add_argument("--formats", default="json")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--interval-ms", default="3000", help="commit interval: decides how many events a cycle has")
+    parser.add_argument("--interval-ms", default="4000", help="commit interval")
+    parser.add_argument("--step", type=int, default=200_000, help="events that upserts are fed with at a time, a cycle")
     parser.add_argument("--option", action="append", default=[], help="key=value, one more connector property")
     parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
     options = parser.parse_args()
@@ -176,7 +192,9 @@ def main() -> None:
                 runs = []
                 for repeat in range(options.repeat):
                     heading = f"{form}-{mode}-{repeat}"
-                    runs.append(run(topic, mode, broker, registry_url, more, heading, expected))
+                    steps = max(1, options.events // options.step) if mode == "upsert" else 1
+                    feed = Feed(broker.bootstrap_servers, topic, f"{topic.name}-{mode}-{repeat}", steps)
+                    runs.append(run(Bench(broker, registry_url, more), feed, mode, heading, expected))
                     keep(options.json, "end to end", runs[-1])
                     print(heading, {k: v for k, v in runs[-1].items() if k != "samples"}, file=sys.stderr, flush=True)
                 middle = medians(runs)

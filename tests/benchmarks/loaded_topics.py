@@ -7,11 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cdc_load
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 HERE = Path(__file__).parent
@@ -55,6 +55,58 @@ def load(bootstrap_servers: str, form: str, events: int, keys: int) -> LoadedTop
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     asked = admin.list_offsets({TopicPartition(name, p): OffsetSpec.latest() for p in range(PARTITIONS)})
     return LoadedTopic(name, form, events, keys, {tp.partition: f.result(30).offset for tp, f in asked.items()})
+
+
+class Feed:
+    """Copies a loaded topic to an empty one, step by step, bytes and partitions as they are."""
+
+    def __init__(self, bootstrap_servers: str, source: LoadedTopic, name: str, steps: int) -> None:
+        """Create the empty topic `name`."""
+        self._settings = {"bootstrap.servers": bootstrap_servers}
+        self._source = source
+        self.steps = steps
+        self._step = 0
+        admin = AdminClient(self._settings)
+        admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+        self.topic = replace(source, name=name)
+
+    @property
+    def fed(self) -> int:
+        """Records copied so far."""
+        return sum(self._ends().values())
+
+    @property
+    def ended(self) -> bool:
+        return self._step == self.steps
+
+    def _ends(self) -> dict[int, int]:
+        return {p: end * self._step // self.steps for p, end in self._source.ends.items()}
+
+    def copy_step(self) -> None:
+        """Copy the next share of every partition."""
+        starts = self._ends()
+        self._step += 1
+        ends = self._ends()
+        producer = Producer({**self._settings, "compression.type": "lz4", "linger.ms": 20, "enable.idempotence": True})
+        consumer = Consumer({**self._settings, "group.id": "bench-feed", "enable.auto.commit": False})
+        consumer.assign([TopicPartition(self._source.name, p, start) for p, start in starts.items()])
+        missing = sum(ends.values()) - sum(starts.values())
+        while missing:
+            for message in consumer.consume(1000, 1.0):
+                if message.error() is None and message.offset() < ends[message.partition()]:
+                    self._produce(producer, message)
+                    missing -= 1
+        consumer.close()
+        producer.flush()
+
+    def _produce(self, producer: Producer, message: Message) -> None:
+        while True:
+            try:
+                producer.produce(self.topic.name, message.value(), message.key(), message.partition())
+            except BufferError:
+                producer.poll(0.05)
+            else:
+                return
 
 
 @contextmanager
