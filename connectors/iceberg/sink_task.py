@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch
-from connect_py.api.errors import BadRows, ConnectError, NotFoundError, RetriableError
+from connect_py.api.errors import BadRows, ConnectError, DataError, NotFoundError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
 from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
@@ -47,6 +47,7 @@ from connectors.iceberg.table_keeper import TableKeeper
 
 log = logging.getLogger(__name__)
 
+UNROUTED_SECONDS = 60.0  # between warnings about rows without a table
 STOP_SECONDS = 4.0  # for the coordinator; the worker allows 5 s for the whole task
 
 
@@ -83,7 +84,8 @@ class IcebergSinkTask(SinkTask):
         )
         self._router = Router(config)
         self._stage = Stage(config, self._name)
-        self._unrouted = 0
+        self._unrouted = 0  # rows since the start that no table took
+        self._tell_unrouted_at = 0.0
         self._broken = False  # what is staged is not what the state says: nothing is reported any more
         self._offered = False  # offsets went to the group
         self._coordinator: Coordinator | None = None
@@ -124,9 +126,9 @@ class IcebergSinkTask(SinkTask):
         foreign = [p for p, mark in marks.items() if mark is None]
         if foreign:
             log.warning(
-                "the group's offsets of %s were not committed by this connector and do not count once its tables "
-                "have a ledger; to change where it reads, stop it and use PATCH /connectors/%s/offsets",
-                ", ".join(map(str, foreign)), self._config.connector,
+                "the group's offsets of %s were not committed by this connector: once its tables have a ledger, "
+                "these say where it reads, and offsets that other tools set do not count",
+                ", ".join(map(str, foreign)),
             )  # fmt: skip
         ids = {p: topic_ids.get(p.topic, "") for p in partitions}
         self._carry_out(self._state.assign(ids, {p: marks.get(p) for p in partitions}, _now_ms()))
@@ -195,11 +197,23 @@ class IcebergSinkTask(SinkTask):
                     for staged in converted:
                         self._add(staged)
                     self._broken = False
-                    self._unrouted += routing.unrouted
+                    if routing.unrouted:
+                        self._count_unrouted(batch.topic, routing.unrouted)
                 return rest, held
             except BadRows as bad:
                 rest = self._report(rest, bad)
         return None, {}
+
+    def _count_unrouted(self, topic: str, rows: int) -> None:
+        """Say now and then, not for every batch, that rows went nowhere."""
+        self._unrouted += rows
+        now = time.monotonic()
+        if now >= self._tell_unrouted_at:
+            self._tell_unrouted_at = now + UNROUTED_SECONDS
+            log.warning(
+                "no table takes %d rows so far, the latest of topic %s; iceberg.ext.unrouted says what becomes of them",
+                self._unrouted, topic, extra={"action": "unrouted"},
+            )  # fmt: skip
 
     def _needs(self, routed: Sequence[Routed]) -> dict[int, _Held]:
         """Where a table is not open, or lacks columns, and so its partitions must be held."""
@@ -271,7 +285,7 @@ class IcebergSinkTask(SinkTask):
         reporter = self.context.errant_record_reporter
         for row, error in sorted(bad.errors.items()):
             if reporter is None:
-                raise error
+                raise DataError(f"{_place(batch, row)}: {error}") from error
             reporter.report_row(batch, row, error)
         keep = [True] * len(batch)
         for row in bad.errors:
@@ -397,6 +411,11 @@ class IcebergSinkTask(SinkTask):
                 log.warning("topic %s cannot be described now: %s", topic, error)
                 return None
         return found
+
+
+def _place(batch: Batch, row: int) -> str:
+    origin = batch.origin
+    return f"topic '{origin.topic}' partition {origin.partitions[row]} at offset {origin.offsets[row]}"
 
 
 def _first_offsets(partitions: pa.Int32Array, offsets: pa.Int64Array) -> dict[int, int]:
