@@ -17,6 +17,11 @@ class RetriableError(ConnectError):
     java_name = "org.apache.kafka.connect.errors.RetriableException"
 
 
+class UnavailableError(RetriableError):
+    """A server that a conversion or a transformation needs is away. No record is to blame: the worker waits without
+    limit, whatever `errors.retry.timeout` says, and nothing becomes a dead letter."""
+
+
 class DataError(ConnectError):
     """One record does not fit: its bytes, its schema or a value. Tolerable under `errors.tolerance`."""
 

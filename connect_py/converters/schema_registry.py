@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from connect_py.api.config import ConfigDef, Importance, Password, Type
-from connect_py.api.errors import ConfigError, DataError, RetriableError
+from connect_py.api.errors import ConfigError, DataError, UnavailableError
 
 UNKNOWN_ID_GRACE_SECONDS: Final = 5.0  # a replicated registry may learn of an id late
 
@@ -84,7 +84,7 @@ class SchemaRegistry:
 
         Raises:
             DataError: There is none.
-            RetriableError: The registry is away, or does not know the id yet.
+            UnavailableError: The registry is away, or does not know the id yet.
         """
         return self._found(schema_id, partial(self._client.get_schema, schema_id))
 
@@ -96,7 +96,7 @@ class SchemaRegistry:
         """Return the version under which a subject has this schema; None: it has not.
 
         Raises:
-            RetriableError: The registry is away.
+            UnavailableError: The registry is away.
         """
         try:
             schema = self._call(partial(self._client.get_schema, schema_id))
@@ -111,7 +111,7 @@ class SchemaRegistry:
         except DataError as error:
             since = self._unknown_since.setdefault(key, self._monotonic())
             if self._monotonic() - since < UNKNOWN_ID_GRACE_SECONDS:
-                raise RetriableError(f"the registry does not know schema {key} yet") from error
+                raise UnavailableError(f"the registry does not know schema {key} yet") from error
             raise
         self._unknown_since.pop(key, None)
         references: dict[str, str] = {}
@@ -135,10 +135,10 @@ class SchemaRegistry:
         except SchemaRegistryError as error:
             status = error.http_status_code
             if status in (408, 429) or status >= 500 or status < 0:
-                raise RetriableError(f"the schema registry answers {status}: {error.error_message}") from error
+                raise UnavailableError(f"the schema registry answers {status}: {error.error_message}") from error
             raise DataError(f"the schema registry answers {status}: {error.error_message}") from error
         except (httpx2.RequestError, OAuthTokenError, json.JSONDecodeError) as error:  # the last: a proxy's own page
-            raise RetriableError(f"the schema registry cannot be reached: {error}") from error
+            raise UnavailableError(f"the schema registry cannot be reached: {error}") from error
 
     def close(self) -> None:
         """Close connections."""
