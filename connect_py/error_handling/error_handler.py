@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConnectError, UnavailableError
 from connect_py.clock import Clock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage, is_retried, is_tolerable
 
 FIRST_DELAY_MS: Final = 300
+LONGEST_UNAVAILABLE_MS: Final = 5_000  # a server that is back is noticed within this time
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
 class ToleranceExceededError(ConnectError):
-    """A record failed and nothing is tolerated; the cause is attached."""
+    """A record failed and nothing is tolerated; the message names it, the cause is attached."""
 
-    def __init__(self) -> None:
-        super().__init__("Tolerance exceeded in error handler")
+    def __init__(self, failed: FailedRecord) -> None:
+        super().__init__(f"Tolerance exceeded in error handler: {failed.stage.value} failed for {failed.place()}")
 
 
 class UnhandledError(ConnectError):
@@ -126,7 +130,11 @@ class ErrorHandler:
             delay_ms: float = FIRST_DELAY_MS << min(attempt - 1, 30)
             if delay_ms > config.retry_delay_max_ms:
                 delay_ms = random.randrange(max(1, config.retry_delay_max_ms))
-            if config.retry_timeout_ms >= 0:
+            if isinstance(error, UnavailableError):
+                delay_ms = min(delay_ms, LONGEST_UNAVAILABLE_MS)
+                if attempt == 1:
+                    log.warning("%s waits: %s", stage.value, error, extra={"action": "wait_unavailable"})
+            elif config.retry_timeout_ms >= 0:
                 left_ms = config.retry_timeout_ms - (self._clock.monotonic() - start) * 1000
                 if left_ms <= 0:
                     raise _ExhaustedError(error)
@@ -151,7 +159,7 @@ class ErrorHandler:
         if not is_tolerable(failed.stage, failed.error):
             raise UnhandledError from failed.error
         if not self.config.tolerate_all:
-            raise ToleranceExceededError from failed.error
+            raise ToleranceExceededError(failed) from failed.error
         self.counters.skipped += 1
 
     @property

@@ -23,6 +23,12 @@ class FailedRecord:
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     source_record: str | None = None  # topic and source partition; never key or value
 
+    def place(self) -> str:
+        """Which record it is, in words."""
+        if self.origin is None:
+            return self.source_record or "a record without a place"
+        return f"topic '{self.origin.topic}' partition {self.origin.partition} at offset {self.origin.offset}"
+
 
 def error_class_name(error: BaseException) -> str:
     """The Java name where one corresponds, else the Python one."""
