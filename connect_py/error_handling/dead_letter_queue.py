@@ -18,6 +18,7 @@ from connect_py.model import ConnectorTaskId
 
 PREFIX: Final = "__connect.errors."
 QUEUE_FULL_SLICE_SECONDS: Final = 0.1
+REMEMBERED: Final = 100_000  # records, so that one that is read again makes no second letter
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class DeadLetterQueue:
         self._headers = config.dead_letter_headers
         self._producer = producer
         self._clock = clock or SystemClock()
+        self._sent: set[tuple[str, int, int]] = set()
         self._pending = 0
         self._failure: str | None = None
         self.produced = 0
@@ -66,10 +68,19 @@ class DeadLetterQueue:
         return cls(id, config, Producer(dict(producer_settings), logger=client_log))
 
     def report(self, failed: FailedRecord) -> None:
-        """Send one record; `flush` tells when it is safe."""
+        """Send one record; `flush` tells when it is safe.
+
+        A task that seeks back reads a bad record again, and it fails again: that makes no second letter.
+        """
         origin = failed.origin
         if origin is None:
             raise ConnectError("only consumed records can be dead-lettered")
+        place = (origin.topic, origin.partition, origin.offset)
+        if place in self._sent:
+            return
+        if len(self._sent) >= REMEMBERED:
+            self._sent.clear()
+        self._sent.add(place)
         headers: list[tuple[str, str | bytes | None]] = list(origin.headers)
         if self._headers:
             headers += self.context_headers(failed)
