@@ -1,0 +1,205 @@
+"""Bad records and what they are for: each says which record it is, nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+from lakehouse import Lakehouse
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, NestedField, StringType
+from schema_registry_stub import Stub, schema_registry
+from sink_case import SinkCase
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+
+AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
+KNOWN_ID, UNKNOWN_ID = 1, 9999
+TOLERANT = {
+    "errors.tolerance": "all",
+    "errors.deadletterqueue.topic.replication.factor": "1",
+    "errors.deadletterqueue.context.headers.enable": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def worker(
+    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WorkerProcess]:
+    folder = tmp_path_factory.mktemp("bad-records")
+    process = WorkerProcess(folder, kafka_broker.bootstrap_servers, "bad-records", environment=spark_environment)
+    try:
+        yield process.start()
+    finally:
+        process.close()
+
+
+@pytest.fixture(scope="module")
+def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    made = Lakehouse(tmp_path_factory.mktemp("bad-records-lake"))
+    made.catalog.create_namespace("db")
+    return made
+
+
+@pytest.fixture
+def case(
+    request: pytest.FixtureRequest, worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker
+) -> Iterator[SinkCase]:
+    """A connector of its own for each test; the worker must be healthy afterwards."""
+    name = request.node.name.removeprefix("test_").replace("_", "-")[:60]
+    made = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, name)
+    made.create_topic()
+    yield made
+    assert worker.healthy()
+    if worker.states(name):
+        worker.delete(name)
+
+
+@pytest.fixture
+def registry() -> Iterator[Stub]:
+    schema = {"schema": json.dumps(AVRO), "subjects": [{"subject": "s", "version": 1}]}
+    with schema_registry({KNOWN_ID: schema}) as stub:
+        yield stub
+
+
+def error_headers(message: Message) -> dict[str, str]:
+    headers = message.headers() or []
+    return {
+        key.removeprefix("__connect.errors."): value.decode()
+        for key, value in headers
+        if key.startswith("__connect.errors.")
+    }
+
+
+def avro(number: int, schema_id: int = KNOWN_ID) -> bytes:
+    return b"\x00" + schema_id.to_bytes(4, "big") + bytes([2 * number])  # a small int is one zig-zag byte
+
+
+def test_record_that_is_not_json_fails_the_task_names_itself_and_stays_unread(case: SinkCase) -> None:
+    case.produce({"id": 1}, {"id": 2}, b"{ not json", {"id": 4})
+    case.start()
+    trace = case.await_failure()
+    assert "Tolerance exceeded in error handler" in trace
+    assert f"topic '{case.name}' partition 0 at offset 2" in trace
+    assert "Converting byte[] to Kafka Connect data failed due to serialization error" in trace
+    assert case.offset() <= 2
+    assert set(case.ids()) <= {1, 2}
+    case.start(**{"errors__deadletterqueue__topic__name": case.dead_letters}, **tolerant())
+    case.await_running()
+    case.assert_complete([1, 2, 4])
+    (bad,) = case.read_dead_letters(1)
+    assert (bad.key(), bad.value()) == (b"key", b"{ not json")
+
+
+def tolerant() -> dict[str, str]:
+    return {key.replace(".", "__"): value for key, value in TOLERANT.items()}
+
+
+def test_tolerated_records_go_to_the_dead_letters_with_connects_headers_and_the_good_ones_arrive(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
+    schema = Schema(
+        NestedField(1, "id", IntegerType(), required=True), NestedField(2, "name", StringType(), required=False)
+    )
+    lakehouse.catalog.create_table(case.table, schema)
+    case.produce({"id": 0}, b"\xff", {"id": 2, "name": "two"}, {"id": "three"}, {"id": 4}, {"id": 1 << 40}, {"id": 6})
+    case.start(errors__deadletterqueue__topic__name=case.dead_letters, **tolerant())
+    case.assert_complete([0, 2, 4, 6])
+    letters = {int(error_headers(m)["offset"]): m for m in case.read_dead_letters(3)}
+    assert set(letters) == {1, 3, 5}
+    for offset, message in letters.items():
+        headers = error_headers(message)
+        assert headers["topic"] == case.name
+        assert headers["partition"] == "0"
+        assert headers["connector.name"] == case.name
+        assert headers["task.id"] == "0"
+        assert headers["exception.stacktrace"]
+        assert headers["stage"] == ("VALUE_CONVERTER" if offset == 1 else "TASK_PUT")
+    assert error_headers(letters[1])["class.name"] == "org.apache.kafka.connect.json.JsonConverter"
+    assert error_headers(letters[1])["exception.class.name"] == "org.apache.kafka.connect.errors.DataException"
+    assert letters[3].value() == b'{"id": "three"}'
+    assert "id" in error_headers(letters[3])["exception.message"]
+    assert "1099511627776" in error_headers(letters[5])["exception.message"] or letters[5].value() is not None
+
+
+def test_value_that_does_not_fit_its_column_fails_the_task_and_names_record_and_column(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
+    lakehouse.catalog.create_table(case.table, Schema(NestedField(1, "id", IntegerType(), required=True)))
+    case.produce({"id": 1}, {"id": "two"}, {"id": 3})
+    case.start()
+    trace = case.await_failure()
+    assert f"topic '{case.name}' partition 0 at offset 1: table {case.table}, column id: is" in trace
+    assert case.offset() <= 1
+    case.start(errors__deadletterqueue__topic__name=case.dead_letters, **tolerant())
+    case.await_running()
+    case.assert_complete([1, 3])
+    case.read_dead_letters(1)
+
+
+def test_unknown_schema_id_fails_the_task_until_the_registry_knows_it(case: SinkCase, registry: Stub) -> None:
+    case.produce(avro(1), avro(2, UNKNOWN_ID), avro(3))
+    case.start(**avro_config(registry))
+    trace = case.await_failure()
+    assert f"topic '{case.name}' partition 0 at offset 1" in trace
+    assert str(UNKNOWN_ID) in trace
+    assert case.offset() <= 1
+    registry.schemas[UNKNOWN_ID] = registry.schemas[KNOWN_ID]
+    case.restart_task()
+    case.await_running()
+    case.assert_complete([1, 2, 3])
+
+
+def avro_config(registry: Stub) -> dict[str, str]:
+    return {
+        "value__converter": "io.confluent.connect.avro.AvroConverter",
+        "value__converter__schema__registry__url": registry.url,
+    }
+
+
+def test_registry_that_is_down_is_waited_for(case: SinkCase, registry: Stub) -> None:
+    registry.down = 503
+    case.produce(avro(1), avro(2))
+    case.start(**avro_config(registry))
+    case.await_log("the schema registry answers 503")
+    assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
+    assert case.offset() == 0
+    registry.down = None
+    case.assert_complete([1, 2])
+    assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
+
+
+def test_null_in_the_key_of_a_merged_table_fails_the_task_and_names_the_record(case: SinkCase) -> None:
+    merge = {"iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id"}
+    case.produce({"id": 1, "v": "a"}, {"id": None, "v": "b"}, {"id": 3, "v": "c"})
+    case.start(**merge)
+    trace = case.await_failure()
+    assert f"topic '{case.name}' partition 0 at offset 1: " in trace
+    assert case.offset() <= 1
+    case.start(**merge, iceberg__ext__null_key="skip")
+    case.await_running()
+    case.assert_complete([1, 3])
+
+
+def rows_of(case: SinkCase) -> list[dict[str, Any]]:
+    return sorted(case.lakehouse.rows(case.table).to_pylist(), key=lambda row: row["id"])
+
+
+def test_column_that_the_table_lacks_is_left_out_unless_the_schema_may_evolve(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
+    lakehouse.catalog.create_table(case.table, Schema(NestedField(1, "id", IntegerType(), required=False)))
+    case.produce({"id": 1, "more": "x"})
+    case.start()
+    case.assert_complete([1])
+    assert rows_of(case) == [{"id": 1}]
+    case.stop()
+    case.start(iceberg__tables__evolve_schema_enabled="true")
+    case.produce({"id": 2, "more": "y"})
+    case.resume()
+    case.assert_complete([1, 2])
+    assert rows_of(case) == [{"id": 1, "more": None}, {"id": 2, "more": "y"}]
