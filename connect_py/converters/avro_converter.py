@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from connect_py.api.batch import Column
 from connect_py.api.config import ConfigDef, Importance, Type
@@ -13,14 +13,17 @@ from connect_py.api.errors import ConfigError, DataError, NotColumnar
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
 from connect_py.converters.avro_body import AvroBodyReader
-from connect_py.converters.avro_columns import AvroColumns
+from connect_py.converters.avro_columns import ID_PREFIX, AvroColumns
 from connect_py.converters.avro_schema import AvroType, avro_type
 from connect_py.converters.schema_registry import CONFIG_DEF, SchemaRegistry
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 UNKNOWN_MAGIC: Final = "Unknown magic byte!"
-_ID_PREFIX: Final = 5  # bytes: 0 and the id
 _GUID_PREFIX: Final = 17  # bytes: 1 and the GUID
 _FREE_CUTS: Final = 8  # per call
+_MIN_PART: Final = 16  # messages that are converted by the reference form when one of them is in doubt
 _MIN_ROWS_PER_CUT: Final = 20  # beyond that, on average: more cuts cost more than rows do
 
 
@@ -70,7 +73,7 @@ class AvroConverter(Converter):
 
     def _make_reader(self, topic: str, head: bytes) -> _AvroReader:
         version = None
-        if len(head) == _ID_PREFIX and head[0] == 0:
+        if len(head) == ID_PREFIX and head[0] == 0:
             schema_id = int.from_bytes(head[1:], "big")
             registered = self._registry.by_id(schema_id)
             version = self._registry.version(f"{topic}-{self._side}", schema_id)
@@ -92,7 +95,10 @@ class AvroConverter(Converter):
     ) -> Sequence[ColumnRun]:
         if headers is not None and any(headers) and self._ids_in_headers(headers):
             raise NotColumnar("schema ids in headers")
-        starts = [None if m is None else m[:_ID_PREFIX] for m in data]
+        whole = self._one_run(topic, data)
+        if whole is not None:
+            return [whole]
+        starts = [None if m is None else m[:ID_PREFIX] for m in data]
         runs: list[ColumnRun] = []
         start = 0
         while start < len(data):
@@ -105,6 +111,19 @@ class AvroConverter(Converter):
     def _ids_in_headers(self, headers: Sequence[RawHeaders]) -> bool:
         name = f"__{self._side}_schema_id"
         return any(key == name for row in headers for key, _ in row)
+
+    def _one_run(self, topic: str, data: Sequence[bytes | None]) -> ColumnRun | None:
+        """Convert all messages at once if they are of one schema and none is damaged, else return None."""
+        first = next((m for m in data if m is not None), b"")
+        if len(first) < ID_PREFIX or first[0]:
+            return None
+        try:
+            reader = self._reader(topic, first[:ID_PREFIX])
+            column = reader.columns.read(data)
+        except (DataError, NotColumnar):
+            return None
+        tombstone = _marks([m is None for m in data])
+        return ColumnRun(0, len(data), Column(reader.avro.schema, column, tombstone))
 
     def _run(
         self, topic: str, data: Sequence[bytes | None], starts: Sequence[bytes | None], start: int
@@ -146,38 +165,56 @@ class AvroConverter(Converter):
     ) -> ColumnRun:
         import pyarrow as pa
 
-        from connect_py.api import arrow
-
-        part = data if start == 0 and stop == len(data) else data[start:stop]
-        there = [m is not None for m in part]
-        tombstone = None if all(there) else pa.array([not t for t in there], pa.bool_())
+        part: list[bytes | None] = list(data[start:stop])
+        tombstone = _marks([m is None for m in part])
         if reader is None:
             return ColumnRun(start, stop, Column(None, pa.nulls(stop - start), tombstone), failures)
         for index in failures:
-            there[index - start] = False
-        whole = all(there)
-        bodies = [m[_ID_PREFIX:] for m, t in zip(part, there, strict=True) if t and m is not None]
-        try:
-            column = reader.columns.read(bodies)
-            if not whole:
-                column = column.take(arrow.spread_indices(there))
-        except NotColumnar:
-            values: list[Value] = []
-            for index, message in enumerate(part, start):
-                try:
-                    values.append(None if index in failures else self.to_connect(topic, message).value)
-                except DataError as error:
-                    failures[index] = error
-                    values.append(None)
-            column = arrow.to_array(reader.avro.schema, values)
+            part[index - start] = None
+        column = self._column(topic, part, reader, start, failures)
         return ColumnRun(start, stop, Column(reader.avro.schema, column, tombstone), failures)
+
+    def _column(
+        self, topic: str, part: Sequence[bytes | None], reader: _AvroReader, start: int, failures: dict[int, Exception]
+    ) -> pa.Array:
+        """Convert messages of one schema; those in doubt, and few around them, by the reference form."""
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        if reader.columns.possible:
+            if part.count(None) == len(part):
+                return pa.nulls(len(part), arrow.arrow_type(reader.avro.schema))
+            try:
+                return reader.columns.read(part)
+            except NotColumnar:
+                if len(part) > _MIN_PART:
+                    middle = len(part) // 2
+                    left = self._column(topic, part[:middle], reader, start, failures)
+                    return pa.concat_arrays([
+                        left, self._column(topic, part[middle:], reader, start + middle, failures)
+                    ])  # fmt: skip
+        values: list[Value] = []
+        for index, message in enumerate(part, start):
+            try:
+                values.append(self.to_connect(topic, message).value)
+            except DataError as error:
+                failures[index] = error
+                values.append(None)
+        return arrow.to_array(reader.avro.schema, values)
 
     def close(self) -> None:
         self._registry.close()
 
 
+def _marks(tombstones: list[bool]) -> pa.BooleanArray | None:
+    import pyarrow as pa
+
+    return pa.array(tombstones, pa.bool_()) if any(tombstones) else None
+
+
 def _prefix_length(data: bytes) -> int:
-    return _GUID_PREFIX if data[:1] == b"\1" else _ID_PREFIX
+    return _GUID_PREFIX if data[:1] == b"\1" else ID_PREFIX
 
 
 class _AvroReader:

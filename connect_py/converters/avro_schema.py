@@ -50,7 +50,7 @@ KEPT_LOGICAL_TYPES: Final = frozenset({
     "time-micros", "uuid",
 })  # fmt: skip
 
-_PRIMITIVES: Mapping[str, Type] = {
+PRIMITIVES: Mapping[str, Type] = {
     "boolean": Type.BOOLEAN, "int": Type.INT32, "long": Type.INT64, "float": Type.FLOAT32, "double": Type.FLOAT64,
     "string": Type.STRING, "bytes": Type.BYTES,
 }  # fmt: skip
@@ -68,7 +68,7 @@ class AvroType:
     value: ToValue
     """From what AvroBodyReader decodes by `plain`, no None, to a value of `schema`. DataError: it has no such value."""
     column: ToColumn
-    """From an Arrow column decoded by `plain` to one of `schema`'s Arrow type. NotColumnar: not this one."""
+    """From an Arrow column of `plain`'s types to one of `schema`'s Arrow type. NotColumnar: not this one."""
     columnar: bool = True  # no union of several types inside, nor a map whose keys need a closer look
 
 
@@ -132,7 +132,7 @@ class _SchemaReader:
         if isinstance(tree, list):
             return self._union(tree, namespace, default, doc)
         if isinstance(tree, str):
-            if tree in _PRIMITIVES or tree == "null":
+            if tree in PRIMITIVES or tree == "null":
                 tree = {"type": tree}
             else:
                 found = self._declared.get(tree) or self._declared.get(f"{namespace}.{tree}")
@@ -151,8 +151,8 @@ class _SchemaReader:
             return self._bytes(tree, kind, logical)
         if kind in ("int", "long", "string"):
             return _simple(kind, tree, logical)
-        if kind in _PRIMITIVES:
-            return AvroType(Schema(_PRIMITIVES[kind]), kind, _same, _leaf)
+        if kind in PRIMITIVES:
+            return AvroType(Schema(PRIMITIVES[kind]), kind, _same, _leaf)
         if kind == "enum":
             return _enum(tree, _full_name(tree, namespace))
         if kind in ("record", "error"):
@@ -161,7 +161,7 @@ class _SchemaReader:
             return self._array(tree, namespace)
         if kind == "map":
             items = self.read(tree["values"], namespace)
-            return _map(items, self._array_of(self._record_of(["string", items.plain])))
+            return _map(items, self._array_of(self._record_of([("key", "string"), ("value", items.plain)])))
         if kind == "null":
             raise DataError("Standalone null schemas are not supported by this converter")
         return self.read(kind, namespace)  # a name
@@ -191,7 +191,7 @@ class _SchemaReader:
             for f in tree["fields"]
         ]
         self._open.pop()
-        plain = self._record_of([m.plain for _, m in members])
+        plain = self._record_of([(name, m.plain) for name, m in members])
         schema = Schema(Type.STRUCT, fields=[(n, m.schema) for n, m in members])
         types = [m for _, m in members]
         return AvroType(
@@ -199,8 +199,8 @@ class _SchemaReader:
             all(m.columnar for m in types),
         )  # fmt: skip
 
-    def _record_of(self, members: Sequence[Tree]) -> Tree:
-        fields = [{"name": f"f{i}", "type": member} for i, member in enumerate(members)]
+    def _record_of(self, members: Sequence[tuple[str, Tree]]) -> Tree:
+        fields = [{"name": name, "type": plain} for name, plain in members]
         return {"type": "record", "name": f"R{next(self._numbers)}", "fields": fields}
 
     def _array_of(self, items: Tree) -> Tree:
@@ -246,7 +246,7 @@ class _SchemaReader:
         kind = branch if isinstance(branch, str) else branch["type"]
         if kind in ("record", "enum", "fixed", "error"):
             name = _full_name(branch, namespace)
-        elif kind in _PRIMITIVES or kind in ("array", "map"):
+        elif kind in PRIMITIVES or kind in ("array", "map"):
             return str(kind)
         else:
             name = kind if "." in kind or not namespace else f"{namespace}.{kind}"
@@ -306,27 +306,21 @@ def _simple(kind: str, tree: Tree, logical: str | None) -> AvroType:
         schema = timestamp()
     else:
         parameters = {LOGICAL_TYPE: logical} if logical in KEPT_LOGICAL_TYPES and logical is not None else {}
-        schema = Schema(_PRIMITIVES[kind], parameters=parameters)
+        schema = Schema(PRIMITIVES[kind], parameters=parameters)
     return AvroType(schema, kind, _same, _leaf)
 
 
 def _leaf(schema: Schema, data: pa.Array) -> pa.Array:
     from connect_py.api import arrow
 
-    wanted = arrow.arrow_type(schema)
-    storage = arrow.storage_type(wanted)
-    if data.type != storage:
-        data = data.cast(storage)
-    return data if storage == wanted else data.view(wanted)
+    return arrow.as_logical(schema, data)
 
 
 def _narrow_column(schema: Schema, data: pa.Array) -> pa.Array:
     """Ints for which the schema has fewer bits: Java drops the high ones."""
-    import pyarrow as pa
-
     from connect_py.api import arrow
 
-    return data.cast(pa.int32()).cast(arrow.arrow_type(schema), safe=False)
+    return data.cast(arrow.arrow_type(schema), safe=False)
 
 
 def _enum(tree: Tree, name: str) -> AvroType:
@@ -341,8 +335,7 @@ def _enum(tree: Tree, name: str) -> AvroType:
     def column(schema: Schema, data: pa.Array) -> pa.Array:
         import pyarrow as pa
 
-        indices = data.cast(pa.int32())
-        return pa.DictionaryArray.from_arrays(indices, pa.array(symbols, pa.string())).cast(pa.string())
+        return pa.DictionaryArray.from_arrays(data, pa.array(symbols, pa.string())).cast(pa.string())
 
     return AvroType(Schema(Type.STRING, parameters=parameters), "int", value, column)
 
@@ -379,14 +372,15 @@ def _record_column(members: Sequence[ToColumn]) -> ToColumn:
 
         from connect_py.api import arrow
 
-        if not members:
-            return data if data.type == pa.struct([]) else data.cast(pa.struct([]))
+        wanted = arrow.arrow_type(schema)
+        if data.type == wanted:  # nothing inside needs more than a cast
+            return data
         children = [
             convert(field.schema, data.field(field.index))
             for field, convert in zip(schema.fields, members, strict=True)
         ]
         mask = data.is_null() if data.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(arrow.arrow_type(schema)), mask=mask)
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
 
     return column
 
@@ -407,11 +401,12 @@ def _array_column(item: ToColumn) -> ToColumn:
         from connect_py.api import arrow
 
         assert schema.value_schema is not None
+        wanted = arrow.arrow_type(schema)
+        if data.type == wanted:
+            return data
         items = item(schema.value_schema, data.values)
         mask = data.is_null() if data.null_count else None
-        return pa.ListArray.from_arrays(
-            data.offsets.cast(pa.int32()), items, type=arrow.arrow_type(schema), mask=mask
-        )  # fmt: skip
+        return pa.ListArray.from_arrays(data.offsets, items, type=wanted, mask=mask)
 
     return column
 
@@ -444,7 +439,7 @@ def _map_column(entry: Schema, entries_column: ToColumn) -> ToColumn:
             raise NotColumnar("a map has a key twice")
         mask = data.is_null() if data.null_count else None
         return pa.MapArray.from_arrays(
-            data.offsets.cast(pa.int32()), keys, items, type=arrow.arrow_type(schema), mask=mask
+            data.offsets, keys, items, type=arrow.arrow_type(schema), mask=mask
         )  # fmt: skip
 
     return column

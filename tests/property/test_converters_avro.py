@@ -361,3 +361,30 @@ def test_maps_are_columns_unless_a_key_comes_twice(registry: Stub) -> None:
     (run,) = made.to_batch("t", [good, good])
     assert run.column.data.to_pylist() == [[("a", 1), ("b", None)]] * 2
     assert by_columns(made, [good, twice])[1].value == {"a": 2}
+
+
+def test_recorded_avro_needs_no_reference(registry: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("row by row")
+
+    monkeypatch.setattr(AvroConverter, "to_connect", refuse)
+    for topic, data in recorded("avro").items():
+        made = converter(registry, is_key=topic.endswith(" keys"))
+        made.to_batch("t", data)
+        made.close()
+
+
+def test_one_damaged_message_sends_only_its_neighbours_to_the_reference(
+    registry: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema_id = register(registry, "string")
+    data: list[bytes | None] = [message(schema_id, "string", f"row {i}") for i in range(1000)]
+    data[500] = b"\0" + schema_id.to_bytes(4, "big") + b"\x7f"
+    made = converter(registry)
+    calls = []
+    to_connect = made.to_connect
+    monkeypatch.setattr(made, "to_connect", lambda *a: calls.append(a) or to_connect(*a))
+    (run,) = made.to_batch("t", data)
+    assert list(run.failures) == [500]
+    assert run.column.data.to_pylist() == [None if i == 500 else f"row {i}" for i in range(1000)]
+    assert len(calls) < 20
