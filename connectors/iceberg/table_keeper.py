@@ -244,13 +244,12 @@ class TableKeeper:
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
         """Remove what earlier epochs left: staged files that no snapshot references, and their branches."""
         config = self._config
-        ours = StagedFileName.prefix(config.connector)
-        keep = StagedFileName.epoch_prefix(config.connector, epoch)
-        removed = self._catalog.remove_files(name, table_uuid, [ours], [keep])
         if config.commit_engine.value == EngineName.MERGE.value:
-            branches = f"connect-{config.connector}-"
-            self._catalog.drop_branches(name, branches, f"{branches}{epoch.number}-{epoch.nonce}")
-        if removed:
+            self._catalog.drop_branches(name, f"connect-{config.connector}-", epoch.number)
+        removed = self._catalog.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
+        if removed is None:
+            log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
+        elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
 
 

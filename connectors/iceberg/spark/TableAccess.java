@@ -223,47 +223,54 @@ public class TableAccess {
         return ((Types.NestedField) schema.columns().get(0)).type();
     }
 
+    /**
+     * Delete files named prefix, number below `below`, a dash and anything, unless a snapshot references them. Gives up
+     * after `seconds`, with nothing deleted: on a large table all of this may take long, and nobody waits for it.
+     */
     public String removeFiles(String name, String argumentsJson) throws IOException {
         JsonNode arguments = JsonUtil.mapper().readTree(argumentsJson);
         Table table = table(name);
         int removed = 0;
+        boolean complete = true;
         if (table.uuid().toString().equals(arguments.get("uuid").asText())
             && table.io() instanceof SupportsPrefixOperations) {
-            Set candidates = candidates(table, arguments.get("prefixes"), arguments.get("keep"));
-            if (!candidates.isEmpty()) {
-                dropReferenced(table, candidates);
-            }
-            for (Object path : candidates) {
-                table.io().deleteFile((String) path);
-                removed++;
+            long until = System.nanoTime() + arguments.get("seconds").asLong() * 1000000000L;
+            Set candidates = new HashSet();
+            complete = collect(table, arguments.get("prefix").asText(), arguments.get("below").asLong(), until, candidates)
+                && (candidates.isEmpty() || dropReferenced(table, candidates, until));
+            if (complete) {
+                for (Object path : candidates) {
+                    table.io().deleteFile((String) path);
+                    removed++;
+                }
             }
         }
-        return JsonUtil.mapper().createObjectNode().put("removed", removed).toString();
+        return JsonUtil.mapper().createObjectNode().put("removed", removed).put("complete", complete).toString();
     }
 
-    private static Set candidates(Table table, JsonNode prefixes, JsonNode keep) {
-        Set found = new HashSet();
+    private static boolean collect(Table table, String prefix, long below, long until, Set found) {
         for (Object each : ((SupportsPrefixOperations) table.io()).listPrefix(dataLocation(table))) {
             String path = ((FileInfo) each).location();
-            String file = path.substring(path.lastIndexOf('/') + 1);
-            if (startsWithOneOf(file, prefixes) && !startsWithOneOf(file, keep)) {
+            long number = number(lastPart(path), prefix);
+            if (number >= 0 && number < below) {
                 found.add(path);
             }
-        }
-        return found;
-    }
-
-    private static boolean startsWithOneOf(String file, JsonNode prefixes) {
-        for (Iterator i = prefixes.elements(); i.hasNext();) {
-            if (file.startsWith(((JsonNode) i.next()).asText())) {
-                return true;
+            if (System.nanoTime() > until) {
+                return false;
             }
         }
-        return false;
+        return true;
+    }
+
+    /** The number between a prefix and a dash; -1: the name is not of that form. */
+    private static long number(String name, String prefix) {
+        int dash = name.startsWith(prefix) ? name.indexOf('-', prefix.length()) : -1;
+        String digits = dash < 0 ? "" : name.substring(prefix.length(), dash);
+        return digits.matches("[0-9]{1,18}") ? Long.parseLong(digits) : -1;
     }
 
     /** Take out whatever any snapshot of the table refers to. Paths are compared by their last part: schemes vary. */
-    private static void dropReferenced(Table table, Set candidates) {
+    private static boolean dropReferenced(Table table, Set candidates, long until) {
         Map byName = new HashMap();
         for (Object path : candidates) {
             byName.put(lastPart((String) path), path);
@@ -274,6 +281,9 @@ public class TableAccess {
                 ManifestFile manifest = (ManifestFile) one;
                 if (!seen.add(manifest.path())) {
                     continue;
+                }
+                if (System.nanoTime() > until) {
+                    return false;
                 }
                 CloseableIterable files = manifest.content() == org.apache.iceberg.ManifestContent.DATA
                     ? (CloseableIterable) ManifestFiles.read(manifest, table.io(), table.specs())
@@ -288,19 +298,25 @@ public class TableAccess {
                 }
             }
         }
+        return true;
     }
 
     private static String lastPart(String path) {
         return path.substring(path.lastIndexOf('/') + 1);
     }
 
-    public String dropBranches(String name, String prefix, String keep) {
+    /** Drop branches named prefix, number below `below`, a dash and one more word. */
+    public String dropBranches(String name, String prefix, String below) {
         Table table = table(name);
         ManageSnapshots manage = table.manageSnapshots();
         int dropped = 0;
-        for (Object branch : new ArrayList(table.refs().keySet())) {
-            if (((String) branch).startsWith(prefix) && !branch.equals(keep) && !branch.equals("main")) {
-                manage.removeBranch((String) branch);
+        for (Object each : new ArrayList(table.refs().keySet())) {
+            String branch = (String) each;
+            long number = number(branch, prefix);
+            // A longer name is another connector's, whose own begins like ours.
+            boolean oneWord = branch.lastIndexOf('-') == branch.indexOf('-', prefix.length());
+            if (number >= 0 && number < Long.parseLong(below) && oneWord) {
+                manage.removeBranch(branch);
                 dropped++;
             }
         }

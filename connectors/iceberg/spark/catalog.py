@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # What travels to tasks of the file IO's settings: storage keys only, never a catalog's own token or password.
 _IO_PREFIXES = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "oss.", "hf.")
+_CLEAN_SECONDS = 60  # listing a large table and reading its manifests may take long, while commits wait
 _LEDGERS = "connect-py.ledger."  # long, and none of the tasks' business
 
 
@@ -128,18 +129,22 @@ class TableCatalog:
         snapshot = answer["snapshot"]
         return int(snapshot) if snapshot is not None else None
 
-    def remove_files(self, name: str, uuid: str, prefixes: Sequence[str], keep_prefixes: Sequence[str] = ()) -> int:
-        """Delete files below the table's data location whose names start so, unless a snapshot references them.
+    def remove_files(self, name: str, uuid: str, prefix: str, below: int) -> int | None:
+        """Delete files of earlier epochs below the table's data location, unless a snapshot references them.
 
-        A table with another uuid is left alone. Call it only after a commit of the own epoch on this table: until
-        then a sleeper's commit could still refer to the files. Returns how many were deleted.
+        They are named `prefix`, an epoch's number that is lower than `below`, a dash, and anything: a newer epoch may
+        be at work beside us. A table with another uuid is left alone. Call it only after a commit of the own epoch on
+        this table: until then a sleeper's commit could still refer to the files.
+
+        Returns how many were deleted; None: it took too long and nothing was.
         """
-        arguments = json.dumps({"uuid": uuid, "prefixes": list(prefixes), "keep": list(keep_prefixes)})
-        return int(self._call(name, "removeFiles", name, arguments)["removed"])
+        arguments = {"uuid": uuid, "prefix": prefix, "below": below, "seconds": _CLEAN_SECONDS}
+        answer = self._call(name, "removeFiles", name, json.dumps(arguments))
+        return int(answer["removed"]) if answer["complete"] else None
 
-    def drop_branches(self, name: str, prefix: str, keep: str) -> int:
-        """Drop the branches that start with `prefix`, except `keep`: work branches of older epochs."""
-        return int(self._call(name, "dropBranches", name, prefix, keep)["dropped"])
+    def drop_branches(self, name: str, prefix: str, below: int) -> int:
+        """Drop work branches of earlier epochs: `prefix`, a number lower than `below`, a dash and one word."""
+        return int(self._call(name, "dropBranches", name, prefix, str(below))["dropped"])
 
     def _call(self, table: str, method: str, *arguments: str | None) -> Mapping[str, Any]:
         with self._driver.deadline(self._deadline_seconds):
