@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import (
@@ -112,21 +112,24 @@ class ChannelReader:
         """
         self._consumer.assign([TopicPartition(self._topic, PARTITION, self._end())])
 
-    def read_to_end(self) -> list[Message]:
+    def read_to_end(self) -> Iterator[Message]:
         """Read everything that is there, from the beginning, and stay at its end.
+
+        A day of short cycles is a lot: messages are handed out as they come, and nothing limits the time but silence.
 
         Raises:
             RetriableError: The cluster does not answer in time.
         """
         self._consumer.assign([TopicPartition(self._topic, PARTITION, OFFSET_BEGINNING)])
         self._at_end = False
-        messages: list[Message] = []
-        deadline = time.monotonic() + REQUEST_SECONDS
+        heard = time.monotonic()
         while not self._at_end:
-            if time.monotonic() > deadline:
-                raise RetriableError(f"channel topic {self._topic} was not read to its end in {REQUEST_SECONDS} s")
-            messages += self.poll(0.5)
-        return messages
+            messages = self.poll(0.5)
+            if messages:
+                heard = time.monotonic()
+                yield from messages
+            elif time.monotonic() > heard + REQUEST_SECONDS:
+                raise RetriableError(f"channel topic {self._topic}: nothing for {REQUEST_SECONDS} s, and no end")
 
     def _end(self) -> int:
         try:

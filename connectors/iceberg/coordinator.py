@@ -95,12 +95,11 @@ class Coordinator:
     def _run(self) -> None:
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
+            life = _Life(self._config, self._context, self._tables, self._listener, self._stopping)
             try:
-                life = _Life(self._config, self._context, self._tables, self._listener, self._stopping)
-                if life.run():
-                    backoff = FIRST_BACKOFF_SECONDS
+                life.run()
             except (FencedError, RetriableError) as error:
-                log.warning("coordinator begins anew in %.1f s: %s", backoff, error)
+                log.warning("coordinator begins anew: %s", error)
             except ConnectError as error:
                 self._failure = error
                 return
@@ -109,6 +108,8 @@ class Coordinator:
                 self._failure = ConnectError(f"the coordinator ended: {type(error).__name__}: {error}")
                 self._failure.__cause__ = error
                 return
+            if life.worked:
+                backoff = FIRST_BACKOFF_SECONDS
             self._stopping.wait(backoff)
             backoff = min(2 * backoff, LAST_BACKOFF_SECONDS)
 
@@ -131,9 +132,10 @@ class _Life:
         self._stopping = stopping
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._described_at = 0.0
+        self.worked = False  # at least one cycle was completed
 
-    def run(self) -> bool:
-        """Live until stopped, fenced or overtaken; True when at least one cycle was completed.
+    def run(self) -> None:
+        """Live until stopped, fenced or overtaken.
 
         Raises:
             FencedError: A newer coordinator exists, or nobody knows.
@@ -141,7 +143,6 @@ class _Life:
             ConnectError: Something that a person must decide.
         """
         config, context = self._config, self._context
-        self._worked = False
         with ExitStack() as stack:
             executor = stack.enter_context(_TableThread(self._stopping))
             starting = executor.submit(self._tables.start)
@@ -165,7 +166,6 @@ class _Life:
                 if time.monotonic() - self._described_at > DESCRIBE_SECONDS:
                     self._describe(state, executor)
                 self._carry_out(state, state.on_tick(_now_ms()), executor, writer)
-        return self._worked
 
     def _await(self, future: Future[Any]) -> Any:
         """Wait for a call on the table thread, unless we are told to stop meanwhile."""
@@ -252,7 +252,7 @@ class _Life:
             if isinstance(message, StartCommit):
                 fault_point("after_start_commit")
             elif isinstance(message, CommitComplete):
-                self._worked = True
+                self.worked = True
                 self._listener.on_cycle_complete(str(uuid.uuid4()), None)
                 fault_point("after_commit_complete")
 
