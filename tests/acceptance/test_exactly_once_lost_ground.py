@@ -93,7 +93,7 @@ class Sink:
 
 
 @pytest.mark.timeout(240)  # four JVMs, one after the other with back-off, on two cores that others share
-@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize("mode", ["upsert", pytest.param("append", marks=pytest.mark.long)])
 def test_a_driver_killed_in_the_midst_of_commits_is_replaced_and_nothing_is_lost_or_doubled(
     mode: str, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:

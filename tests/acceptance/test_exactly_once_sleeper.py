@@ -125,7 +125,7 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
 
 
 @pytest.mark.timeout(240)  # two workers with Spark, and the time-outs after which the second one takes over
-@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize("mode", ["upsert", pytest.param("append", marks=pytest.mark.long)])
 def test_a_worker_that_slept_before_its_swap_is_refused_when_it_wakes(
     mode: str, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
