@@ -168,7 +168,7 @@ class Schema:
             hash(self) == hash(other)
             and self.type is other.type
             and self.optional == other.optional
-            and self.default == other.default
+            and (self.default == other.default or repr(self.default) == repr(other.default))  # NaN is itself here
             and self.name == other.name
             and self.version == other.version
             and self.doc == other.doc
