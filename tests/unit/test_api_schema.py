@@ -15,7 +15,7 @@ POINT = s.struct(("x", s.INT32), ("y", Schema(Type.INT32, optional=True, default
 
 
 def test_equality_covers_every_attribute() -> None:
-    assert POINT == POINT.replace()
+    assert POINT.replace() == POINT
     for change in (
         {"optional": True},
         {"name": "other"},
