@@ -16,6 +16,7 @@ import msgspec
 
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import DECIMAL, TIME, Schema, Struct, Type, Value, decimal_scale
+from connect_py.converters.decoded_columns import columns_of, string_array
 from connect_py.converters.json_values import INTEGER_BITS, MILLIS_PER_DAY, unscaled, unscaled_bytes
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class _PlainReader(SchemaReader):
 
         from connect_py.api import arrow
 
+        if self.schema.type is Type.STRING:
+            return string_array(values)
         return pa.array(values, arrow.arrow_type(self.schema))
 
 
@@ -176,8 +179,7 @@ class _StructReader(SchemaReader):
 
         if not self._members:
             return pa.array([{}] * len(rows), pa.struct([])) if null is None else _empty_structs(null)
-        # Half the time of one getter per member.
-        columns = list(zip(*map(msgspec.structs.astuple, rows), strict=True)) or [()] * len(self._members)
+        columns = columns_of(rows, len(self._members))
         children = [m.member_column(values) for m, values in zip(self._members, columns, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(arrow.arrow_type(self.schema)), mask=null)
 

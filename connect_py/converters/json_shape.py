@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from connect_py.api.batch import Path
 from connect_py.api.errors import NotColumnar
+from connect_py.converters.decoded_columns import columns_of, string_array
 from connect_py.converters.json_text import MAX_NUMBER_LENGTH, wrap
 
 if TYPE_CHECKING:
@@ -164,9 +165,7 @@ class _StringReader(Reader):
     type = str | None
 
     def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
-        import pyarrow as pa
-
-        return pa.array(values, pa.string())
+        return string_array(values)
 
 
 class _IntegerReader(Reader):
@@ -264,8 +263,7 @@ class _ObjectReader(Reader):
 
         names, children = [], []
         there = len(rows) - (0 if null is None else null.true_count)
-        columns = zip(*map(msgspec.structs.astuple, rows), strict=True)  # half the time of one getter per member
-        for name, reader, values in zip(self._names, self._members, columns, strict=True):
+        for name, reader, values in zip(self._names, self._members, columns_of(rows, len(self._names)), strict=True):
             member = (*path, name)
             inside: dict[Path, pa.Array] = {}
             child = reader.column(values, member, inside)
