@@ -97,10 +97,14 @@ def test_clean_up_removes_old_files_that_nobody_references(lake: Lake) -> None:
     ]
     for other in others:
         other.write_bytes(b"x")
+    below = orphan.with_name("connect-orders-7-folder") / "region=north" / "00000-1-made-by-spark.parquet"
+    below.parent.mkdir(parents=True)
+    below.write_bytes(b"x")
     table = sink.load().description.uuid
     assert lake.catalog.remove_files(sink.name, str(uuid.uuid4()), "connect-orders-", 8) == 0  # another table by now
-    assert lake.catalog.remove_files(sink.name, table, "connect-orders-", 8) == 1
+    assert lake.catalog.remove_files(sink.name, table, "connect-orders-", 8) == 2
     assert not orphan.exists()
+    assert not below.exists()
     assert all(other.exists() for other in others)
     assert len(sink.rows()) == 1
 

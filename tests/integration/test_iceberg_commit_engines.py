@@ -110,6 +110,9 @@ def test_patch_takes_unavailable_values_from_the_row_in_the_table(lake: Lake, en
     }
     if engine is EngineName.DELTA:
         assert outcome.counts.unmatched_patches == 1
+        files_of = {dict(row)["number"]: dict(row)["_file"] for row in sink.rows("number, _file")}
+        folder = f"/data/{sink.request([]).file_prefix}"
+        assert folder in files_of["a"], "completed rows lie where clean-up looks for them"
 
 
 @pytest.mark.parametrize("engine", [EngineName.AUTO, *ENGINES])

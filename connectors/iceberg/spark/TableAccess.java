@@ -224,8 +224,9 @@ public class TableAccess {
     }
 
     /**
-     * Delete files named prefix, number below `below`, a dash and anything, unless a snapshot references them. Gives up
-     * after `seconds`, with nothing deleted: on a large table all of this may take long, and nobody waits for it.
+     * Delete files whose name, or the name of a folder above them, is prefix, a number below `below`, a dash and
+     * anything, unless a snapshot references them. Gives up after `seconds`, with nothing deleted: on a large table all
+     * of this may take long, and nobody waits for it.
      */
     public String removeFiles(String name, String argumentsJson) throws IOException {
         JsonNode arguments = JsonUtil.mapper().readTree(argumentsJson);
@@ -251,9 +252,11 @@ public class TableAccess {
     private static boolean collect(Table table, String prefix, long below, long until, Set found) {
         for (Object each : ((SupportsPrefixOperations) table.io()).listPrefix(dataLocation(table))) {
             String path = ((FileInfo) each).location();
-            long number = number(lastPart(path), prefix);
-            if (number >= 0 && number < below) {
-                found.add(path);
+            for (String part : path.split("/")) {
+                long number = number(part, prefix);
+                if (number >= 0 && number < below) {
+                    found.add(path);
+                }
             }
             if (System.nanoTime() > until) {
                 return false;
@@ -335,7 +338,7 @@ public class TableAccess {
     }
 
     /** Where Iceberg's own writers would put data files of an unpartitioned table. */
-    private static String dataLocation(Table table) {
+    public static String dataLocation(Table table) {
         String set = (String) table.properties().get("write.data.path");
         String location = set != null ? set : table.location() + "/data";
         return location.endsWith("/") ? location.substring(0, location.length() - 1) : location;

@@ -16,6 +16,7 @@ import org.apache.iceberg.AppendFiles;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.LocationProviders;
 import org.apache.iceberg.ManageSnapshots;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.RowDelta;
@@ -23,6 +24,7 @@ import org.apache.iceberg.Schema;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.SnapshotRef;
 import org.apache.iceberg.SnapshotUpdate;
+import org.apache.iceberg.StaticTableOperations;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadata;
 import org.apache.iceberg.TableOperations;
@@ -483,7 +485,7 @@ public class TableCommit {
                 missing.append(missing.length() == 0 ? "" : " UNION ALL ").append(unmatched(source));
             }
             sets.add(out);
-            SparkTableCache.get().add(out, table);
+            SparkTableCache.get().add(out, writingBelow(request.get("file_prefix").asText()));
             try {
                 session.sql(query.toString()).writeTo(stage + "." + quoted(out))
                     .option("fanout-enabled", "true").append();
@@ -495,6 +497,18 @@ public class TableCommit {
             long count = scanned.isEmpty() ? rows(patches) : session.sql(missing.toString()).count();
             answer.put("unmatched_patches", count);
             return completed;
+        }
+
+        /**
+         * The table, as writers see it who give files names of their own: they go to a folder that has our name, so that
+         * clean-up finds those of a commit that died.
+         */
+        private Table writingBelow(String folder) {
+            TableMetadata now = ((BaseTable) table).operations().current();
+            Map properties = new HashMap(now.properties());
+            properties.put("write.data.path", TableAccess.dataLocation(table) + "/" + folder);
+            return new BaseTable(new StaticTableOperations(now.replaceProperties(properties), table.io(),
+                LocationProviders.locationsFor(table.location(), properties)), table.name());
         }
 
         private String completion(String source, List files) {
