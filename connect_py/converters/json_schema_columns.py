@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, compress
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import DECIMAL, TIME, Schema, Struct, Type, Value, decimal_scale
-from connect_py.converters.decoded_columns import columns_of, string_array
+from connect_py.converters.decoded_columns import columns_of, repeated_text
 from connect_py.converters.json_values import INTEGER_BITS, MILLIS_PER_DAY, unscaled, unscaled_bytes
 
 if TYPE_CHECKING:
@@ -70,6 +70,14 @@ class SchemaReader:
             values = [self._default if v is None else v for v in values]
         return self.column(values)
 
+    def struct_member_column(self, values: list[Any], null: pa.BooleanArray | None) -> pa.Array:
+        """The same as `member_column` for a member of structs, of which `null` marks those that are null."""
+        if self.schema.type is Type.STRING and self._default is None:
+            column = repeated_text(values, null)
+            if column is not None:
+                return column
+        return self.member_column(values)
+
 
 class _IntegerReader(SchemaReader):
     def _type(self) -> Any:
@@ -98,8 +106,6 @@ class _PlainReader(SchemaReader):
 
         from connect_py.api import arrow
 
-        if self.schema.type is Type.STRING:
-            return string_array(values)
         return pa.array(values, arrow.arrow_type(self.schema))
 
 
@@ -161,10 +167,10 @@ class _StructReader(SchemaReader):
 
         from connect_py.api import arrow
 
-        there = list(map(operator.truth, values))  # structs are true
-        if all(there):
-            return self._structs(values, None)
-        rows = list(compress(values, there))
+        rows = list(filter(None, values))  # structs are true
+        if len(rows) == len(values):
+            return self._structs(rows, None)
+        there = list(map(operator.truth, values))
         if not rows:
             return pa.nulls(len(values), arrow.arrow_type(self.schema))
         if 2 * len(rows) > len(values):  # few nulls: cheaper to carry them along than to spread the others
@@ -180,7 +186,7 @@ class _StructReader(SchemaReader):
         if not self._members:
             return pa.array([{}] * len(rows), pa.struct([])) if null is None else _empty_structs(null)
         columns = columns_of(rows, len(self._members))
-        children = [m.member_column(values) for m, values in zip(self._members, columns, strict=True)]
+        children = [m.struct_member_column(values, null) for m, values in zip(self._members, columns, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(arrow.arrow_type(self.schema)), mask=null)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from itertools import chain, compress, repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from connect_py.api.batch import Path
 from connect_py.api.errors import NotColumnar
-from connect_py.converters.decoded_columns import columns_of, string_array
+from connect_py.converters.decoded_columns import columns_of, repeated_text
 from connect_py.converters.json_text import MAX_NUMBER_LENGTH, wrap
 
 if TYPE_CHECKING:
@@ -165,7 +165,9 @@ class _StringReader(Reader):
     type = str | None
 
     def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
-        return string_array(values)
+        import pyarrow as pa
+
+        return pa.array(values, pa.string())
 
 
 class _IntegerReader(Reader):
@@ -236,13 +238,13 @@ class _ObjectReader(Reader):
 
         from connect_py.api import arrow
 
-        there = list(map(operator.truth, values))  # structs are true, None and UNSET are not
-        if all(there):
-            return self._structs(values, path, absent) if there else pa.nulls(0)
+        rows = list(filter(None, values))  # structs are true, None and UNSET are not
+        if len(rows) == len(values):
+            return self._structs(rows, path, absent) if rows else pa.nulls(0)
+        there = list(map(operator.truth, values))
         missing = _missing(values)
         if any(missing):
             absent[path] = pa.array(missing, pa.bool_())
-        rows = list(compress(values, there))
         if not rows:
             return pa.nulls(len(values))
         inside: dict[Path, pa.Array] = {}
@@ -266,7 +268,9 @@ class _ObjectReader(Reader):
         for name, reader, values in zip(self._names, self._members, columns_of(rows, len(self._names)), strict=True):
             member = (*path, name)
             inside: dict[Path, pa.Array] = {}
-            child = reader.column(values, member, inside)
+            child = repeated_text(values, null) if type(reader) is _StringReader else None
+            if child is None:
+                child = reader.column(values, member, inside)
             mask = inside.get(member)
             if mask is not None and mask.true_count == there:
                 continue  # other messages had this member; none of these has
