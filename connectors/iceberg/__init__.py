@@ -12,6 +12,7 @@
 
 from connect_py.api.plugin import Plugin, PluginKind
 
+PRELOAD = ("connectors.iceberg.connector", "connectors.iceberg.sink_task")  # 0.4 s of CPU in every process otherwise
 PLUGINS = tuple(
     Plugin(
         PluginKind.SINK,
