@@ -176,6 +176,8 @@ _EXPLICIT: Final[Mapping[Kind, Settings]] = {
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "allow.auto.create.topics": True,
+        # Java asks at once for a subscribed topic that is not there yet; the client asks at its next refresh only.
+        "topic.metadata.refresh.interval.ms": 5_000,
         "partition.assignment.strategy": "range",
         # 16 MB of prefetched records per task; a full queue is looked at again soon instead of after a second.
         "queued.max.messages.kbytes": 16_384,
