@@ -40,7 +40,7 @@ from connectors.iceberg.spark.errors import (
 )
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
 from connectors.iceberg.staging.staged_file_name import StagedFileName
-from connectors.iceberg.staging.types import ChangeKind, SchemaChange, partition_spec
+from connectors.iceberg.staging.types import ChangeKind, SchemaChange, partition_spec, time_columns
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table import TableDescription, WriteMode
 
@@ -167,6 +167,10 @@ class TableKeeper:
                 name,
                 f"MERGE needs to know the key: set iceberg.table.{name}.id-columns or "
                 "iceberg.tables.default-id-columns, or identifier fields on the table",
+            )
+        if description.mode is WriteMode.MERGE and (times := time_columns(json.loads(description.schema))):
+            raise TableUnsuitableError(
+                name, f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged"
             )
         return loaded.view, json.dumps(description.to_json(), separators=(",", ":"))
 

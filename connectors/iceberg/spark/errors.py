@@ -39,4 +39,4 @@ class SparkDiedError(CatalogUnavailableError):
 
 
 class SparkLostError(ConnectError):
-    """Drivers died one after the other without a commit in between: a person must find out why."""
+    """There is no driver, and trying again will not make one: Java is missing, or drivers died one after the other."""

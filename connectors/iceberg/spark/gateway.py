@@ -56,6 +56,10 @@ class SparkGatewayError(ConnectError):
     """The JVM for Spark did not start. The message carries the last lines of its log."""
 
 
+class SparkAbsentError(SparkGatewayError):
+    """Java or a jar is not there: trying again will not help."""
+
+
 class SparkGateway:
     """One JVM with a py4j gateway. Made and closed by one owner; `running` and `kill` from any thread."""
 
@@ -82,7 +86,7 @@ class SparkGateway:
             SparkGatewayError: The JVM ended, or did not listen in time.
         """
         if missing := [str(jar) for jar in jars if not Path(jar).is_file()]:
-            raise SparkGatewayError(f"jars for Spark are missing: {', '.join(missing)}")
+            raise SparkAbsentError(f"jars for Spark are missing: {', '.join(missing)}")
         self._scratch = Path(tempfile.mkdtemp(prefix="connect-py-spark-"))
         self.log_path = log_path or self._scratch / "spark.log"
         self.port = 0
@@ -102,7 +106,7 @@ class SparkGateway:
             self._keeper.start()
             self._spawned.wait()
             if self._failure is not None:
-                raise SparkGatewayError(f"{java} could not be started: {self._failure}") from self._failure
+                raise SparkAbsentError(f"{java} could not be started: {self._failure}") from self._failure
             self.port, self.secret = self._wait_for(connection, start_seconds)
         except BaseException:
             self.kill()
@@ -124,7 +128,10 @@ class SparkGateway:
         """
         environment = os.environ if environment is None else environment
         if missing := [name for name in (JAVA_VARIABLE, JARS_VARIABLE) if not environment.get(name)]:
-            raise SparkGatewayError(f"{' and '.join(missing)} must be set to start Spark")
+            raise SparkAbsentError(
+                f"Spark cannot be started, because {' and '.join(missing)} are not set; the worker sets them at its "
+                "start if it finds Java 17 to 21 and Spark's jars (`connect-py jars spark`), else its log says why not"
+            )
         jars = [Path(jar) for jar in environment[JARS_VARIABLE].split(os.pathsep) if jar]
         options = [*shlex.split(environment.get(OPTIONS_VARIABLE, "")), *java_options]
         return cls(Path(environment[JAVA_VARIABLE]), jars, options, log_path)
@@ -217,7 +224,9 @@ class SparkGateway:
             answer = subprocess.run(
                 asked, env=dict(environment), capture_output=True, timeout=_COMMAND_SECONDS, check=False
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
+            raise SparkAbsentError(f"{java} could not be started: {error}") from error
+        except subprocess.TimeoutExpired as error:
             raise SparkGatewayError(f"Spark's launcher could not be asked for its command: {error}") from error
         if answer.returncode != 0:
             raise SparkGatewayError(f"Spark's launcher failed: {answer.stderr.decode(errors='replace').strip()}")

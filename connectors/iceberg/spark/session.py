@@ -24,11 +24,12 @@ from connect_py.api.errors import CommitStateUnknownError, ConfigError, ConnectE
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
     SparkDiedError,
+    SparkLostError,
     TableForbiddenError,
     TableMissingError,
     TableUnsuitableError,
 )
-from connectors.iceberg.spark.gateway import SparkGateway, SparkGatewayError
+from connectors.iceberg.spark.gateway import SparkAbsentError, SparkGateway, SparkGatewayError
 
 log = logging.getLogger(__name__)
 
@@ -153,11 +154,14 @@ class SparkDriver:
 
         Raises:
             CatalogUnavailableError: Spark did not start; its log's last lines are in the message.
+            SparkLostError: Java or a jar is missing.
         """
         if self._gateway is not None:
             raise RuntimeError("the driver was started before")
         try:
             self._gateway = self._launch(self.config.jvm_options(), self._log_path)
+        except SparkAbsentError as error:
+            raise SparkLostError(str(error)) from error
         except SparkGatewayError as error:
             raise CatalogUnavailableError(str(error)) from error
         try:

@@ -165,6 +165,11 @@ def decimal_parts(type_: IcebergType) -> tuple[int, int] | None:
     return None if found is None else (int(found.group(1)), int(found.group(2)))
 
 
+def time_columns(schema: Mapping[str, Any]) -> list[str]:
+    """The top-level columns of an Iceberg schema that are of type time or hold one."""
+    return [field["name"] for field in schema["fields"] if '"time"' in json.dumps(field["type"])]
+
+
 # --- Connect to Iceberg
 
 
