@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from bad_input import case, lakehouse, worker
 from confluent_kafka import Message
 from lakehouse import Lakehouse
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField, StringType
 from schema_registry_stub import Stub, schema_registry
 from sink_case import SinkCase
-from worker_process import WorkerProcess
 
-from connect_py.embedded.broker import KafkaBroker
+__all__ = ["case", "lakehouse", "worker"]  # fixtures
 
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
 KNOWN_ID, UNKNOWN_ID = 1, 9999
@@ -24,39 +24,6 @@ TOLERANT = {
     "errors.deadletterqueue.topic.replication.factor": "1",
     "errors.deadletterqueue.context.headers.enable": "true",
 }
-
-
-@pytest.fixture(scope="module")
-def worker(
-    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WorkerProcess]:
-    folder = tmp_path_factory.mktemp("bad-records")
-    process = WorkerProcess(folder, kafka_broker.bootstrap_servers, "bad-records", environment=spark_environment)
-    try:
-        yield process.start()
-    finally:
-        process.close()
-
-
-@pytest.fixture(scope="module")
-def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    made = Lakehouse(tmp_path_factory.mktemp("bad-records-lake"))
-    made.catalog.create_namespace("db")
-    return made
-
-
-@pytest.fixture
-def case(
-    request: pytest.FixtureRequest, worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker
-) -> Iterator[SinkCase]:
-    """A connector of its own for each test; the worker must be healthy afterwards."""
-    name = request.node.name.removeprefix("test_").replace("_", "-")[:60]
-    made = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, name)
-    made.create_topic()
-    yield made
-    assert worker.healthy()
-    if worker.states(name):
-        worker.delete(name)
 
 
 @pytest.fixture
@@ -88,7 +55,7 @@ def test_record_that_is_not_json_fails_the_task_names_itself_and_stays_unread(ca
     assert "Converting byte[] to Kafka Connect data failed due to serialization error" in trace
     assert case.offset() <= 2
     assert set(case.ids()) <= {1, 2}
-    case.start(**{"errors__deadletterqueue__topic__name": case.dead_letters}, **tolerant())
+    case.start(errors__deadletterqueue__topic__name=case.dead_letters, **tolerant())
     case.await_running()
     case.assert_complete([1, 2, 4])
     (bad,) = case.read_dead_letters(1)
@@ -102,6 +69,7 @@ def tolerant() -> dict[str, str]:
 def test_tolerated_records_go_to_the_dead_letters_with_connects_headers_and_the_good_ones_arrive(
     case: SinkCase, lakehouse: Lakehouse
 ) -> None:
+    case.create_topic()
     schema = Schema(
         NestedField(1, "id", IntegerType(), required=True), NestedField(2, "name", StringType(), required=False)
     )
@@ -129,6 +97,7 @@ def test_tolerated_records_go_to_the_dead_letters_with_connects_headers_and_the_
 def test_value_that_does_not_fit_its_column_fails_the_task_and_names_record_and_column(
     case: SinkCase, lakehouse: Lakehouse
 ) -> None:
+    case.create_topic()
     lakehouse.catalog.create_table(case.table, Schema(NestedField(1, "id", IntegerType(), required=True)))
     case.produce({"id": 1}, {"id": "two"}, {"id": 3})
     case.start()
@@ -162,6 +131,7 @@ def avro_config(registry: Stub) -> dict[str, str]:
 
 
 def test_registry_that_is_down_is_waited_for(case: SinkCase, registry: Stub) -> None:
+    case.create_topic()
     registry.down = 503
     case.produce(avro(1), avro(2))
     case.start(**avro_config(registry))
@@ -192,6 +162,7 @@ def rows_of(case: SinkCase) -> list[dict[str, Any]]:
 def test_column_that_the_table_lacks_is_left_out_unless_the_schema_may_evolve(
     case: SinkCase, lakehouse: Lakehouse
 ) -> None:
+    case.create_topic()
     lakehouse.catalog.create_table(case.table, Schema(NestedField(1, "id", IntegerType(), required=False)))
     case.produce({"id": 1, "more": "x"})
     case.start()

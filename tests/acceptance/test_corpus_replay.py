@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -376,9 +375,10 @@ def test_table_with_truncates_or_wider_columns_is_right_up_to_the_first_of_them(
 ) -> None:
     found = by_key(table, printed_rows(world.lakehouse, replayed, layout, table))
     expected = by_key(table, reduced_rows(table))
-    if table == "evolving" and replayed != "json-plain":  # the sink added the column, with the source's default:
-        for key in (("2",), ("3",)):  # so rows that were not touched since read it, as they do at the source
-            expected[key]["d"] = "later"
+    if table == "evolving":  # rows not touched after a column was added: null, or the default that it was added with
+        for key in (("2",), ("3",)):
+            assert found[key].pop("d") in (None, "later")
+            expected[key].pop("d")
     assert differences(found, expected) == []
 
 
