@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -172,7 +173,7 @@ def expected_table(topic: LoadedTopic) -> pa.Table:
 def main() -> None:
     """Measure every wanted format and mode."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", "--events", type=int, default=300_000)
+    parser.add_argument("-n", "--events", type=int, default=400_000)
     parser.add_argument("--formats", default="json")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--repeat", type=int, default=1)
@@ -182,6 +183,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
     options = parser.parse_args()
     assert set(options.formats.split(",")) <= set(FORMATS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
     more = {"iceberg.control.commit.interval-ms": options.interval_ms, **dict(o.split("=", 1) for o in options.option)}
     shown = []
     with KafkaBroker() as broker, loaded_topics.registry() as registry_url:
