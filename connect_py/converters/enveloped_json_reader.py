@@ -6,6 +6,7 @@ are payloads of that schema.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from connect_py.converters.schemaless_json_reader import FREE_CUTS, MIN_ROWS_PER
 MAX_PREFIXES: Final = 64  # per topic: schema texts that are known at a time
 _FIRST_WINDOW: Final = 64  # messages; after a change of schema the next one may be near
 
+_CLOSE: Final = b"}"  # of the envelope
 _NO_PREFIX: Final = b"\0"  # no JSON begins like this
 
 _HEAD = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"schema"[ \t\n\r]*:[ \t\n\r]*')
@@ -56,22 +58,26 @@ class _Payloads:
         prefix = self.prefix
         if not self.tail:
             return [True] * len(messages)
-        there = list(filter(None, messages))
-        whole = len(there) + messages.count(None) == len(messages)  # no message is empty
-        if (
-            whole
-            and all(map(bytes.startswith, there, repeat(prefix)))
-            and all(map(bytes.endswith, there, repeat(b"}")))
-        ):
-            return [True] * len(messages)
-        return [m is None or (m.startswith(prefix) and m.endswith(b"}")) for m in messages]
+        return [m is None or (m.startswith(prefix) and m.endswith(_CLOSE)) for m in messages]
+
+    def all_texts(self, messages: Sequence[bytes | None]) -> list[bytes] | None:
+        """Cut the payloads out of messages in one pass over their bytes; None: some message is not owned."""
+        if not self.tail:
+            return self.texts(messages)
+        prefix = self.prefix
+        texts = [NULL_TEXT if m is None else m.removeprefix(prefix).removesuffix(_CLOSE) for m in messages]
+        nulls = sum(map(operator.is_, messages, repeat(None)))
+        cut = (len(messages) - nulls) * (len(prefix) + len(_CLOSE))  # less was cut where either is not there
+        if sum(map(len, texts)) - nulls * len(NULL_TEXT) != sum(map(len, filter(None, messages))) - cut:
+            return None
+        return texts
 
     def texts(self, messages: Sequence[bytes | None]) -> list[bytes]:
         """Cut the payloads out of messages that are owned."""
         if not self.tail:
             return [m or NULL_TEXT for m in messages]
         start = len(self.prefix)
-        return [NULL_TEXT if m is None else m[start:-1] for m in messages]
+        return [NULL_TEXT if m is None else m[start : -len(_CLOSE)] for m in messages]
 
 
 class EnvelopedJsonReader:
@@ -211,6 +217,10 @@ class _Run:
     def _read_window(self, messages: Sequence[bytes | None]) -> bool:
         """Read some messages; return whether another schema began."""
         payloads = self._payloads
+        texts = None if payloads is None else payloads.all_texts(messages)
+        if payloads is not None and texts is not None:
+            self._decode(payloads, messages, texts)
+            return False
         owned = [m is None for m in messages] if payloads is None else payloads.owns(messages)
         at = 0
         while at < len(messages):
@@ -218,7 +228,7 @@ class _Run:
             if payloads is None:
                 self._rows += [self._by_reference(None, i) for i in range(len(self._rows), len(self._rows) + end - at)]
             else:
-                self._decode(payloads, messages[at:end] if at or end < len(messages) else messages)
+                self._decode(payloads, messages[at:end], payloads.texts(messages[at:end]))
             if end < len(messages):
                 row = self._by_reference(messages[end], len(self._rows))
                 if row is _ANOTHER_SCHEMA:
@@ -227,10 +237,10 @@ class _Run:
             at = end + 1
         return False
 
-    def _decode(self, payloads: _Payloads, messages: Sequence[bytes | None]) -> None:
+    def _decode(self, payloads: _Payloads, messages: Sequence[bytes | None], texts: Sequence[bytes]) -> None:
         rows = self._rows
         first = len(rows)
-        waiting = iter(payloads.texts(messages))
+        waiting = iter(texts)
         while True:
             try:
                 rows.extend(map(payloads.decode, waiting))  # what was decoded before an error stays in the list
