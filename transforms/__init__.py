@@ -15,6 +15,13 @@ def _predicate(name: str, python: str) -> Plugin:
     return Plugin(PluginKind.PREDICATE, f"{_STOCK}.predicates.{name}", f"transforms.predicates.{python}")
 
 
+PRELOAD = tuple(
+    f"transforms.{module}"
+    for module in (
+        "debezium.extract_new_record_state", "iceberg.debezium_transform", "filter", "insert_field", "regex_router",
+        "replace_field",
+    )
+)  # fmt: skip
 PLUGINS = (
     _transformation(f"{_DEBEZIUM}.ExtractNewRecordState", "debezium.extract_new_record_state:ExtractNewRecordState"),
     _transformation(f"{_DEBEZIUM}.UnwrapFromEnvelope", "debezium.extract_new_record_state:ExtractNewRecordState"),
