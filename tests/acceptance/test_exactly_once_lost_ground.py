@@ -30,7 +30,6 @@ TABLE = "db.orders"
 KEYS = 1000
 POINT = "before_compare_and_swap"
 SECONDS = 90.0  # for a worker with Spark to come to a commit, on two cores that others share
-REPLACEMENTS = 3  # of a JVM that dies without a commit in between
 
 
 class Sink:
@@ -92,15 +91,20 @@ class Sink:
         self.worker.close()
 
 
-@pytest.mark.timeout(240)  # four JVMs, one after the other with back-off, on two cores that others share
-@pytest.mark.parametrize("mode", ["upsert", pytest.param("append", marks=pytest.mark.long)])
+@pytest.mark.timeout(240)  # a JVM per death and one more, with back-off, on two cores that others share
+@pytest.mark.parametrize(("mode", "deaths"), [("upsert", 2), pytest.param("append", 3, marks=pytest.mark.long)])
 def test_a_driver_killed_in_the_midst_of_commits_is_replaced_and_nothing_is_lost_or_doubled(
-    mode: str, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+    mode: str,
+    deaths: int,
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    spark_environment: dict[str, str],
 ) -> None:
     sink = Sink(tmp_path, kafka_broker, topic_prefix, mode, f"{POINT}=delay:1500@2+")
     try:
         sink.start()
-        for hit in range(2, 2 + REPLACEMENTS):
+        for hit in range(2, 2 + deaths):
             coordinator = psutil.Process(sink.wait_for_point(POINT, hit))
             [jvm] = [p for p in coordinator.children() if "java" in p.name()]
             jvm.send_signal(signal.SIGKILL)
