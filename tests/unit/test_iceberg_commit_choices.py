@@ -101,3 +101,9 @@ def test_merge_statement_quotes_names_and_leaves_unavailable_columns_alone() -> 
     )
     assert "SELECT 1 AS `connect-op`, `id`, NULL AS `odd``name` FROM s1" in text
     assert "= 3 THEN UPDATE SET t.`id` = s.`id`\n" in text
+
+
+def test_a_collector_that_the_user_chooses_is_the_only_one() -> None:
+    config = SparkConfig(spark_properties={"spark.driver.extraJavaOptions": "-XX:+UseZGC"})
+    collectors = [option for option in config.jvm_options() if option.endswith("GC")]
+    assert collectors == ["-XX:+UseZGC"]
