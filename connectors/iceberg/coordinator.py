@@ -51,7 +51,13 @@ from connectors.iceberg.protocol.coordinator_state import (
 from connectors.iceberg.protocol.mark import GroupOffset
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.spark.errors import DuplicateKeyError, SparkDiedError, SparkLostError, TableMissingError
+from connectors.iceberg.spark.errors import (
+    DuplicateKeyError,
+    SparkDiedError,
+    SparkLostError,
+    TableError,
+    TableMissingError,
+)
 from connectors.iceberg.table_keeper import TableKeeper
 
 log = logging.getLogger(__name__)
@@ -282,14 +288,14 @@ class _Life:
                 self._then(
                     future,
                     lambda view: state.on_table_loaded(table, view, _now_ms()),
-                    lambda error: state.on_load_failed(table, str(error), _now_ms()),
+                    lambda error: state.on_load_failed(table, _why(error), _now_ms()),
                 )
             case PrepareTable(table, need, schema):
                 future = executor.submit(self._tables.prepare, table, need, schema)
                 self._then(
                     future,
                     lambda found: state.on_table_prepared(table, found[0], found[1], _now_ms()),
-                    lambda error: state.on_table_refused(table, str(error)),
+                    lambda error: state.on_table_refused(table, _why(error)),
                 )
             case CommitTable(request):
                 future = executor.submit(self._tables.commit, request, state.epoch)
@@ -299,7 +305,7 @@ class _Life:
                         request.table, request.commit, o.outcome, o.reason, o.snapshot, _now_ms()
                     ),
                     lambda error: state.on_commit_outcome(
-                        request.table, request.commit, _outcome_of(error), str(error), None, _now_ms()
+                        request.table, request.commit, _outcome_of(error), _why(error), None, _now_ms()
                     ),
                 )
             case CleanFiles(table, table_uuid, epoch):
@@ -356,6 +362,11 @@ class _TableThread:
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         return self._executor.submit(function, *arguments)
+
+
+def _why(error: ConnectError) -> str:
+    """Without the table's name, which stands before it already."""
+    return error.why if isinstance(error, TableError) else str(error)
 
 
 def _outcome_of(error: ConnectError) -> Outcome:
