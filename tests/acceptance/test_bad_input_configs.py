@@ -268,7 +268,9 @@ def test_broker_that_goes_away_and_comes_back_costs_nothing(
             case = SinkCase(worker.start(), lakehouse, broker.bootstrap_servers, "broker-away")
             case.create_topic()
             case.produce_ids([1, 2])
-            case.start()
+            # The task dies without a goodbye, so the group waits that long for its member.
+            session = {"session__timeout__ms": "6000", "heartbeat__interval__ms": "1000"}
+            case.start(**{f"consumer__override__{key}": value for key, value in session.items()})
             case.assert_complete([1, 2])
             broker.stop()
             worker.wait_until(lambda: not worker.healthy(), 30, "the worker to say that it is not healthy")

@@ -65,6 +65,16 @@ def test_a_record_is_sent_as_it_was_consumed_and_no_partition_is_chosen() -> Non
     }  # fmt: skip
 
 
+def test_a_record_that_is_read_and_fails_again_makes_no_second_letter() -> None:
+    producer = FakeProducer()
+    producer.acknowledging = True
+    dead_letters = queue(producer)
+    for offset in (7, 8, 7, 8, 9):
+        dead_letters.report(failed(offset))
+    assert len(producer.sent) == 3
+    assert dead_letters.produced == 3
+
+
 def test_context_headers_follow_the_originals_and_an_empty_message_is_null() -> None:
     producer = FakeProducer()
     queue(producer, headers=True).report(failed(7))

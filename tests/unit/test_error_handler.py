@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from connect_py.api.errors import ConnectError, DataError, RetriableError
+from connect_py.api.errors import ConnectError, DataError, RetriableError, UnavailableError
 from connect_py.api.record import RecordOrigin, TimestampType
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import SKIPPED, ErrorHandler, ToleranceExceededError, UnhandledError
@@ -124,6 +124,23 @@ def test_by_default_a_retriable_error_is_not_repeated() -> None:
     with pytest.raises(ToleranceExceededError):
         handler(clock, kept).recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, raising())
     assert clock.waits == []
+
+
+def test_a_server_that_is_away_is_waited_for_without_limit_and_its_return_is_noticed_soon() -> None:
+    clock, kept = FakeClock(), Kept()
+    again = raising(*[UnavailableError("away")] * 100)
+    handling = handler(clock, kept, tolerate_all=True)  # the default, no repetition at all, is for other errors
+    assert handling.recover(Stage.VALUE_CONVERTER, "C", UnavailableError("away"), failed, again) == "done"
+    assert max(clock.waits) == 5.0
+    assert kept.reports == []
+
+
+def test_the_record_that_fails_the_task_is_named() -> None:
+    clock, kept = FakeClock(), Kept()
+    with pytest.raises(
+        ToleranceExceededError, match="VALUE_CONVERTER failed for topic 'orders' partition 3 at offset 17"
+    ):
+        handler(clock, kept).report(failed(DataError("x")))
 
 
 def test_a_stop_during_a_wait_leaves_the_record_undecided() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,17 @@ def test_patches_are_apart_by_the_columns_they_lack(tmp_path: Path) -> None:
         ("a",): [{"id": 4, "a": None, "b": "z"}],
     }
     assert read(files) == [{"id": 1, "a": "new", "b": "x"}]
+
+
+def test_an_unavailable_list_of_uuids_is_taken_from_an_earlier_change_of_the_cycle(tmp_path: Path) -> None:
+    given, gone = "0f0e0d0c-0b0a-0908-0706-050403020100", "b68a35a7-17ad-35b3-af2a-ae46edb4545a"  # as Debezium sends it
+    lists = {"type": "list", "element-id": 9, "element": "uuid", "element-required": False}
+    description = table([("id", "long"), ("v", lists)], keys=["id"], required=["id"], folder=tmp_path)
+    made = stager(description, tables__upsert_mode_enabled="true")
+    rows = [record({"id": 1, "v": [given]}, 0), record({"id": 1, "v": [gone]}, 1), record({"id": 2, "v": None}, 2)]
+    (file,) = stage(made, *Batch.of(rows))
+    found = {row["id"]: row["v"] for row in pq.read_table(file.path).to_pylist()}
+    assert found == {1: [uuid.UUID(given)], 2: None}
 
 
 @pytest.mark.parametrize(
