@@ -78,8 +78,8 @@ class AvroColumns:
         self._avro = avro
         self.possible = avro.columnar
 
-    def read(self, messages: Sequence[bytes | None]) -> pa.Array:
-        """Make the column of messages, at least one of them not null.
+    def read(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
+        """Make the column of messages, at least one of them not null, and say which are null (None: none is).
 
         Raises:
             NotColumnar: A message has another id or is not of this schema (the reference form will say which one), or
@@ -90,10 +90,14 @@ class AvroColumns:
         import pyarrow as pa
 
         guard, sync = os.urandom(_MARK_SIZE), os.urandom(_MARK_SIZE)
-        nulls = sum(map(operator.is_, messages, repeat(None)))
         first = next(m for m in messages if m is not None)
         separator = guard + first[:ID_PREFIX]
-        block = guard.join([_NULL if m is None else m for m in messages] if nulls else messages)  # type: ignore[arg-type] # no nulls
+        nulls = 0
+        try:
+            block = guard.join(messages)  # type: ignore[arg-type] # a null is the error below
+        except TypeError:
+            nulls = sum(map(operator.is_, messages, repeat(None)))
+            block = guard.join([_NULL if m is None else m for m in messages])
         if block.count(separator) + (messages[0] is not None) + nulls != len(messages):
             raise NotColumnar("ids differ")
         parts = (self._head, sync, _long(len(messages)), _long(len(block) + _MARK_SIZE), block, guard, sync)
@@ -104,7 +108,7 @@ class AvroColumns:
                 raise NotColumnar("bodies are not as long as their schema says")
             column = self._avro.column(self._avro.schema, message.field(1).cast(self._type))
             column.validate()
-            return column
+            return column, message.is_null() if nulls else None
         except (pa.ArrowException, OverflowError) as error:
             raise NotColumnar(str(error)) from error
 

@@ -119,10 +119,9 @@ class AvroConverter(Converter):
             return None
         try:
             reader = self._reader(topic, first[:ID_PREFIX])
-            column = reader.columns.read(data)
+            column, tombstone = reader.columns.read(data)
         except (DataError, NotColumnar):
             return None
-        tombstone = _marks([m is None for m in data])
         return ColumnRun(0, len(data), Column(reader.avro.schema, column, tombstone))
 
     def _run(
@@ -166,7 +165,8 @@ class AvroConverter(Converter):
         import pyarrow as pa
 
         part: list[bytes | None] = list(data[start:stop])
-        tombstone = _marks([m is None for m in part])
+        nulls = [m is None for m in part]
+        tombstone = pa.array(nulls, pa.bool_()) if any(nulls) else None
         if reader is None:
             return ColumnRun(start, stop, Column(None, pa.nulls(stop - start), tombstone), failures)
         for index in failures:
@@ -186,7 +186,7 @@ class AvroConverter(Converter):
             if part.count(None) == len(part):
                 return pa.nulls(len(part), arrow.arrow_type(reader.avro.schema))
             try:
-                return reader.columns.read(part)
+                return reader.columns.read(part)[0]
             except NotColumnar:
                 if len(part) > _MIN_PART:
                     middle = len(part) // 2
@@ -205,12 +205,6 @@ class AvroConverter(Converter):
 
     def close(self) -> None:
         self._registry.close()
-
-
-def _marks(tombstones: list[bool]) -> pa.BooleanArray | None:
-    import pyarrow as pa
-
-    return pa.array(tombstones, pa.bool_()) if any(tombstones) else None
 
 
 def _prefix_length(data: bytes) -> int:
