@@ -47,6 +47,7 @@ def avro(number: int, schema_id: int = KNOWN_ID) -> bytes:
 
 
 def test_record_that_is_not_json_fails_the_task_names_itself_and_stays_unread(case: SinkCase) -> None:
+    case.create_topic()
     case.produce({"id": 1}, {"id": 2}, b"{ not json", {"id": 4})
     case.start()
     trace = case.await_failure()
@@ -111,6 +112,7 @@ def test_value_that_does_not_fit_its_column_fails_the_task_and_names_record_and_
 
 
 def test_unknown_schema_id_fails_the_task_until_the_registry_knows_it(case: SinkCase, registry: Stub) -> None:
+    case.create_topic()
     case.produce(avro(1), avro(2, UNKNOWN_ID), avro(3))
     case.start(**avro_config(registry))
     trace = case.await_failure()
@@ -144,6 +146,7 @@ def test_registry_that_is_down_is_waited_for(case: SinkCase, registry: Stub) -> 
 
 
 def test_null_in_the_key_of_a_merged_table_fails_the_task_and_names_the_record(case: SinkCase) -> None:
+    case.create_topic()
     merge = {"iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id"}
     case.produce({"id": 1, "v": "a"}, {"id": None, "v": "b"}, {"id": 3, "v": "c"})
     case.start(**merge)
