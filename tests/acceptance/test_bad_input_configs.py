@@ -14,7 +14,7 @@ from lakehouse import Lakehouse
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimeType
 from sink_case import SinkCase
-from worker_process import WorkerProcess
+from worker_process import WorkerProcess, free_port
 
 from connect_py.embedded.broker import KafkaBroker
 
@@ -178,6 +178,19 @@ def test_catalog_that_cannot_be_reached_is_waited_for(case: SinkCase, tmp_path: 
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert case.offset() == 0
     case.lakehouse = Lakehouse(folder)
+    case.assert_complete([1, 2])
+
+
+def test_rest_catalog_that_refuses_connections_is_named_while_it_is_tried_again(case: SinkCase) -> None:
+    case.create_topic()
+    case.produce_ids([1, 2])
+    nobody = f"http://127.0.0.1:{free_port()}"
+    elsewhere = {key: value for key, value in case.config().items() if not key.startswith("iceberg.catalog")}
+    case.worker.put(case.name, {**elsewhere, "iceberg.catalog.type": "rest", "iceberg.catalog.uri": nobody})
+    case.await_log(f"Connect to {nobody}")
+    assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
+    assert case.offset() == 0
+    case.start()
     case.assert_complete([1, 2])
 
 

@@ -385,5 +385,8 @@ def _translate(subject: str, exception: Any) -> ConnectError:
             return TableForbiddenError(subject, message)
         if name in _UNSUITABLE:
             return TableUnsuitableError(subject, f"{name.rsplit('.', 1)[-1]}: {message}")
-    name, message = chain[0]
-    return CatalogUnavailableError(f"{subject}: {name.rsplit('.', 1)[-1]}: {message}")
+    (name, message), (root, root_message) = chain[0], chain[-1]
+    told = f"{name.rsplit('.', 1)[-1]}: {message}"
+    if root_message and root_message not in message:  # what REST clients say first names no address
+        told += f" ({root.rsplit('.', 1)[-1]}: {root_message})"
+    return CatalogUnavailableError(f"{subject}: {told}")
