@@ -20,6 +20,8 @@ from connect_py.embedded.broker import KafkaBroker
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
+pytestmark = pytest.mark.timeout(120)  # two lives of a task, each with a Spark driver that starts on a busy machine
+
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 SINK = "org.apache.iceberg.connect.IcebergSinkConnector"
 

@@ -17,6 +17,8 @@ from sink_case import SinkCase
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
+pytestmark = pytest.mark.timeout(120)  # two lives of a task, each with a Spark driver that starts on a busy machine
+
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
 KNOWN_ID, UNKNOWN_ID = 1, 9999
 TOLERANT = {
