@@ -5,22 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from transforms_chain import ColumnRunner, Outcome, apply_rows, configured, transformation_class
 
 from connect_py.api.batch import Batch, Origin
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord, TimestampType
 from connect_py.api.schema import Schema, Struct, Value
 from connect_py.converters.json_converter import JsonConverter
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from transforms_chain import ColumnRunner, Outcome, apply_rows, configured, transformation_class
 
 CORPUS = Path(__file__).parents[1] / "fixtures/corpus/debezium-postgres"
 INDEX: Mapping[str, Any] = json.loads((CORPUS / "golden/index.json").read_text())

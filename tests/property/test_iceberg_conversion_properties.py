@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from iceberg_staging_rows import ORDERS_0, read, record, stager, table
 
 from connect_py.api.arrow import storage_type, to_array
 from connect_py.api.batch import Batch, Column
@@ -37,9 +37,6 @@ from connect_py.api.schema import (
 from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging.conversion import ConversionOptions, RowConverter
 from connectors.iceberg.staging.java_text import double_text
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from iceberg_staging_rows import ORDERS_0, read, record, stager, table
 
 TEXTS = st.one_of(
     st.text(max_size=6),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from transforms_chain import configured
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, NotColumnar
@@ -29,9 +28,6 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.api.schema import Type as SchemaType
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from transforms_chain import configured
 
 ADDRESS = struct(("city", OPTIONAL_STRING), ("zip", Schema(SchemaType.INT32, optional=True, default=1)), optional=True)
 ROW = struct(

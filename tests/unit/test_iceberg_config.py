@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+from iceberg_staging_rows import APACHE, BASE, TABULAR
 
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config import (
@@ -20,9 +18,6 @@ from connectors.iceberg.config import (
 from connectors.iceberg.java_pattern import compile_java_pattern
 from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
 from connectors.iceberg.table import WriteMode
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from iceberg_staging_rows import APACHE, BASE, TABULAR
 
 STATIC = BASE | {"iceberg.tables": "db.a"}
 

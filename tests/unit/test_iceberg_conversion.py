@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import sys
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from iceberg_staging_rows import table
 
 from connect_py.api.arrow import arrow_type, column_of, storage_type, to_array
 from connect_py.api.batch import Column
@@ -37,9 +36,6 @@ from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging.conversion import ConversionOptions, RowConverter
 from connectors.iceberg.staging.java_text import double_text, float_text
 from connectors.iceberg.staging.moments import days_from_civil, parse_timestamp
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from iceberg_staging_rows import table
 
 STRICT = ConversionOptions()
 LENIENT = ConversionOptions(lenient=True)

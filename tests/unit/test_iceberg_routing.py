@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from iceberg_staging_rows import batch, config, record
 
 from connect_py.api.errors import BadRows, ConnectError
 from connect_py.api.schema import (
@@ -22,9 +21,6 @@ from connect_py.api.schema import (
     struct,
 )
 from connectors.iceberg.routing import Router, Routing
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from iceberg_staging_rows import batch, config, record
 
 ROW = struct(("id", INT64), ("kind", OPTIONAL_STRING))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from iceberg_staging_rows import ORDERS_0, batch, config, field_ids, read, record, stage, stager, table
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import IcebergType
@@ -25,9 +25,6 @@ from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
 from connectors.iceberg.staging.types import ChangeKind
 from connectors.iceberg.table import StagedFile
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from iceberg_staging_rows import ORDERS_0, batch, config, field_ids, read, record, stage, stager, table
 
 ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))
 COLUMNS = [("id", "long"), ("v", "string")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -14,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from iceberg_staging_rows import config, stager
+from transforms_chain import apply_rows, configured
 
 from connect_py.api.arrow import storage_type
 from connect_py.api.batch import Batch
@@ -24,10 +25,6 @@ from connectors.iceberg.staging.moments import MICROS_PER_DAY, days_from_civil, 
 from connectors.iceberg.staging.table_stager import TableStager
 from connectors.iceberg.staging.types import ChangeKind, SchemaChange, TypeOptions, new_table_schema
 from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from iceberg_staging_rows import config, stager
-from transforms_chain import apply_rows, configured
 
 CORPUS = Path(__file__).parents[1] / "fixtures/corpus/debezium-postgres"
 EXPECTED: dict[str, Any] = json.loads((CORPUS / "expected.json").read_text())

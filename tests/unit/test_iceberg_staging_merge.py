@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from iceberg_staging_rows import ORDERS_0, ORDERS_1, batch, field_ids, read, record, stage, stager, table
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows
 from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, Type, array, map_of, struct
 from connectors.iceberg.staging.cdc import Placeholder, last_per_key
 from connectors.iceberg.staging.table_stager import TableStager
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from iceberg_staging_rows import ORDERS_0, ORDERS_1, batch, field_ids, read, record, stage, stager, table
 
 KEY = struct(("id", INT64))
 ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)), ("__op", Schema(Type.STRING, optional=True)))

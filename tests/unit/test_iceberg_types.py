@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from iceberg_staging_rows import table
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
 
@@ -48,9 +47,6 @@ from connectors.iceberg.staging.types import (
     type_of_arrow,
     type_of_schema,
 )
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from iceberg_staging_rows import table
 
 CONNECT = TypeOptions()
 FULL = TypeOptions(LogicalTypes.FULL)

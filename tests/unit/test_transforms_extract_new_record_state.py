@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from transforms_chain import transformation_class
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, ConnectError, DataError, NotColumnar, SchemaBuilderError
@@ -25,9 +24,6 @@ from connect_py.api.schema import (
 )
 from transforms.debezium.extract_new_record_state import ExtractNewRecordState
 from transforms.java_errors import ClassCastError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from transforms_chain import transformation_class
 
 ROW = struct(
     ("id", INT32), ("qty", Schema(Type.INT32, optional=True, default=5)), ("tgt", OPTIONAL_STRING),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from transforms_chain import transformation_class
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, ConnectError, DataError
@@ -24,9 +23,6 @@ from connect_py.api.schema import (
 )
 from transforms.iceberg.debezium_transform import DebeziumTransform
 from transforms.java_errors import NullPointerError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from transforms_chain import transformation_class
 
 ROW = struct(
     ("id", INT32), ("qty", Schema(Type.INT32, optional=True, default=5)),

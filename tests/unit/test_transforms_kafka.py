@@ -7,10 +7,10 @@ import logging
 import subprocess
 import sys
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
+from transforms_chain import configured
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, ConfigError, DataError, SchemaBuilderError
@@ -40,9 +40,6 @@ from transforms.predicates.record_is_tombstone import RecordIsTombstone
 from transforms.predicates.topic_name_matches import TopicNameMatches
 from transforms.regex_router import RegexRouter
 from transforms.replace_field import ReplaceFieldKey, ReplaceFieldValue
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from transforms_chain import configured
 
 TIME = 1_700_000_000_123
 KAFKA = "org.apache.kafka.connect.transforms"
