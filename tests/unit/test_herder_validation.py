@@ -9,7 +9,7 @@ from fixtures.herder_fake_worker import DEMO_SINK, FakeWorker
 
 from connect_py.api.errors import NotFoundError
 from connect_py.config.worker_config import DistributedConfig
-from connect_py.herder.distributed_herder import invalid_text
+from connect_py.herder.abstract_herder import invalid_text
 from connect_py.herder.herder import BadRequestError, ConfigInfos, ConfigValueInfo
 from connect_py.herder.validation import Validator
 

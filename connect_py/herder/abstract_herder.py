@@ -1,0 +1,381 @@
+"""`AbstractHerder`: what every herder answers alike, whether its state is in Kafka or in this process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar, cast
+
+from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
+from connect_py.api.plugin import PluginKind
+from connect_py.clock import Clock
+from connect_py.config.worker_config import DistributedConfig
+from connect_py.herder.futures import chain, done, failed, translated
+from connect_py.herder.herder import (
+    BadRequestError,
+    Config,
+    ConfigInfos,
+    ConfigKeyInfo,
+    ConnectorInfo,
+    ConnectorStatus,
+    Created,
+    Herder,
+    InitialState,
+    PluginInfo,
+    ServerInfo,
+    Stage,
+    TaskInfo,
+)
+from connect_py.herder.request_queue import RequestQueue
+from connect_py.herder.restart_plan import plan_restart
+from connect_py.herder.stage_board import StageBoard
+from connect_py.herder.status_publisher import StatusPublisher
+from connect_py.herder.validation import Validator
+from connect_py.herder.work_runner import WorkRunner
+from connect_py.model import ConnectorTaskId, Status, TargetState
+from connect_py.storage.config_state import (
+    Change,
+    ClusterConfigState,
+    RestartRequest,
+    RestartRequested,
+    TargetStateChanged,
+)
+from connect_py.storage.config_store import ConfigStore
+from connect_py.storage.status_store import StatusStore
+from connect_py.storage.status_table import StatusId
+from connect_py.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+VERSION = "4.1.1"  # of the Kafka Connect whose behaviour this worker matches
+VALIDATION_THREADS = 4
+
+
+class AbstractHerder(Herder):
+    """Reads from the stores at once; what changes something, or must be asked in order, runs on the herder's thread.
+
+    A subclass owns that thread. It calls `_work_on_changes` in each of its rounds, and says in `_leader_request` and
+    `_owner_request` which worker of a group may answer.
+    """
+
+    def __init__(
+        self,
+        config: DistributedConfig,
+        info: ServerInfo,
+        *,
+        configs: ConfigStore,
+        statuses: StatusStore,
+        publisher: StatusPublisher,
+        worker: Worker,
+        queue: RequestQueue,
+        clock: Clock,
+    ) -> None:
+        """Prepare; nothing runs yet.
+
+        Args:
+            info: What `GET /` says.
+            configs: Connectors, tasks, target states; its changes go to `_config_changed`.
+            publisher: The worker's listener.
+        """
+        self._config = config
+        self._info = info
+        self._configs = configs
+        self._statuses = statuses
+        self._publisher = publisher
+        self._worker = worker
+        self._queue = queue
+        self._stages = StageBoard(clock)
+        self._validator = Validator(config, worker)
+        self._work = WorkRunner(worker, configs, publisher, config.resolver, queue, self._clean_statuses)
+        publisher.version_of = self._version_of
+        publisher.on_tasks_wanted = lambda name: queue.put(lambda: self._work.ask_task_configs(name))
+        self._pool = ThreadPoolExecutor(VALIDATION_THREADS, thread_name_prefix="validate")
+        self._restarts: dict[str, RestartRequest] = {}  # pending, by connector; guarded by its lock
+        self._restarts_lock = threading.Lock()
+        self._started = False
+        self._dirty = True  # what runs may differ from what should
+
+    # ------------------------------------------------------------------ whose request it is
+
+    @abstractmethod
+    def _request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
+        """Run on the herder's thread; the answer, or the answer's future, ends in the future returned."""
+
+    @abstractmethod
+    def _leader_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
+        """The same for what only the leader may do."""
+
+    @abstractmethod
+    def _owner_request(self, id: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:  # noqa: A002 - as below
+        """The same for what only the worker that runs this connector or task may do."""
+
+    # ------------------------------------------------------------------ rounds
+
+    def _work_on_changes(self) -> None:
+        """On the herder's thread: requests that are due, restarts, then what the configuration asks for."""
+        for action in self._queue.due():
+            action()
+        self._execute_restarts()
+        if self._dirty:
+            self._dirty = False
+            self._work.reconcile()
+            self._clean_statuses(None)
+
+    def _config_changed(self, changes: Sequence[Change]) -> None:
+        """On the config log's thread."""
+        for change in changes:
+            if isinstance(change, RestartRequested) and self._started:  # those read at start-up are old
+                with self._restarts_lock:
+                    known = self._restarts.get(change.request.connector)
+                    if known is None or change.request.impact >= known.impact:
+                        self._restarts[change.request.connector] = change.request
+            if isinstance(change, TargetStateChanged):
+                log.debug("target state of connector %s changed", change.name)
+        self._dirty = True
+        self._queue.wake()
+
+    def _execute_restarts(self) -> None:
+        with self._restarts_lock:
+            requests, self._restarts = self._restarts, {}
+        for request in requests.values():
+            known = self._statuses.get(request.connector)
+            if known is not None and request.connector in self._configs.snapshot().configs:
+                plan = plan_restart(request, known, self._statuses.tasks(request.connector))
+                self._work.restart(request.connector, connector=plan.connector, tasks=plan.tasks)
+
+    def _clean_statuses(self, name: str | None) -> None:
+        """Remove statuses of what exists no more; of one connector, or of all."""
+        state = self._configs.snapshot()
+        connectors, running = self._work.running()
+        for known in self._statuses.ids():
+            connector = known.connector if isinstance(known, ConnectorTaskId) else known
+            if name not in (None, connector) or connector in state.inconsistent:
+                continue
+            alive = known in state.tasks(connector) if isinstance(known, ConnectorTaskId) else known in state.configs
+            if alive or known in running or (known == connector and connector in connectors):
+                continue
+            try:
+                self._statuses.delete(known)
+                if known == connector:
+                    self._statuses.delete_topics(connector)
+            except ConnectError as error:
+                log.error("the status of %s is not removed: %s", known, error)
+
+    # ------------------------------------------------------------------ answers
+
+    def _state(self) -> ClusterConfigState:
+        return self._configs.snapshot()
+
+    def _known(self, name: str, text: str = "Connector {} not found") -> ClusterConfigState:
+        state = self._state()
+        if name not in state.configs:
+            raise NotFoundError(text.format(name))
+        return state
+
+    def server_info(self) -> ServerInfo:
+        return self._info
+
+    def stage(self) -> Stage | None:
+        return self._stages.current()
+
+    def started(self) -> bool:
+        return self._started
+
+    def ping(self) -> Future[None]:
+        return self._request(lambda: None)
+
+    def connectors(self) -> list[str]:
+        return self._state().connectors()
+
+    def connector_info(self, name: str) -> Future[ConnectorInfo]:
+        return self._request(lambda: self._connector_info(name))
+
+    def _connector_info(self, name: str) -> ConnectorInfo:
+        state = self._known(name)
+        # A null can only come from a Java worker that lost the error; it is shown as it is.
+        config = cast(dict[str, str], dict(state.configs[name]))
+        return ConnectorInfo(name, config, state.tasks(name), self._type_of(name))
+
+    def _type_of(self, name: str) -> str:
+        config = self._state().configs.get(name, {})
+        try:
+            return self._worker.plugins.find_connector(config.get("connector.class") or "").kind.value
+        except ConnectError:
+            return "unknown"
+
+    def _version_of(self, id: StatusId) -> str | None:  # noqa: A002 - Connect's word
+        name = id.connector if isinstance(id, ConnectorTaskId) else id
+        try:
+            plugin = self._worker.plugins.find_connector(self._state().configs[name].get("connector.class") or "")
+        except (ConnectError, KeyError):
+            return None
+        return self._worker.plugins.version(plugin)
+
+    def put_connector(
+        self, name: str, config: Config, *, replace: bool, initial_state: InitialState | None = None
+    ) -> Future[Created]:
+        config = dict(config)
+
+        def put(infos: ConfigInfos) -> Future[Created]:
+            return self._leader_request(lambda: self._put_connector(name, config, infos, replace, initial_state))
+
+        return chain(self._validate(config), put)
+
+    def _put_connector(
+        self, name: str, config: Config, infos: ConfigInfos, replace: bool, initial_state: InitialState | None
+    ) -> Created:
+        if infos.error_count:
+            raise BadRequestError(invalid_text(infos))
+        state = self._state()
+        exists = name in state.configs
+        if exists and not replace:
+            raise AlreadyExistsError(f"Connector {name} already exists")
+        before = state.tasks(name)
+        with self._stages.stage(f"writing a config for connector {name} to the config topic"):
+            self._configs.put_connector_config(name, config, None if initial_state is None else initial_state.target)
+        stored = {key: value for key, value in config.items() if value is not None}
+        return Created(not exists, ConnectorInfo(name, stored, before, self._type_of(name)))
+
+    def patch_connector(self, name: str, changes: Config) -> Future[ConnectorInfo]:
+        def merge() -> Future[ConnectorInfo]:
+            merged = dict(self._known(name).configs[name])
+            if changes.get("name", name) not in (name, None):
+                raise BadRequestError(
+                    f"Connector name configuration ({changes['name']}) doesn't match connector name in the URL ({name})"
+                )
+            for key, value in changes.items():
+                if value is None:
+                    merged.pop(key, None)
+                else:
+                    merged[key] = value
+            created = self.put_connector(name, merged, replace=True)
+            return chain(created, lambda outcome: done(outcome.info))
+
+        return self._leader_request(merge)
+
+    def delete_connector(self, name: str) -> Future[None]:
+        def delete() -> None:
+            self._known(name)
+            with self._stages.stage(f"removing the config for connector {name} from the config topic"):
+                self._configs.remove_connector_config(name)
+
+        return self._leader_request(delete)
+
+    def connector_status(self, name: str) -> ConnectorStatus:
+        status = self._statuses.get(name)
+        if status is None:
+            raise NotFoundError(f"No status found for connector {name}")
+        return ConnectorStatus(name, status, self._statuses.tasks(name), self._type_of(name))
+
+    def task_status(self, id: ConnectorTaskId) -> Status:  # noqa: A002 - Connect's word
+        status = self._statuses.get(id)
+        if status is None:
+            raise NotFoundError(f"No status found for task {id}")
+        return status
+
+    def restart_connector(self, name: str) -> Future[None]:
+        def restart() -> Future[None]:
+            self._known(name, "Unknown connector: {}")
+            started = self._work.start_connector(name)
+            return translated(started, f"Failed to start connector: {name}")
+
+        return self._owner_request(name, restart)
+
+    def restart_connector_and_tasks(
+        self, name: str, *, include_tasks: bool, only_failed: bool
+    ) -> Future[ConnectorStatus]:
+        def restart() -> ConnectorStatus:
+            self._known(name, "Unknown connector: {}")
+            status = self._statuses.get(name)
+            if status is None:
+                raise NotFoundError(f"Status for connector {name} not found")
+            request = RestartRequest(name, include_tasks, only_failed)
+            plan = plan_restart(request, status, self._statuses.tasks(name))
+            self._configs.put_restart_request(request)
+            return ConnectorStatus(name, plan.connector_status, plan.task_statuses, self._type_of(name))
+
+        return self._leader_request(restart)
+
+    def restart_task(self, id: ConnectorTaskId) -> Future[None]:  # noqa: A002 - Connect's word
+        def restart() -> None:
+            state = self._known(id.connector, "Unknown connector: {}")
+            if id not in state.tasks(id.connector):
+                raise NotFoundError(f"Unknown task: {id}")
+            self._work.start_task(id)
+
+        return self._owner_request(id, restart)
+
+    def pause_connector(self, name: str) -> None:
+        self._known(name, "Unknown connector {}")
+        self._configs.put_target_state(name, TargetState.PAUSED)
+
+    def resume_connector(self, name: str) -> None:
+        self._known(name, "Unknown connector {}")
+        self._configs.put_target_state(name, TargetState.STARTED)
+
+    def stop_connector(self, name: str) -> Future[None]:
+        def stop() -> None:
+            self._known(name, "Unknown connector {}")
+            with self._stages.stage(f"writing the target state of connector {name} to the config topic"):
+                self._configs.put_task_configs(name, [])
+                self._configs.put_target_state(name, TargetState.STOPPED)
+
+        if name not in self._state().configs and self._started:
+            return failed(NotFoundError(f"Unknown connector {name}"))
+        return self._leader_request(stop)
+
+    def task_infos(self, name: str) -> Future[list[TaskInfo]]:
+        def infos() -> list[TaskInfo]:
+            state = self._known(name)
+            return [TaskInfo(task, cast(dict[str, str], dict(state.task_configs[task]))) for task in state.tasks(name)]
+
+        return self._request(infos)
+
+    def active_topics(self, name: str) -> list[str]:
+        if not self._config["topic.tracking.enable"]:
+            raise PermissionError("Topic tracking is disabled.")
+        return sorted(status.topic for status in self._statuses.topics(name))
+
+    def reset_active_topics(self, name: str) -> None:
+        if not self._config["topic.tracking.enable"]:
+            raise PermissionError("Topic tracking is disabled.")
+        if not self._config["topic.tracking.allow.reset"]:
+            raise PermissionError("Topic tracking reset is disabled.")
+        self._statuses.delete_topics(name)
+
+    def plugins(self, *, connectors_only: bool) -> list[PluginInfo]:
+        kinds: tuple[PluginKind, ...] = (PluginKind.SINK, PluginKind.SOURCE)
+        if not connectors_only:
+            kinds += (
+                PluginKind.TRANSFORMATION, PluginKind.PREDICATE, PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER,
+            )  # fmt: skip
+        registry = self._worker.plugins
+        found = [
+            PluginInfo(plugin.name, kind, registry.version(plugin))
+            for kind in kinds
+            for plugin in registry.available(kind)
+        ]
+        return list(dict.fromkeys(found))
+
+    def plugin_config(self, plugin: str, version: str | None) -> Future[list[ConfigKeyInfo]]:
+        return self._pool.submit(self._validator.plugin_config, plugin, version)
+
+    def validate(self, config: Config) -> Future[ConfigInfos]:
+        return self._validate(dict(config))
+
+    def _validate(self, config: Config) -> Future[ConfigInfos]:
+        return self._pool.submit(self._validator.validate, config)
+
+
+def invalid_text(infos: ConfigInfos) -> str:
+    """What a refused configuration is told."""
+    lines = [f"Connector configuration is invalid and contains the following {infos.error_count} error(s):"]
+    lines += infos.errors()
+    endpoint = "`/connector-plugins/{connectorType}/config/validate`"  # the braces are part of the text
+    lines.append(f"You can also find the above list of errors at the endpoint {endpoint}")
+    return "\n".join(lines)

@@ -1,0 +1,67 @@
+"""What the herder does with futures: chains, translated failures, and those that are done already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
+
+from connect_py.api.errors import ConnectError
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def pass_on(answer: Future[T], result: Future[T]) -> None:
+    """Give the outcome of `result`, which is done, to who waits for `answer`."""
+    error = result.exception()
+    if error is None:
+        answer.set_result(result.result())
+    else:
+        answer.set_exception(error)
+
+
+def done(value: T) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(value)
+    return future
+
+
+def failed(error: Exception) -> Future[None]:
+    future: Future[None] = Future()
+    future.set_exception(error)
+    return future
+
+
+def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
+    """The future of what follows `first`; its error if it fails."""
+    answer: Future[T] = Future()
+
+    def go_on(ended: Future[S]) -> None:
+        try:
+            following = then(ended.result())
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            answer.set_exception(error)
+        else:
+            following.add_done_callback(partial(pass_on, answer))
+
+    first.add_done_callback(go_on)
+    return answer
+
+
+def translated(started: Future[None], text: str) -> Future[None]:
+    """The same, a failure under Connect's text."""
+    answer: Future[None] = Future()
+
+    def done(ended: Future[None]) -> None:
+        error = ended.exception()
+        if error is None:
+            answer.set_result(None)
+            return
+        failure = ConnectError(text)
+        failure.__cause__ = error
+        answer.set_exception(failure)
+
+    started.add_done_callback(done)
+    return answer
