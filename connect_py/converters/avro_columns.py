@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import Schema
 from connect_py.converters.avro_schema import PRIMITIVES, AvroType
+from connect_py.converters.registry_converter import ID_PREFIX
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ID_PREFIX: Final = 5  # bytes of a message before its body: 0 and the schema's id
 _MAGIC: Final = b"Obj\x01"
 _NULL: Final = b"\x02"  # the index of a union's second branch
 _MARK_SIZE: Final = 16  # bytes, of the guard and of the container's own sync marker

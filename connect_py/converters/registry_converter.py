@@ -1,0 +1,234 @@
+"""What the converters with a schema registry share: the wire format, readers by schema, columns with their cuts."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from connect_py.api.batch import Column
+from connect_py.api.converter import ColumnRun, Converter
+from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.record import RawHeaders
+from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
+from connect_py.converters.schema_registry import RegisteredSchema, SchemaRegistry
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ID_PREFIX: Final = 5  # bytes of a message before its body: 0 and the schema's id
+GUID_PREFIX: Final = 17  # bytes: 1 and the GUID
+UNKNOWN_MAGIC: Final = "Unknown magic byte!"
+_FREE_CUTS: Final = 8  # per call
+_MIN_PART: Final = 16  # messages that are converted by the reference form when one of them is in doubt
+_MIN_ROWS_PER_CUT: Final = 20  # beyond that, on average: more cuts cost more than rows do
+
+
+class MessageReader(ABC):
+    """Reads the messages of one schema: `value` is the reference, `columns` the fast form."""
+
+    schema: Schema
+    columnar: bool  # whether `columns` is worth asking
+
+    @abstractmethod
+    def value(self, body: bytes) -> Value:
+        """Read what follows the schema's id. DataError: it is not of this schema."""
+
+    @abstractmethod
+    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
+        """Make the column of whole messages, at least one of them not null, and say which are null (None: none is).
+
+        Raises:
+            NotColumnar: A message has another id or is damaged (the reference form will say which one).
+        """
+
+
+class RegistryConverter(Converter):
+    """Confluent's wire format: what names the schema stands before the body, or in a header."""
+
+    kind: ClassVar[str]  # AVRO, JSON or PROTOBUF
+    label: ClassVar[str]  # as messages name it
+
+    def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
+        """Open the registry; subclasses parse `configs` first."""
+        self._side = "key" if is_key else "value"
+        self._registry = SchemaRegistry(configs)
+        self._readers: dict[tuple[str, bytes], MessageReader] = {}
+
+    @abstractmethod
+    def make_reader(self, registered: RegisteredSchema, version: int | None) -> MessageReader:
+        """Make what reads messages of a schema; `version` is its subject's, if known.
+
+        Raises:
+            DataError: It is not a schema, or one without a Connect form.
+        """
+
+    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
+        if data is None:
+            return NULL
+        try:
+            head, body = self._split(data, headers)
+            return self.read(self._reader(topic, head), body)
+        except DataError as error:
+            raise DataError(f"Failed to deserialize data for topic {topic} to {self.label}: ") from error
+
+    def read(self, reader: MessageReader, body: bytes) -> SchemaAndValue:
+        """Read one message of a schema."""
+        return SchemaAndValue(reader.schema, reader.value(body))
+
+    def _split(self, data: bytes, headers: RawHeaders) -> tuple[bytes, bytes]:
+        """Return what names the schema, and what follows."""
+        name = f"__{self._side}_schema_id"
+        for key, value in headers:
+            if key == name and value:
+                length = _prefix_length(value)
+                return value[:length], value[length:] + data
+        return data[: _prefix_length(data)], data[_prefix_length(data) :]
+
+    def _reader(self, topic: str, head: bytes) -> MessageReader:
+        reader = self._readers.get((topic, head))
+        if reader is None:
+            reader = self._readers[topic, head] = self._find_reader(topic, head)
+        return reader
+
+    def _find_reader(self, topic: str, head: bytes) -> MessageReader:
+        version = None
+        if len(head) == ID_PREFIX and head[0] == 0:
+            schema_id = int.from_bytes(head[1:], "big")
+            registered = self._registry.by_id(schema_id)
+            version = self._registry.version(f"{topic}-{self._side}", schema_id)
+        elif len(head) == GUID_PREFIX and head[0] == 1:
+            registered = self._registry.by_guid(str(uuid.UUID(bytes=head[1:])))
+        else:
+            raise DataError(UNKNOWN_MAGIC)
+        if registered.kind != self.kind:
+            raise DataError(f"the schema is of type {registered.kind}, not {self.kind}")
+        return self.make_reader(registered, version)
+
+    def to_batch(
+        self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
+    ) -> Sequence[ColumnRun]:
+        if headers is not None and any(headers) and self._ids_in_headers(headers):
+            raise NotColumnar("schema ids in headers")
+        whole = self._one_run(topic, data)
+        if whole is not None:
+            return [whole]
+        starts = [None if m is None else m[:ID_PREFIX] for m in data]
+        runs: list[ColumnRun] = []
+        start = 0
+        while start < len(data):
+            if len(runs) > _FREE_CUTS + len(data) // _MIN_ROWS_PER_CUT:
+                raise NotColumnar("schemas change too often")
+            runs.append(self._run(topic, data, starts, start))
+            start = runs[-1].stop
+        return runs
+
+    def _ids_in_headers(self, headers: Sequence[RawHeaders]) -> bool:
+        name = f"__{self._side}_schema_id"
+        return any(key == name for row in headers for key, _ in row)
+
+    def _one_run(self, topic: str, data: Sequence[bytes | None]) -> ColumnRun | None:
+        """Convert all messages at once if they are of one schema and none is damaged, else return None."""
+        first = next((m for m in data if m is not None), b"")
+        if len(first) < ID_PREFIX or first[0]:
+            return None
+        try:
+            reader = self._reader(topic, first[:ID_PREFIX])
+            if not reader.columnar:
+                return None
+            column, tombstone = reader.columns(data)
+        except (DataError, NotColumnar):
+            return None
+        return ColumnRun(0, len(data), Column(reader.schema, column, tombstone))
+
+    def _run(
+        self, topic: str, data: Sequence[bytes | None], starts: Sequence[bytes | None], start: int
+    ) -> ColumnRun:  # fmt: skip
+        """Convert messages from `start` on, up to another schema."""
+        head: bytes | None = None
+        reader: MessageReader | None = None
+        failures: dict[int, Exception] = {}
+        stop = start
+        for stop in range(start, len(data)):
+            found = starts[stop]
+            if found is None or found == head:
+                continue
+            try:
+                other = self._reader(topic, found if found[:1] != b"\1" else (data[stop] or b"")[:GUID_PREFIX])
+            except DataError:
+                try:
+                    self.to_connect(topic, data[stop])
+                except DataError as error:
+                    failures[stop] = error
+                continue
+            if found[:1] == b"\1":
+                raise NotColumnar("schemas by GUID")
+            if reader is not None and other is not reader:
+                break
+            head, reader = found, other
+        else:
+            stop = len(data)
+        return self._column_run(topic, data, start, stop, reader, failures)
+
+    def _column_run(
+        self,
+        topic: str,
+        data: Sequence[bytes | None],
+        start: int,
+        stop: int,
+        reader: MessageReader | None,
+        failures: dict[int, Exception],
+    ) -> ColumnRun:
+        import pyarrow as pa
+
+        part: list[bytes | None] = list(data[start:stop])
+        nulls = [m is None for m in part]
+        tombstone = pa.array(nulls, pa.bool_()) if any(nulls) else None
+        if reader is None:
+            return ColumnRun(start, stop, Column(None, pa.nulls(stop - start), tombstone), failures)
+        for index in failures:
+            part[index - start] = None
+        column = self._column(topic, part, reader, start, failures)
+        return ColumnRun(start, stop, Column(reader.schema, column, tombstone), failures)
+
+    def _column(
+        self,
+        topic: str,
+        part: Sequence[bytes | None],
+        reader: MessageReader,
+        start: int,
+        failures: dict[int, Exception],
+    ) -> pa.Array:
+        """Convert messages of one schema; those in doubt, and few around them, by the reference form."""
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        if reader.columnar:
+            if part.count(None) == len(part):
+                return pa.nulls(len(part), arrow.arrow_type(reader.schema))
+            try:
+                return reader.columns(part)[0]
+            except NotColumnar:
+                if len(part) > _MIN_PART:
+                    middle = len(part) // 2
+                    left = self._column(topic, part[:middle], reader, start, failures)
+                    return pa.concat_arrays([
+                        left, self._column(topic, part[middle:], reader, start + middle, failures)
+                    ])  # fmt: skip
+        values: list[Value] = []
+        for index, message in enumerate(part, start):
+            try:
+                values.append(self.to_connect(topic, message).value)
+            except DataError as error:
+                failures[index] = error
+                values.append(None)
+        return arrow.to_array(reader.schema, values)
+
+    def close(self) -> None:
+        self._registry.close()
+
+
+def _prefix_length(data: bytes) -> int:
+    return GUID_PREFIX if data[:1] == b"\1" else ID_PREFIX
