@@ -13,7 +13,7 @@ from connect_py.api.config import ConfigDef, ConfigKey, Parsed, Password, Type, 
 from connect_py.api.errors import ConfigError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.config.connector_config import FrameworkDefaults, common_config_def, sink_config_def, source_config_def
-from connect_py.config.worker_config import distributed_config_def
+from connect_py.config.worker_definitions import distributed_config_def
 from connect_py.plugins.plugin_registry import PluginRegistry
 
 REFERENCE = Path(__file__).parent / "reference"

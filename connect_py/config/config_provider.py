@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from connect_py.api.config import with_prefix
+from connect_py.api.config import ConfigValueError, with_prefix
 from connect_py.api.errors import ConfigError
 from connect_py.config.properties_file import read_properties
 
@@ -126,7 +126,10 @@ def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> C
         )
     known = PROVIDERS.get(class_name.rpartition(".")[2]) or SHORT_NAMES.get(class_name)
     if known is None:
-        raise ConfigError("", f"Invalid config:{class_name} ClassNotFoundException exception occurred")
+        raise ConfigValueError(
+            f"config.providers.{name}.class", class_name,
+            "Could not load config provider class or one of its dependencies",
+        )  # fmt: skip
     return known(params)
 
 

@@ -34,7 +34,8 @@ from connect_py.config.connector_config import (
     source_config_def,
 )
 from connect_py.config.version_range import VersionRange
-from connect_py.config.worker_config import DistributedConfig, override_policy
+from connect_py.config.worker_config import DistributedConfig
+from connect_py.config.worker_definitions import override_policy
 from connect_py.herder.herder import (
     BadRequestError,
     Config,

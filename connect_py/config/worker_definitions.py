@@ -1,0 +1,330 @@
+"""Definitions of the worker's properties, for both modes: names, types, defaults and refusals are Java's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+from connect_py.api.config import (
+    NO_DEFAULT,
+    ConfigDef,
+    ConfigValueError,
+    Importance,
+    Parsed,
+    Type,
+    Validator,
+    at_least,
+    between,
+    one_of,
+)
+from connect_py.api.errors import ConfigError
+
+INT_MAX: Final = 2**31 - 1
+OVERRIDE_POLICIES: Final = ("All", "None", "Principal", "Allowlist")
+MAC_ALGORITHMS: Final[Mapping[str, str]] = {
+    "HmacMD5": "md5", "HmacSHA1": "sha1", "HmacSHA224": "sha224", "HmacSHA256": "sha256", "HmacSHA384": "sha384",
+    "HmacSHA512": "sha512", "HmacSHA3-224": "sha3_224", "HmacSHA3-256": "sha3_256", "HmacSHA3-384": "sha3_384",
+    "HmacSHA3-512": "sha3_512",
+}  # fmt: skip
+"""What can sign calls between workers: Java's name, and the hash's in `hashlib`."""
+MIN_KEY_BITS: Final = 40  # of a session key
+
+Row: TypeAlias = tuple[str, Type, Parsed, Importance, Validator | None, str]
+REQUIRED: Final = NO_DEFAULT
+H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE = Type.BOOLEAN, Type.STRING, Type.INT, Type.SHORT, Type.LONG, Type.DOUBLE
+LIST, CLASS, PASSWORD = Type.LIST, Type.CLASS, Type.PASSWORD
+
+
+def _partitions(name: str, value: Parsed) -> None:
+    if value is None or (value <= 0 and value != -1):
+        raise ConfigValueError(name, value, "Number of partitions must be positive, or -1 to use the broker's default")
+
+
+def _replication_factor(name: str, value: Parsed) -> None:
+    if value is None or (value <= 0 and value != -1):
+        raise ConfigValueError(
+            name, value, "Replication factor must be positive and not larger than the number of brokers in the Kafka "
+            "cluster, or -1 to use the broker's default",
+        )  # fmt: skip
+
+
+def _bootstrap_servers(name: str, value: Parsed) -> None:
+    if not any(item.strip() for item in value or ()):
+        raise ConfigError("", "No resolvable bootstrap urls given in bootstrap.servers")
+
+
+def _listeners(name: str, value: Parsed) -> None:
+    if not value:
+        raise ConfigError(
+            "", "Invalid value for listeners, at least one URL is expected, ex: http://localhost:8080,https://localhost:8443."
+        )  # fmt: skip
+    _admin_listeners(name, value)
+
+
+def _admin_listeners(name: str, value: Parsed) -> None:
+    if any(not item.strip() for item in value or ()):
+        raise ConfigError("", f"Empty URL found when parsing {name} list.")
+
+
+def override_policy(name: str) -> str:
+    """The short name of a policy: `None` for `...NoneConnectorClientConfigOverridePolicy`."""
+    short = name.strip().rpartition(".")[2]
+    return short.removesuffix("ConnectorClientConfigOverridePolicy") or short
+
+
+def _override_policy(name: str, value: Parsed) -> None:
+    if value is None or override_policy(value) not in OVERRIDE_POLICIES:
+        raise ConfigValueError(name, value, f"Class {value} could not be found.")
+
+
+def _connect_protocol(name: str, value: Parsed) -> None:
+    if value is None or value.lower() not in ("eager", "compatible", "sessioned"):
+        raise ConfigValueError(name, value, "Invalid Connect protocol compatibility")
+
+
+def _mac_algorithm(name: str, value: Parsed) -> None:
+    if value not in MAC_ALGORITHMS:
+        listed = ", ".join(sorted(MAC_ALGORITHMS))
+        raise ConfigValueError(
+            name, value, f"the algorithm is not supported by this worker; the supported algorithms are: [{listed}]"
+        )
+
+
+def _mac_algorithms(name: str, value: Parsed) -> None:
+    if not value:
+        raise ConfigValueError(name, [], "At least one signature verification algorithm must be provided")
+    for item in value:
+        _mac_algorithm(name, item)
+
+
+def _class_name(name: str, value: Parsed) -> None:
+    """A class must have a name; whether it exists is known once the plugins are."""
+    if value == "":
+        raise ConfigValueError(name, value, "Class  could not be found.")
+
+
+def common_config_def() -> ConfigDef:
+    """The keys of both modes: converters, commits, REST, plugins, metrics, TLS."""
+    definition = ConfigDef()
+    _define(definition, _COMMON)
+    _define(definition, _REST)
+    _define(definition, _SSL)
+    return definition
+
+
+def standalone_config_def() -> ConfigDef:
+    """The keys of a standalone worker."""
+    definition = common_config_def()
+    _define(definition, _STANDALONE)
+    return definition
+
+
+def distributed_config_def() -> ConfigDef:
+    """The keys of a distributed worker."""
+    definition = common_config_def()
+    _define(definition, _SASL)
+    _define(definition, _DISTRIBUTED)
+    return definition
+
+
+def _define(definition: ConfigDef, rows: Iterable[Row]) -> None:
+    for name, kind, default, importance, validator, doc in rows:
+        definition.define(name, kind, default=default, importance=importance, validator=validator, doc=doc)
+
+
+_VERSION = "Version range of this converter."
+_COMMON: tuple[Row, ...] = (
+    ("bootstrap.servers", LIST, "localhost:9092", H, _bootstrap_servers, "Addresses of the Kafka cluster, host:port."),
+    ("client.dns.lookup", STRING, "use_all_dns_ips", M,
+     one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "How bootstrap names are looked up."),
+    ("key.converter", CLASS, REQUIRED, H, _class_name, "Converter of keys for connectors that name none."),
+    ("key.converter.plugin.version", STRING, None, L, None, _VERSION),
+    ("value.converter", CLASS, REQUIRED, H, _class_name, "Converter of values for connectors that name none."),
+    ("value.converter.plugin.version", STRING, None, L, None, _VERSION),
+    ("header.converter", CLASS, "org.apache.kafka.connect.storage.SimpleHeaderConverter", L, _class_name,
+     "Converter of header values."),
+    ("header.converter.plugin.version", STRING, None, L, None, _VERSION),
+    ("offset.flush.interval.ms", LONG, 60_000, L, None, "Milliseconds between commits of offsets."),
+    ("offset.flush.timeout.ms", LONG, 5_000, L, None,
+     "Longest wait for one commit, in milliseconds; then it counts as failed and is repeated."),
+    ("task.shutdown.graceful.timeout.ms", LONG, 5_000, L, None,
+     "Milliseconds that tasks have to stop; they are all asked at once."),
+    ("plugin.path", LIST, None, L, None,
+     "Folders with plugins: each holds Python packages with their metadata, or one such folder for each plugin."),
+    ("plugin.discovery", STRING, "hybrid_warn", L,
+     one_of("ONLY_SCAN", "SERVICE_LOAD", "HYBRID_WARN", "HYBRID_FAIL", case_insensitive=True),
+     "How Java finds plugins; accepted without effect."),
+    ("config.providers", LIST, "", L, None, "Names of the providers that resolve placeholders in configurations."),
+    ("connector.client.config.override.policy", STRING, "All", M, _override_policy,
+     "Which client settings a connector may override: All, None, Principal or Allowlist."),
+    ("connector.client.config.override.allowlist", LIST, "", L, None,
+     "Client settings that the policy Allowlist lets connectors override."),
+    ("topic.creation.enable", BOOLEAN, True, L, None,
+     "Whether sources may create topics by topic.creation.* settings."),
+    ("topic.tracking.enable", BOOLEAN, True, L, None, "Whether the topics that a connector uses are recorded."),
+    ("topic.tracking.allow.reset", BOOLEAN, True, L, None, "Whether the recorded topics may be forgotten on request."),
+    ("metrics.sample.window.ms", LONG, 30_000, L, at_least(0), "Window of rates and averages, in milliseconds."),
+    ("metrics.num.samples", INT, 2, L, at_least(1), "Number of windows that make a metric."),
+    ("metrics.recording.level", STRING, "INFO", L, one_of("INFO", "DEBUG"), "Level of detail of metrics."),
+    ("metric.reporters", LIST, "org.apache.kafka.common.metrics.JmxReporter", L, None,
+     "Accepted without effect; metrics are served over HTTP."),
+)  # fmt: skip
+
+_REST: tuple[Row, ...] = (
+    ("listeners", LIST, "http://:8083", L, _listeners, "Addresses that the REST API listens on."),
+    ("admin.listeners", LIST, None, L, _admin_listeners,
+     "Addresses of the admin API; unset: the same listeners, empty: none."),
+    ("rest.advertised.host.name", STRING, None, L, None, "Host name that other workers are told."),
+    ("rest.advertised.port", INT, None, L, None, "Port that other workers are told."),
+    ("rest.advertised.listener", STRING, None, L, None,
+     "Protocol of the listener that other workers use, http or https."),
+    ("access.control.allow.origin", STRING, "", L, None, "Origins that browsers may call the API from."),
+    ("access.control.allow.methods", STRING, "", L, None, "Methods that cross-origin requests may use."),
+    ("response.http.headers.config", STRING, "", L, None, "Headers that are added to every answer."),
+    ("rest.extension.classes", LIST, "", L, None, "Extensions of the REST API."),
+    ("ssl.client.auth", STRING, "none", L, one_of("required", "requested", "none"),
+     "Whether HTTPS clients show a certificate."),
+)  # fmt: skip
+
+_TLS = "TLS setting of the worker's Kafka clients and of HTTPS listeners."
+_TLS_UNUSED = "TLS setting of Java; accepted without effect."
+_SSL: tuple[Row, ...] = (
+    ("ssl.protocol", STRING, "TLSv1.3", M, None, _TLS_UNUSED),
+    ("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", M, None, _TLS_UNUSED),
+    ("ssl.cipher.suites", LIST, None, L, None, _TLS),
+    ("ssl.provider", STRING, None, M, None, _TLS_UNUSED),
+    ("ssl.keystore.type", STRING, "JKS", M, None, "Kind of the key store: JKS, PKCS12 or PEM."),
+    ("ssl.keystore.location", STRING, None, H, None, "File with the own key and certificates."),
+    ("ssl.keystore.password", PASSWORD, None, H, None, "Password of the key store."),
+    ("ssl.key.password", PASSWORD, None, H, None, "Password of the key in the key store."),
+    ("ssl.keystore.key", PASSWORD, None, H, None, "The own key as PEM text, instead of a file."),
+    ("ssl.keystore.certificate.chain", PASSWORD, None, H, None, "The own certificates as PEM text."),
+    ("ssl.truststore.type", STRING, "JKS", M, None, "Kind of the trust store: JKS, PKCS12 or PEM."),
+    ("ssl.truststore.location", STRING, None, H, None, "File with the trusted certificates."),
+    ("ssl.truststore.password", PASSWORD, None, H, None, "Password of the trust store."),
+    ("ssl.truststore.certificates", PASSWORD, None, H, None, "The trusted certificates as PEM text."),
+    ("ssl.endpoint.identification.algorithm", STRING, "https", L, None,
+     "Whether the server's name must stand in its certificate: https, or empty for no."),
+    ("ssl.secure.random.implementation", STRING, None, L, None, _TLS_UNUSED),
+    ("ssl.engine.factory.class", CLASS, None, L, _class_name, _TLS_UNUSED),
+    ("ssl.keymanager.algorithm", STRING, "SunX509", L, None, _TLS_UNUSED),
+    ("ssl.trustmanager.algorithm", STRING, "PKIX", L, None, _TLS_UNUSED),
+)  # fmt: skip
+
+_LOGIN = "SASL setting of the worker's Kafka clients."
+_LOGIN_UNUSED = "SASL setting of Java's clients; accepted without effect."
+_BEARER = "OAuth setting of the worker's Kafka clients."
+_BROKER = "OAuth setting of brokers; accepted without effect."
+_VALIDATE = "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"
+_RETRIEVE = "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"
+_SASL: tuple[Row, ...] = (
+    ("security.protocol", STRING, "PLAINTEXT", M,
+     one_of("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", case_insensitive=True),
+     "Protocol of the worker's own Kafka clients; those of tasks follow producer. and consumer."),
+    ("sasl.mechanism", STRING, "GSSAPI", M, None, "How the worker's own Kafka clients log in."),
+    ("sasl.jaas.config", PASSWORD, None, M, None, "Login module of Java with its options."),
+    ("sasl.client.callback.handler.class", CLASS, None, M, _class_name, _LOGIN),
+    ("sasl.login.callback.handler.class", CLASS, None, M, _class_name, _LOGIN),
+    ("sasl.login.class", CLASS, None, M, _class_name, _LOGIN),
+    ("sasl.kerberos.service.name", STRING, None, M, None, _LOGIN),
+    ("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", L, None, _LOGIN_UNUSED),
+    ("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, L, None, _LOGIN_UNUSED),
+    ("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, L, None, _LOGIN_UNUSED),
+    ("sasl.kerberos.min.time.before.relogin", LONG, 60_000, L, None, _LOGIN_UNUSED),
+    ("sasl.login.refresh.window.factor", DOUBLE, 0.8, L, between(0.5, 1.0), _LOGIN_UNUSED),
+    ("sasl.login.refresh.window.jitter", DOUBLE, 0.05, L, between(0.0, 0.25), _LOGIN_UNUSED),
+    ("sasl.login.refresh.min.period.seconds", SHORT, 60, L, between(0, 900), _LOGIN_UNUSED),
+    ("sasl.login.refresh.buffer.seconds", SHORT, 300, L, between(0, 3600), _LOGIN_UNUSED),
+    ("sasl.login.connect.timeout.ms", INT, None, L, None, _LOGIN_UNUSED),
+    ("sasl.login.read.timeout.ms", INT, None, L, None, _LOGIN_UNUSED),
+    ("sasl.login.retry.backoff.ms", LONG, 100, L, None, _LOGIN_UNUSED),
+    ("sasl.login.retry.backoff.max.ms", LONG, 10_000, L, None, _LOGIN_UNUSED),
+    ("sasl.oauthbearer.token.endpoint.url", STRING, None, M, None, _BEARER),
+    ("sasl.oauthbearer.scope", STRING, None, M, None, _BEARER),
+    ("sasl.oauthbearer.client.credentials.client.id", STRING, None, M, None, _BEARER),
+    ("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, M, None, _BEARER),
+    ("sasl.oauthbearer.assertion.algorithm", STRING, "RS256", M, one_of("ES256", "RS256", case_insensitive=True),
+     _BEARER),
+    ("sasl.oauthbearer.assertion.claim.aud", STRING, None, M, None, _BEARER),
+    ("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, L, between(0, 86_400), _BEARER),
+    ("sasl.oauthbearer.assertion.claim.iss", STRING, None, M, None, _BEARER),
+    ("sasl.oauthbearer.assertion.claim.jti.include", BOOLEAN, False, M, None, _BEARER),
+    ("sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60, L, between(0, 3_600), _BEARER),
+    ("sasl.oauthbearer.assertion.claim.sub", STRING, None, M, None, _BEARER),
+    ("sasl.oauthbearer.assertion.file", STRING, None, M, None, _BEARER),
+    ("sasl.oauthbearer.assertion.private.key.file", STRING, None, M, None, _BEARER),
+    ("sasl.oauthbearer.assertion.private.key.passphrase", PASSWORD, None, M, None, _BEARER),
+    ("sasl.oauthbearer.assertion.template.file", STRING, None, M, None, _BEARER),
+    ("sasl.oauthbearer.scope.claim.name", STRING, "scope", L, None, _LOGIN_UNUSED),
+    ("sasl.oauthbearer.sub.claim.name", STRING, "sub", L, None, _LOGIN_UNUSED),
+    ("sasl.oauthbearer.header.urlencode", BOOLEAN, False, L, None, _LOGIN_UNUSED),
+    ("sasl.oauthbearer.jwt.retriever.class", CLASS, _RETRIEVE, M, _class_name, _LOGIN_UNUSED),
+    ("sasl.oauthbearer.jwt.validator.class", CLASS, _VALIDATE, M, _class_name, _LOGIN_UNUSED),
+    ("sasl.oauthbearer.jwks.endpoint.url", STRING, None, M, None, _BROKER),
+    ("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, L, None, _BROKER),
+    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, L, None, _BROKER),
+    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000, L, None, _BROKER),
+    ("sasl.oauthbearer.clock.skew.seconds", INT, 30, L, None, _BROKER),
+    ("sasl.oauthbearer.expected.audience", LIST, None, L, None, _BROKER),
+    ("sasl.oauthbearer.expected.issuer", STRING, None, L, None, _BROKER),
+)  # fmt: skip
+
+_STANDALONE: tuple[Row, ...] = (
+    ("offset.storage.file.filename", STRING, REQUIRED, H, None,
+     "File that offsets of sources are read from as Java wrote them; ours are kept beside it."),
+)  # fmt: skip
+
+_SIGNATURE = "Signing of calls between workers."
+_DISTRIBUTED: tuple[Row, ...] = (
+    ("group.id", STRING, REQUIRED, H, None, "Name of the group that the worker joins."),
+    ("config.storage.topic", STRING, REQUIRED, H, None, "Topic that holds connector configurations."),
+    ("config.storage.replication.factor", SHORT, 3, L, _replication_factor,
+     "Replication factor when the config topic is created."),
+    ("status.storage.topic", STRING, REQUIRED, H, None, "Topic that holds statuses."),
+    ("status.storage.partitions", INT, 5, L, _partitions, "Partitions when the status topic is created."),
+    ("status.storage.replication.factor", SHORT, 3, L, _replication_factor,
+     "Replication factor when the status topic is created."),
+    ("offset.storage.topic", STRING, REQUIRED, H, None, "Topic that holds offsets of sources."),
+    ("offset.storage.partitions", INT, 25, L, _partitions, "Partitions when the offset topic is created."),
+    ("offset.storage.replication.factor", SHORT, 3, L, _replication_factor,
+     "Replication factor when the offset topic is created."),
+    ("control.storage.topic", STRING, None, L, None,
+     "Topic on which workers find each other; unless set {group.id}-control."),
+    ("internal.topics.automatic.creation.enable", BOOLEAN, True, L, None,
+     "Whether missing internal topics are created."),
+    ("session.timeout.ms", INT, 10_000, H, at_least(1), "Milliseconds after which a silent worker counts as gone."),
+    ("heartbeat.interval.ms", INT, 3_000, H, at_least(1), "Milliseconds between signs of life."),
+    ("rebalance.timeout.ms", INT, 60_000, H, None,
+     "Milliseconds that a worker has to give up what is taken from it."),
+    ("scheduled.rebalance.max.delay.ms", INT, 300_000, L, between(0, INT_MAX),
+     "Milliseconds that the work of a lost worker waits for its return."),
+    ("connect.protocol", STRING, "sessioned", L, _connect_protocol,
+     "Java's group protocol; here only: sessioned signs calls between workers."),
+    ("worker.sync.timeout.ms", INT, 3_000, M, None, "Milliseconds to wait for catching up with the config topic."),
+    ("worker.unsync.backoff.ms", INT, 300_000, M, None,
+     "Milliseconds to stay out of the group when catching up failed."),
+    ("exactly.once.source.support", STRING, "disabled", H,
+     one_of("DISABLED", "ENABLED", "PREPARING", case_insensitive=True), "Whether sources may write in transactions."),
+    ("inter.worker.key.generation.algorithm", STRING, "HmacSHA256", L, _mac_algorithm, _SIGNATURE),
+    ("inter.worker.key.size", INT, None, L, None, _SIGNATURE),
+    ("inter.worker.key.ttl.ms", INT, 3_600_000, L, between(0, INT_MAX), _SIGNATURE),
+    ("inter.worker.signature.algorithm", STRING, "HmacSHA256", L, _mac_algorithm, _SIGNATURE),
+    ("inter.worker.verification.algorithms", LIST, "HmacSHA256", L, _mac_algorithms, _SIGNATURE),
+    ("client.id", STRING, "", L, None, "Part of the names of the worker's clients."),
+    ("metadata.max.age.ms", LONG, 300_000, L, at_least(0), "Milliseconds after which metadata is refreshed."),
+    ("send.buffer.bytes", INT, 131_072, M, at_least(-1), "Size of the TCP send buffer."),
+    ("receive.buffer.bytes", INT, 32_768, M, at_least(-1), "Size of the TCP receive buffer."),
+    ("reconnect.backoff.ms", LONG, 50, L, at_least(0), "Pause before connecting again."),
+    ("reconnect.backoff.max.ms", LONG, 1_000, L, at_least(0), "Longest pause before connecting again."),
+    ("retry.backoff.ms", LONG, 100, L, at_least(0), "Pause before a request is repeated."),
+    ("retry.backoff.max.ms", LONG, 1_000, L, at_least(0), "Longest pause before a request is repeated."),
+    ("socket.connection.setup.timeout.ms", LONG, 10_000, L, at_least(0), "Milliseconds to wait for a connection."),
+    ("socket.connection.setup.timeout.max.ms", LONG, 30_000, L, at_least(0), "Longest wait for a connection."),
+    ("request.timeout.ms", INT, 40_000, M, at_least(0), "Milliseconds to wait for an answer."),
+    ("connections.max.idle.ms", LONG, 540_000, M, None, "Milliseconds after which an idle connection is closed."),
+    ("metadata.recovery.strategy", STRING, "rebootstrap", L, one_of("REBOOTSTRAP", "NONE", case_insensitive=True),
+     "What a client does when no known broker is left."),
+    ("metadata.recovery.rebootstrap.trigger.ms", LONG, 300_000, L, at_least(0),
+     "Milliseconds without metadata before bootstrapping again."),
+)  # fmt: skip

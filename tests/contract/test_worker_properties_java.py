@@ -1,0 +1,84 @@
+"""Worker properties against recordings of Java's worker 4.1.1: what it defines, and what it refuses with which words.
+
+`tests/fixtures/worker_properties/RecordWorkerProperties.java` made the recordings.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connect_py.api.config import ConfigDef, to_text
+from connect_py.api.errors import ConfigError
+from connect_py.config.worker_config import DistributedConfig
+from connect_py.config.worker_definitions import distributed_config_def, standalone_config_def
+
+RECORDINGS = Path(__file__).parent.parent / "fixtures" / "worker_properties"
+JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+PROPS = {
+    "bootstrap.servers": "a:9092", "key.converter": JSON_CONVERTER, "value.converter": JSON_CONVERTER, "group.id": "g",
+    "config.storage.topic": "c", "status.storage.topic": "s", "offset.storage.topic": "o",
+}  # fmt: skip
+OURS_ALONE = {
+    "connector.client.config.override.allowlist",  # Kafka Connect 4.2
+    "internal.topics.automatic.creation.enable",  # 4.4
+    "control.storage.topic",
+}
+REFUSED_HERE_ALONE = {
+    "bootstrap.servers": "Java's clients refuse it a moment later",
+    "config.storage.topic": "Java's stores refuse it a moment later",
+    "status.storage.topic": "Java's stores refuse it a moment later",
+    "offset.storage.topic": "Java's stores refuse it a moment later",
+    "connector.client.config.override.policy": "Java's worker refuses it a moment later",
+    "session.timeout.ms": "Java refuses it when it joins the group",
+    "heartbeat.interval.ms": "Java refuses it when it joins the group",
+    "rest.extension.classes": "Java fails to load it",
+    "config.providers": "Java lets a provider without a class pass, and every placeholder with it",
+}
+CHECKED_BY_REST = {"response.http.headers.config"}  # when its servers are made
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (RECORDINGS / name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("mode", "definition"), [("distributed", distributed_config_def()), ("standalone", standalone_config_def())]
+)
+def test_every_key_of_java_is_defined_alike(mode: str, definition: ConfigDef) -> None:
+    java = {line["name"]: line for line in lines("definitions.jsonl") if line["mode"] == mode}
+    ours = {
+        key.name: {
+            "mode": mode, "name": key.name, "type": key.type.value, "importance": key.importance.value,
+            "required": not key.has_default,
+            **({"default": to_text(key.default, key.type)} if key.has_default else {}),
+        }
+        for key in definition
+        if key.name not in OURS_ALONE
+    }  # fmt: skip
+    assert ours == java
+
+
+def test_every_value_that_java_refuses_is_refused_in_the_same_words() -> None:
+    wrong = []
+    for line in lines("refusals.jsonl"):
+        props = {key: value for key, value in {**PROPS, **line["change"]}.items() if value is not None}
+        try:
+            DistributedConfig.of(props)
+            said = None
+        except ConfigError as error:
+            said = str(error)
+        expected = line["error"]
+        if expected is None and REFUSED_HERE_ALONE.keys() & line["change"].keys():
+            continue
+        if CHECKED_BY_REST & line["change"].keys():
+            continue
+        if expected is not None and "the supported algorithms are:" in expected and said is not None:
+            said = said.partition("; the")[0].replace("this worker", "this JVM")
+            expected = expected.partition("; the")[0]
+        if said != expected:
+            wrong.append((line["change"], expected, said))
+    assert not wrong, "\n".join(f"{change}: expected {java!r}, found {ours!r}" for change, java, ours in wrong)
