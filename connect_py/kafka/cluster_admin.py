@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.clock import SystemClock
+from connect_py.kafka.group_offset_deletion import delete_group_offsets
 
 REQUEST_SECONDS = 10.0
 AGAIN_SECONDS: Final = 0.1
@@ -31,8 +32,10 @@ _MISSING: Final = frozenset(
         KafkaError.GROUP_ID_NOT_FOUND,
     }
 )
-# An alteration of a live group is refused with the second of these.
-_NOT_EMPTY: Final = frozenset({KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID})
+# An alteration of a live group is refused with the second of these, a deletion of single offsets with the third.
+_NOT_EMPTY: Final = frozenset(
+    {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.GROUP_SUBSCRIBED_TO_TOPIC}
+)
 # A broker that is just taking over; the client asks again by itself for some requests only.
 _PASSING: Final = frozenset({
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -127,6 +130,23 @@ class ClusterAdmin:
         for p in answer.topic_partitions:
             if p.error is not None:
                 raise translated(KafkaException(p.error), f"offset of {p.topic}-{p.partition} in group {group!r}")
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete a group's offsets of some partitions, all in one request.
+
+        Raises:
+            GroupNotEmptyError: The group has members.
+            NotFoundError: There is no such group, topic or partition.
+        """
+        wanted = list(partitions)
+        if wanted:
+            _patiently(lambda: self._delete_offsets(group, wanted))
+
+    def _delete_offsets(self, group: str, partitions: list[TopicPartition]) -> None:
+        try:
+            delete_group_offsets(self._settings, group, partitions, REQUEST_SECONDS)
+        except KafkaException as error:
+            raise translated(error, f"offsets of group {group!r}") from error
 
     def delete_group(self, group: str) -> None:
         """Delete a group with its offsets; a missing one is fine. GroupNotEmptyError: the group has members."""

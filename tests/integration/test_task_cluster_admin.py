@@ -55,8 +55,17 @@ def test_group_offsets_carry_metadata_and_are_changed_only_while_nobody_is_in_th
             admin.alter_group_offsets(group, {first: OffsetAndMetadata(0)})
         with pytest.raises(GroupNotEmptyError):
             admin.delete_group(group)
+        with pytest.raises(GroupNotEmptyError):
+            admin.delete_group_offsets(group, [first])
     finally:
         member.close()
+    admin.delete_group_offsets(group, [second])
+    assert admin.group_offsets(group) == {first: OffsetAndMetadata(5, "mark")}
+    with pytest.raises(NotFoundError):
+        admin.delete_group_offsets(group, [TopicPartition(f"{topic_prefix}no-such-topic", 0)])
+    with pytest.raises(NotFoundError):
+        admin.delete_group_offsets(f"{group}-never", [first])
+    assert admin.group_offsets(group) == {first: OffsetAndMetadata(5, "mark")}
     admin.delete_group(group)
     admin.delete_group(group)
     assert admin.group_offsets(group) == {}
