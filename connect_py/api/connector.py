@@ -6,8 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
+from connect_py.api.cluster import SinkCluster
 from connect_py.api.config import ConfigDef, ConfigValue
-from connect_py.api.task import SinkTask, SourceTask, Task
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.schema import Value
+from connect_py.api.task import ExactlyOnceSupport, SinkTask, SourceTask, Task, TransactionBoundarySupport
 
 
 class ConnectorContext(Protocol):
@@ -70,8 +73,55 @@ class SinkConnector(Connector):
 
     task_class: ClassVar[type[SinkTask]]
 
+    cluster: SinkCluster  # set before `alter_offsets`, and only then
+
+    def alter_offsets(
+        self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> bool | Mapping[TopicPartition, OffsetAndMetadata]:
+        """Check, or follow, a change of the consumer group's offsets: the next ones to read, None to reset a partition.
+
+        Called while the connector is stopped, on an instance that was not started, before the group is changed. A
+        reset of the whole connector names all partitions that the group has offsets of, each with None; the group is
+        deleted afterwards. Returns whether the connector has seen to everything: False says that offsets it may keep
+        elsewhere are its user's business. A mapping means True, and says what to commit to the group instead of what
+        was asked for: offset and metadata of each partition, all in one request, also for a reset.
+
+        Raises:
+            ConnectError: These offsets are not acceptable; nothing is changed.
+            NotImplementedError: Offsets cannot be changed from outside at all.
+        """
+        return False
+
 
 class SourceConnector(Connector):
     """A connector whose tasks read elsewhere and write topics."""
 
     task_class: ClassVar[type[SourceTask]]
+
+    def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport | None:
+        """Whether each record gets into its topic exactly once with this configuration, given transactions.
+
+        Asked, of an instance that was not started, when a user demands it (`exactly.once.support=required`). None:
+        the connector does not say.
+        """
+        return None
+
+    def can_define_transaction_boundaries(self, props: Mapping[str, str]) -> TransactionBoundarySupport:
+        """Whether tasks end transactions themselves with this configuration; asked as `exactly_once_support` is."""
+        return TransactionBoundarySupport.UNSUPPORTED
+
+    def alter_offsets(
+        self,
+        props: Mapping[str, str],
+        offsets: Sequence[tuple[Mapping[str, Value] | None, Mapping[str, Value] | None]],
+    ) -> bool:
+        """Check, or follow, a change of stored offsets: pairs of source partition and new offset, None to reset it.
+
+        Called while the connector is stopped, on an instance that was not started. Returns whether the connector has
+        seen to everything; False says that offsets it may keep elsewhere are its user's business.
+
+        Raises:
+            ConnectError: These offsets are not acceptable; nothing is changed.
+            NotImplementedError: Offsets cannot be changed from outside at all.
+        """
+        return False

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from connect_py.api.batch import Batch
+from connect_py.api.cluster import SinkCluster
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, SourceRecord, TopicPartition
 from connect_py.api.schema import Value
 
-ClientKind: TypeAlias = Literal["producer", "consumer", "admin"]
 SafeOffset: TypeAlias = int | OffsetAndMetadata
 
 
@@ -55,32 +55,16 @@ class ErrantRecordReporter(Protocol):
         """Report one row of a batch, by its index there; errors as for `report`."""
 
 
-class SinkTaskContext(Protocol):
-    """What a sink task may ask of the worker.
+class SinkTaskContext(SinkCluster, Protocol):
+    """What a sink task may ask of the worker, and of its cluster.
 
     Members that ask the cluster or return settings may be called on any thread; those that change the consumer
     (`offset`, `pause`, `resume`, `timeout`, `request_commit`) on the task thread only.
     """
 
     @property
-    def connector(self) -> str:
-        """The connector's name."""
-
-    @property
     def task(self) -> int:
         """The task's number, from 0."""
-
-    @property
-    def cluster_id(self) -> str:
-        """The id of the Kafka cluster that is consumed."""
-
-    @property
-    def start_number(self) -> int:
-        """The config topic offset of the record that last started or changed the connector; it only grows."""
-
-    @property
-    def group_id(self) -> str:
-        """The consumer group that really holds the connector's offsets."""
 
     @property
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
@@ -88,36 +72,6 @@ class SinkTaskContext(Protocol):
 
     def configs(self) -> Mapping[str, str]:
         """The task's configuration, placeholders resolved."""
-
-    def client_config(self, kind: ClientKind) -> dict[str, Any]:
-        """Settings, in librdkafka's names, for a Kafka client of the task's own.
-
-        They reach the cluster as the task's clients do (addresses, security); ids and groups are the task's to add.
-        """
-
-    def topic_id(self, topic: str) -> str:
-        """Ask the cluster for the id of a topic, now: it changes when a topic is deleted and made again.
-
-        Raises:
-            RetriableError: The cluster does not answer.
-            NotFoundError: There is no such topic.
-        """
-
-    def partition_count(self, topic: str) -> int:
-        """Ask the cluster how many partitions a topic has, now. Errors as for `topic_id`."""
-
-    def topics(self) -> Sequence[str]:
-        """The topics that the connector consumes, as far as they exist (a regex is resolved)."""
-
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Ask for the group's offsets with their metadata; a partition without one is left out.
-
-        Raises:
-            RetriableError: The cluster does not answer.
-        """
-
-    def log_range(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Ask for the first offset and the end of the log of partitions. Errors as for `committed`."""
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that the task owns now."""
@@ -211,6 +165,28 @@ class ExactlyOnceSupport(Enum):
     UNSUPPORTED = "UNSUPPORTED"
 
 
+class TransactionBoundarySupport(Enum):
+    """Whether the tasks of a source can say where transactions end."""
+
+    SUPPORTED = "SUPPORTED"
+    UNSUPPORTED = "UNSUPPORTED"
+
+
+class TransactionContext(Protocol):
+    """How a source task ends transactions itself (`transaction.boundary=connector`), on the task thread.
+
+    With a record the transaction ends right after that record, which a later `poll` may return; without one after
+    the records of the next `poll`, or of the one that is running. Records of an aborted transaction are dropped for
+    good: their source offsets are stored all the same. A task that wants them read again raises an error instead.
+    """
+
+    def commit_transaction(self, record: SourceRecord | None = None) -> None:
+        """Commit. ConnectError: an abort was asked for at the same place."""
+
+    def abort_transaction(self, record: SourceRecord | None = None) -> None:
+        """Abort. ConnectError: a commit was asked for at the same place."""
+
+
 class OffsetStorageReader(Protocol):
     """Reads what the connector last stored, on the task thread."""
 
@@ -235,6 +211,10 @@ class SourceTaskContext(Protocol):
     @property
     def offset_storage_reader(self) -> OffsetStorageReader:
         """The offsets stored so far."""
+
+    @property
+    def transaction_context(self) -> TransactionContext | None:
+        """How to end transactions; None unless the connector's configuration leaves that to its tasks."""
 
     def configs(self) -> Mapping[str, str]:
         """The task's configuration, placeholders resolved."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from connect_py.api.cluster import ClientKind
 from connect_py.api.errors import NotFoundError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
-from connect_py.api.task import ClientKind, ErrantRecordReporter
+from connect_py.api.task import ErrantRecordReporter
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.model import ConnectorTaskId

@@ -22,8 +22,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from connect_py.api.cluster import ClientKind
 from connect_py.api.errors import ConnectError, RetriableError
-from connect_py.api.task import ClientKind
 from connectors.iceberg.protocol.messages import Message, decode, encode
 
 log = logging.getLogger(__name__)
