@@ -58,6 +58,10 @@ class FileStreamSinkConnector(SinkConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [dict(self._props) for _ in range(max_tasks)]
 
+    def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
+        """The group's offsets are all there is."""
+        return True
+
 
 def java_text(value: Value) -> str:
     """A value as Java prints it: null, true, 1.0, {a=1, b=[2, 3]}, Struct{a=1}."""

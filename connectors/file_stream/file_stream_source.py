@@ -12,7 +12,7 @@ from connect_py.api.config import ConfigDef, Importance, Parsed, Type, at_least,
 from connect_py.api.connector import SourceConnector
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import SourceRecord
-from connect_py.api.schema import STRING
+from connect_py.api.schema import STRING, Value
 from connect_py.api.task import SourceTask
 
 FILE = "file"
@@ -119,6 +119,36 @@ class FileStreamSourceConnector(SourceConnector):
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [dict(self._props)]
+
+    def alter_offsets(
+        self,
+        props: Mapping[str, str],
+        offsets: Sequence[tuple[Mapping[str, Value] | None, Mapping[str, Value] | None]],
+    ) -> bool:
+        """Check new positions; whether the file is that long, its task finds out. A reset is fine for anything."""
+        if not self.config_def.parse(props)[FILE]:
+            raise ConnectError(
+                f"Offsets cannot be modified if the '{FILE}' configuration is unspecified. This is because stdin is "
+                "used for input and offsets are not tracked."
+            )
+        for partition, offset in offsets:
+            if offset is not None:
+                _check_position(offset)
+                if partition is None:
+                    raise ConnectError("Partition objects cannot be null")
+                if FILENAME not in partition:
+                    raise ConnectError(f"Partition objects should contain the key '{FILENAME}'")
+        return True
+
+
+def _check_position(offset: Mapping[str, Value]) -> None:
+    if POSITION not in offset:
+        raise ConnectError(f"Offset objects should either be null or contain the key '{POSITION}'")
+    position = offset[POSITION]
+    if type(position) is not int:
+        raise ConnectError(f"The value for the '{POSITION}' key in the offset is expected to be a Long value")
+    if position < 0:
+        raise ConnectError(f"The value for the '{POSITION}' key in the offset should be a non-negative value")
 
 
 def _line_end(data: bytes, start: int) -> int | None:

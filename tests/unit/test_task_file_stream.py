@@ -114,3 +114,35 @@ def test_a_source_has_one_task_and_needs_a_topic(tmp_path: Path) -> None:
     sink = FileStreamSinkConnector()
     sink.start({"file": "x"})
     assert len(sink.task_configs(3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "why"),
+    [
+        ({"filename": "x"}, {}, "Offset objects should either be null or contain the key 'position'"),
+        ({"filename": "x"}, {"position": "3"}, "is expected to be a Long value"),
+        ({"filename": "x"}, {"position": None}, "is expected to be a Long value"),
+        ({"filename": "x"}, {"position": True}, "is expected to be a Long value"),
+        ({"filename": "x"}, {"position": 1.5}, "is expected to be a Long value"),
+        ({"filename": "x"}, {"position": -1}, "should be a non-negative value"),
+        (None, {"position": 1}, "Partition objects cannot be null"),
+        ({}, {"position": 1}, "Partition objects should contain the key 'filename'"),
+    ],
+)
+def test_a_source_refuses_offsets_that_it_could_not_start_at(
+    partition: dict[str, object] | None, offset: dict[str, object], why: str
+) -> None:
+    with pytest.raises(ConnectError, match=why):
+        FileStreamSourceConnector().alter_offsets({"file": "x", "topic": "t"}, [(partition, offset)])
+
+
+def test_a_source_accepts_positions_and_any_reset_but_not_for_standard_input() -> None:
+    connector = FileStreamSourceConnector()
+    taken = [({"filename": "old", "more": 1}, {"position": 0, "more": "x"}), (None, None), ({}, None)]
+    assert connector.alter_offsets({"file": "x", "topic": "t"}, taken)
+    with pytest.raises(ConnectError, match="stdin is used for input"):
+        connector.alter_offsets({"topic": "t"}, [])
+
+
+def test_a_sink_has_no_offsets_but_its_groups() -> None:
+    assert FileStreamSinkConnector().alter_offsets({}, {TopicPartition("t", 0): None}) is True
