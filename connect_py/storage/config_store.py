@@ -25,9 +25,8 @@ from connect_py.storage.config_state import (
     target_state_value,
     task_key,
 )
-from connect_py.storage.kafka_based_log import KafkaBasedLog, LogRecord
-from connect_py.storage.leader_producer import FencedError, LeaderProducer, Write
-from connect_py.storage.storage_clients import StorageClients
+from connect_py.storage.leader_producer import FencedError
+from connect_py.storage.storage_log import LogMaker, LogRecord, TransactionWriter, Write
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +46,8 @@ class ConfigStore:
     def __init__(
         self,
         topic: str,
-        clients: StorageClients,
-        leader: LeaderProducer,
+        logs: LogMaker,
+        leader: TransactionWriter,
         on_change: Callable[[Sequence[Change]], None],
     ) -> None:
         """Prepare. `on_change` is called on the log's thread with what a record changed, start-up included."""
@@ -58,7 +57,7 @@ class ConfigStore:
         self._table = ConfigTable()
         self._snapshot: ClusterConfigState | None = ClusterConfigState()
         self._lock = threading.Lock()
-        self._log = KafkaBasedLog(topic, clients, "configs", self._apply, read_committed=True)
+        self._log = logs.log(topic, "configs", self._apply, read_committed=True)
 
     def start(self) -> None:
         """Begin to read; `refresh` tells when the end is reached."""

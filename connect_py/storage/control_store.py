@@ -7,9 +7,10 @@ import threading
 from dataclasses import dataclass
 
 from connect_py.storage import compact_json
-from connect_py.storage.kafka_based_log import KafkaBasedLog, LogRecord
-from connect_py.storage.leader_producer import LeaderProducer, Write
+from connect_py.storage.kafka_based_log import KafkaBasedLog
+from connect_py.storage.leader_producer import LeaderProducer
 from connect_py.storage.storage_clients import StorageClients
+from connect_py.storage.storage_log import LogRecord, Write
 
 log = logging.getLogger(__name__)
 

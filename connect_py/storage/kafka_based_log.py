@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.storage.storage_clients import StorageClients
+from connect_py.storage.storage_log import LogRecord, LogTimeoutError
 
 log = logging.getLogger(__name__)
 
@@ -36,21 +37,6 @@ ADMIN_PAUSE_SECONDS = 1.0
 STOP_SECONDS = 3.0
 
 
-class LogTimeoutError(ConnectError):
-    """The topic could not be read to its end, or written, in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """One record of the topic."""
-
-    partition: int
-    offset: int
-    timestamp: int  # ms since the epoch, -1 when there is none
-    key: bytes | None
-    value: bytes | None
-
-
 @dataclass(slots=True)
 class _ReadToEnd:
     future: Future[None]
@@ -58,7 +44,7 @@ class _ReadToEnd:
 
 
 class KafkaBasedLog:
-    """Reads a topic for ever on a thread of its own and hands each record to `apply`, in order of each partition.
+    """A `StorageLog` in Kafka: reads a topic for ever on a thread of its own, with all partitions assigned.
 
     `start` returns at once; `read_to_end` tells when everything written so far was applied. All methods may be called
     from any thread.

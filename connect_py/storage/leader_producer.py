@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -12,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from connect_py.api.errors import ConnectError
 from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_clients import StorageClients
+from connect_py.storage.storage_log import Write
 
 log = logging.getLogger(__name__)
 
@@ -24,15 +24,6 @@ class FencedError(ConnectError):
 
 class WriteOutcomeUnknownError(ConnectError):
     """The transaction may or may not have been committed: read the topic before trying again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """One record of a transaction."""
-
-    topic: str
-    key: bytes
-    value: bytes | None
 
 
 class LeaderProducer:

@@ -9,18 +9,17 @@ from concurrent.futures import Future
 from confluent_kafka import KafkaError
 
 from connect_py.api.errors import ConnectError
-from connect_py.storage.kafka_based_log import KafkaBasedLog, LogRecord
 from connect_py.storage.offset_table import OffsetTable, SourceOffset, SourcePartition, check_primitives
-from connect_py.storage.storage_clients import StorageClients
+from connect_py.storage.storage_log import LogMaker, LogRecord
 
 
 class OffsetStore:
     """Offsets by source partition. All methods may be called from any thread."""
 
-    def __init__(self, topic: str, clients: StorageClients) -> None:
+    def __init__(self, topic: str, logs: LogMaker) -> None:
         self._table = OffsetTable()
         self._lock = threading.Lock()
-        self._log = KafkaBasedLog(topic, clients, "offsets", self._apply, read_committed=True)
+        self._log = logs.log(topic, "offsets", self._apply, read_committed=True)
 
     def start(self) -> None:
         """Begin to read; `refresh` tells when the end is reached."""

@@ -9,7 +9,6 @@ from confluent_kafka import KafkaError
 
 from connect_py.clock import Clock, SystemClock
 from connect_py.model import ConnectorTaskId, State, Status
-from connect_py.storage.kafka_based_log import KafkaBasedLog, LogRecord
 from connect_py.storage.status_table import (
     StatusId,
     StatusTable,
@@ -19,7 +18,7 @@ from connect_py.storage.status_table import (
     topic_key,
     topic_value,
 )
-from connect_py.storage.storage_clients import StorageClients
+from connect_py.storage.storage_log import LogMaker, LogRecord
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +29,7 @@ RETRY_SECONDS = 0.3
 class StatusStore:
     """Everything known of connectors, tasks and the topics they use. All methods may be called from any thread."""
 
-    def __init__(self, topic: str, clients: StorageClients, clock: Clock | None = None) -> None:
+    def __init__(self, topic: str, logs: LogMaker, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._table = StatusTable()
         self._lock = threading.Lock()
@@ -38,7 +37,7 @@ class StatusStore:
         self._announced: set[tuple[str, str]] = set()  # connector, topic: written and perhaps not read back yet
         self._retries: set[threading.Timer] = set()
         self._stopping = False
-        self._log = KafkaBasedLog(topic, clients, "statuses", self._apply, read_committed=False)
+        self._log = logs.log(topic, "statuses", self._apply, read_committed=False)
 
     def start(self) -> None:
         """Begin to read; `refresh` tells when the end is reached."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from connect_py.kafka.client_log import client_log
+from connect_py.storage.storage_log import LogRecord, StorageLog
 
 Settings: TypeAlias = dict[str, str | int | float]
 
@@ -77,6 +78,12 @@ class StorageClients:
 
     def producer(self, client: str) -> Producer:
         return Producer(self.producer_settings(client), logger=client_log)
+
+    def log(self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool) -> StorageLog:
+        """A topic as a log."""
+        from connect_py.storage.kafka_based_log import KafkaBasedLog  # which makes its clients here
+
+        return KafkaBasedLog(topic, self, client, apply, read_committed=read_committed)
 
     def admin(self) -> AdminClient:
         return AdminClient({**self.settings, "client.id": f"{self.client_id_prefix}shared-admin"}, logger=client_log)

@@ -17,11 +17,12 @@ from connect_py.model import ConnectorTaskId, State, Status, TargetState
 from connect_py.storage.config_state import Change, ConnectorChanged, RestartRequest, RestartRequested
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_store import ControlStore, Epoch
-from connect_py.storage.kafka_based_log import KafkaBasedLog, LogRecord, LogTimeoutError
+from connect_py.storage.kafka_based_log import KafkaBasedLog
 from connect_py.storage.leader_producer import FencedError, LeaderProducer
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.status_store import StatusStore
 from connect_py.storage.storage_clients import StorageClients
+from connect_py.storage.storage_log import LogRecord, LogTimeoutError
 from connect_py.storage.topic_admin import TopicAdmin
 
 SECONDS = 20.0
