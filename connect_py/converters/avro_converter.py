@@ -12,7 +12,7 @@ from connect_py.api.schema import Schema, Value
 from connect_py.converters.avro_body import AvroBodyReader
 from connect_py.converters.avro_columns import AvroColumns
 from connect_py.converters.avro_schema import AvroType, avro_type
-from connect_py.converters.registry_converter import MessageReader, RegistryConverter
+from connect_py.converters.registry_converter import UNKNOWN_MAGIC, MessageReader, RegistryConverter
 from connect_py.converters.schema_registry import CONFIG_DEF, RegisteredSchema
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class AvroConverter(RegistryConverter):
         self._enhanced: bool = parsed["enhanced.avro.schema.support"]
         super().configure(configs, is_key=is_key)
 
-    def make_reader(self, registered: RegisteredSchema, version: int | None) -> MessageReader:
+    def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
+        if rest:
+            raise DataError(UNKNOWN_MAGIC)
         return _AvroReader(avro_type(registered.text, registered.references, version, enhanced=self._enhanced))
 
     def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:

@@ -20,7 +20,7 @@ from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Schema, SchemaAndValue
-from connect_py.converters.json_schema_columns import SchemaReader, schema_reader
+from connect_py.converters.json_schema_columns import SchemaReader, column_of, schema_reader
 from connect_py.converters.schemaless_json_reader import FREE_CUTS, MIN_ROWS_PER_CUT, NULL_TEXT, REFUSED
 
 MAX_PREFIXES: Final = 64  # per topic: schema texts that are known at a time
@@ -291,5 +291,4 @@ class _Run:
             tombstone = pa.array(marks, pa.bool_())
         if self._payloads is None:
             return ColumnRun(self._start, stop, Column(None, pa.nulls(len(rows)), tombstone), failures)
-        data = self._payloads.reader.column(rows)
-        return ColumnRun(self._start, stop, Column(self._payloads.schema, data, tombstone), failures)
+        return ColumnRun(self._start, stop, column_of(self._payloads.reader, rows, tombstone), failures)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from connect_py.api.batch import Column, Path
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import DECIMAL, TIME, Schema, Struct, Type, Value, decimal_scale
-from connect_py.converters.decoded_columns import columns_of, repeated_text
+from connect_py.converters.decoded_columns import DecodedRows, columns_of, repeated_text
 from connect_py.converters.json_values import INTEGER_BITS, MILLIS_PER_DAY, unscaled, unscaled_bytes
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
 class SchemaReader:
     """Decodes values of one schema and makes a column of the decoded ones."""
 
+    fallible = False  # whether `check` can raise
+
     def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
         self.schema = schema
-        self._default: Any = None
+        self.default: Any = None
         if schema.default is not None and replace_null_with_default:
-            self._default = self.decoded(schema.default)
-        self.null_allowed = schema.optional or self._default is not None
+            self.default = self.decoded(schema.default)
+        self.null_allowed = schema.optional or self.default is not None
         self.type: Any = self._type() | None if self.null_allowed else self._type()
 
     def _type(self) -> Any:
@@ -50,29 +53,32 @@ class SchemaReader:
     def _decoded(self, value: Value) -> Any:
         return value
 
-    def column(self, values: Sequence[Any]) -> pa.Array:
-        """Make a column of the schema's Arrow type from decoded values; None is null.
+    def check(self, values: Sequence[Any]) -> None:
+        """Make sure that a column can be made of decoded values, as a member or not.
 
         Raises:
             NotColumnar: A decimal has too many digits.
         """
+
+    def column(self, values: Sequence[Any]) -> pa.Array:
+        """Make a column of the schema's Arrow type from decoded values; None is null. Errors as for `check`."""
         raise NotImplementedError
 
     def member_decoded(self, value: Value) -> Any:
         """The same as `decoded` for a member of a container."""
-        if value is None and self._default is not None:
+        if value is None and self.default is not None:
             raise NotColumnar("a null in spite of a default")  # text where a number was due, for example
         return self.decoded(value)
 
     def member_column(self, values: Sequence[Any]) -> pa.Array:
         """The same as `column` for members of a container: nulls become the default, if there is one."""
-        if self._default is not None:
-            values = [self._default if v is None else v for v in values]
+        if self.default is not None:
+            values = [self.default if v is None else v for v in values]
         return self.column(values)
 
     def struct_member_column(self, values: list[Any], null: pa.BooleanArray | None) -> pa.Array:
         """The same as `member_column` for a member of structs, of which `null` marks those that are null."""
-        if self.schema.type is Type.STRING and self._default is None:
+        if self.schema.type is Type.STRING and self.default is None:
             column = repeated_text(values, null)
             if column is not None:
                 return column
@@ -119,8 +125,14 @@ _PLAIN_TYPES: Mapping[Type, Any] = {
 
 
 class _DecimalReader(SchemaReader):
+    fallible = True
+
     def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
+        from connect_py.api import arrow
+
         self._scale = decimal_scale(schema)
+        limit = 10 ** arrow.arrow_type(schema).precision
+        self._sure_bytes = next(n for n in count() if 1 << 8 * n + 7 > limit)  # hold no number with too many digits
         super().__init__(schema, replace_null_with_default=replace_null_with_default)
 
     def _type(self) -> Any:
@@ -131,6 +143,10 @@ class _DecimalReader(SchemaReader):
             return unscaled_bytes(unscaled(value, self._scale))
         except DataError as error:
             raise NotColumnar(str(error)) from error
+
+    def check(self, values: Sequence[Any]) -> None:
+        if max(map(len, filter(None, values)), default=0) > self._sure_bytes or self.default is not None:
+            self.member_column(values)
 
     def column(self, values: Sequence[Any]) -> pa.Array:
         from connect_py.api import arrow
@@ -149,11 +165,41 @@ class _StructReader(SchemaReader):
             self._class = msgspec.defstruct("Object", fields, rename=names, kw_only=True, gc=False)
         except ValueError as error:
             raise NotColumnar(f"a field's name: {error}") from error
-        self._null = self._class(**dict.fromkeys(names))  # stands in for a null while columns are made
+        self.stand_in = self._class(**dict.fromkeys(names))  # for a null while columns are made
         super().__init__(schema, replace_null_with_default=replace_null_with_default)
+        self.fallible = any(m.fallible for m in self._members)
 
     def _type(self) -> Any:
         return self._class
+
+    def check(self, values: Sequence[Any]) -> None:
+        rows = list(filter(None, values))  # structs are true
+        if self.default is not None:
+            rows.append(self.default)
+        for index, reader in enumerate(self._members):
+            if reader.fallible:
+                reader.check(list(map(operator.attrgetter(f"f{index}"), rows)))
+
+    def build(self, rows: Sequence[Any]) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
+        """See `RowReader`."""
+        return self.column(rows), {}
+
+    def member(self, name: str, rows: Sequence[Any], null: pa.BooleanArray | None) -> Column | None:
+        """See `RowReader`."""
+        field = self.schema.field(name)
+        if field is None:
+            return None
+        values = list(map(operator.attrgetter(f"f{field.index}"), rows))
+        reader = self._members[field.index]
+        if reader.default is not None:
+            pairs = zip(values, rows, strict=True)
+            values = [reader.default if v is None and row is not self.stand_in else v for v, row in pairs]
+        if isinstance(reader, _StructReader):
+            return Column(reader.schema, DecodedRows(reader, values))
+        return Column(
+            reader.schema,
+            reader.column(values) if reader.default is not None else reader.struct_member_column(values, null),
+        )
 
     def _decoded(self, value: Value) -> Any:
         assert isinstance(value, Struct)
@@ -175,7 +221,7 @@ class _StructReader(SchemaReader):
             return pa.nulls(len(values), arrow.arrow_type(self.schema))
         if 2 * len(rows) > len(values):  # few nulls: cheaper to carry them along than to spread the others
             mask = pa.array(list(map(operator.not_, there)), pa.bool_())
-            return self._structs([v or self._null for v in values], mask)
+            return self._structs([v or self.stand_in for v in values], mask)
         return self._structs(rows, None).take(arrow.spread_indices(there))
 
     def _structs(self, rows: Sequence[Any], null: pa.BooleanArray | None) -> pa.Array:
@@ -201,12 +247,17 @@ class _ListReader(SchemaReader):
         assert schema.value_schema is not None
         self._items = schema_reader(schema.value_schema, replace_null_with_default=replace_null_with_default)
         super().__init__(schema, replace_null_with_default=replace_null_with_default)
+        self.fallible = self._items.fallible
 
     def _type(self) -> Any:
         return list[self._items.type]  # type: ignore[name-defined] # a type made at run time
 
     def _decoded(self, value: Value) -> Any:
         return [self._items.member_decoded(v) for v in value]
+
+    def check(self, values: Sequence[Any]) -> None:
+        if self.fallible:
+            self.member_column(values)
 
     def column(self, values: Sequence[Any]) -> pa.Array:
         from connect_py.api import arrow
@@ -232,6 +283,7 @@ class _MapReader(SchemaReader):
         )
         self._items = schema_reader(schema.value_schema, replace_null_with_default=replace_null_with_default)
         super().__init__(schema, replace_null_with_default=replace_null_with_default)
+        self.fallible = self._items.fallible
 
     def _type(self) -> Any:
         if self._named:
@@ -242,6 +294,10 @@ class _MapReader(SchemaReader):
         pairs = [(k, self._items.member_decoded(v)) for k, v in value.items()]
         return dict(pairs) if self._named else pairs
 
+    def check(self, values: Sequence[Any]) -> None:
+        if self.fallible:
+            self.member_column(values)
+
     def column(self, values: Sequence[Any]) -> pa.Array:
         from connect_py.api import arrow
 
@@ -250,6 +306,19 @@ class _MapReader(SchemaReader):
         keys = self._keys.column(list(chain.from_iterable(filter(None, values))))
         items = self._items.member_column([item for v in values if v for item in v.values()])
         return arrow.map_array([None if v is None else len(v) for v in values], keys, items)
+
+
+def column_of(reader: SchemaReader, rows: Sequence[Any], tombstone: pa.BooleanArray | None) -> Column:
+    """Make the column of decoded values, of which `tombstone` marks those of null messages; structs stay unbuilt.
+
+    Raises:
+        NotColumnar: A decimal has too many digits.
+    """
+    if not isinstance(reader, _StructReader):
+        return Column(reader.schema, reader.column(rows), tombstone)
+    if reader.fallible:
+        reader.check(rows)
+    return Column(reader.schema, DecodedRows(reader, rows), tombstone)
 
 
 _READERS: Mapping[Type, Callable[..., SchemaReader]] = {

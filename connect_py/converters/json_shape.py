@@ -8,25 +8,24 @@ silent loss, and makes the shape wider. Members that are missing are told from m
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connect_py.api.batch import Path
+from connect_py.api.batch import Column, Path
 from connect_py.api.errors import NotColumnar
-from connect_py.converters.decoded_columns import columns_of, repeated_text
-from connect_py.converters.json_text import MAX_NUMBER_LENGTH, wrap
+from connect_py.converters.decoded_columns import DecodedRows, columns_of, repeated_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_SHAPE_DEPTH = 50
 MAX_SHAPE_MEMBERS = 5_000
-_TOO_LONG = 10**MAX_NUMBER_LENGTH  # Jackson refuses such integers, msgspec reads them
+_LONG = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # others are wrapped by the reference
 
 
 class Kind(Enum):
@@ -116,13 +115,17 @@ class Reader:
     """Decodes one kind of value and makes a column of the decoded ones."""
 
     type: Any  # what msgspec decodes, null allowed
+    fallible = False  # whether `check` can raise
 
-    def column(self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
-        """Make a column of decoded values; rows where a member is missing go to `absent`.
+    def check(self, values: Sequence[Any], path: Path) -> None:
+        """Make sure that a column can be made of decoded values.
 
         Raises:
-            NotColumnar: Integers and other numbers are mixed.
+            NotColumnar: Integers and other numbers are mixed, or items of a list differ in their members.
         """
+
+    def column(self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
+        """Make a column of decoded values; rows where a member is missing go to `absent`. Errors as for `check`."""
         import pyarrow as pa
 
         try:
@@ -134,9 +137,19 @@ class Reader:
         absent[path] = pa.array(missing, pa.bool_())
         return self._array([None if v is UNSET else v for v in values], path)
 
+    def member_column(
+        self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array], null: pa.BooleanArray | None
+    ) -> pa.Array:
+        """The same for a member of structs, of which `null` marks those that are null."""
+        return self.column(values, path, absent)
+
     def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
         """Make a column of values that are all there."""
         raise NotImplementedError
+
+
+def _getter(index: int) -> Callable[[Any], Any]:
+    return operator.attrgetter(f"f{index}")
 
 
 def _missing(values: Sequence[Any]) -> list[bool]:
@@ -169,39 +182,47 @@ class _StringReader(Reader):
 
         return pa.array(values, pa.string())
 
+    def member_column(
+        self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array], null: pa.BooleanArray | None
+    ) -> pa.Array:
+        column = repeated_text(values, null)
+        return self.column(values, path, absent) if column is None else column
+
 
 class _IntegerReader(Reader):
-    type = int | None
+    type = _LONG | None
 
     def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
         import pyarrow as pa
 
-        try:
-            return pa.array(values, pa.int64())
-        except OverflowError:
-            if any(type(v) is int and abs(v) >= _TOO_LONG for v in values):
-                raise NotColumnar(f"{'.'.join(path)} has an integer of too many digits") from None
-            return pa.array([wrap(v, 64) if type(v) is int else v for v in values], pa.int64())
+        return pa.array(values, pa.int64())
 
 
-class _NumberReader(_IntegerReader):
-    type = int | float | None
+class _NumberReader(Reader):
+    type = _LONG | float | None
+    fallible = True
 
-    def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
-        import pyarrow as pa
-
+    def check(self, values: Sequence[Any], path: Path) -> None:
         kinds = set(map(type, values))
-        if int not in kinds:
-            return pa.array(values, pa.float64())
-        if float in kinds:  # Arrow would cut 2.5 to 2 without a word
+        if int in kinds and float in kinds:  # Arrow would cut 2.5 to 2 without a word
             raise NotColumnar(f"{'.'.join(path)} mixes integers and other numbers")
-        return super()._array(values, path)
+
+    def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
+        import pyarrow as pa
+
+        self.check(values, path)
+        return pa.array(values, pa.int64() if int in map(type, values) else pa.float64())
 
 
 class _ListReader(Reader):
     def __init__(self, items: Reader) -> None:
         self._items = items
         self.type = list[items.type] | None  # type: ignore[name-defined] # a type made at run time
+        self.fallible = items.fallible or isinstance(items, _ListReader | _ObjectReader)
+
+    def check(self, values: Sequence[Any], path: Path) -> None:
+        if self.fallible:
+            self.column(values, path, {})
 
     def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
         import pyarrow as pa
@@ -230,8 +251,37 @@ class _ObjectReader(Reader):
             )  # fmt: skip
         except ValueError as error:
             raise NotColumnar(f"a member's name: {error}") from error
-        self._null = self._class(*[None] * len(fields))  # stands in for a null while columns are made
+        self.stand_in = self._class(*[None] * len(fields))  # for a null while columns are made
         self.type = self._class | None
+        self.fallible = any(m.fallible for m in members)
+
+    def check(self, values: Sequence[Any], path: Path) -> None:
+        if not self.fallible:
+            return
+        rows = list(filter(None, values))  # structs are true, None and UNSET are not
+        for index, (name, reader) in enumerate(zip(self._names, self._members, strict=True)):
+            if reader.fallible:
+                reader.check(list(map(_getter(index), rows)), (*path, name))
+
+    def build(self, rows: Sequence[Any]) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
+        """See `RowReader`."""
+        absent: dict[Path, pa.Array] = {}
+        return self.column(rows, (), absent), absent
+
+    def member(self, name: str, rows: Sequence[Any], null: pa.BooleanArray | None) -> Column | None:
+        """See `RowReader`."""
+        if name not in self._names:
+            return None
+        index = self._names.index(name)
+        values = list(map(_getter(index), rows))
+        there = values if null is None else [v for v, row in zip(values, rows, strict=True) if row is not self.stand_in]
+        if not there or (there[0] is UNSET and all(map(operator.is_, there, repeat(UNSET)))):
+            return None  # other messages had this member; none of these has
+        reader = self._members[index]
+        if isinstance(reader, _ObjectReader):
+            return Column(None, DecodedRows(reader, values))
+        absent: dict[Path, pa.Array] = {}
+        return Column(None, reader.member_column(values, (), absent, null), None, absent)
 
     def column(self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
         import pyarrow as pa
@@ -249,7 +299,7 @@ class _ObjectReader(Reader):
             return pa.nulls(len(values))
         inside: dict[Path, pa.Array] = {}
         if 2 * len(rows) > len(values):  # few nulls: cheaper to carry them along than to spread the others
-            rows = [v or self._null for v in values]
+            rows = [v or self.stand_in for v in values]
             mask = pa.array(list(map(operator.not_, there)), pa.bool_())
             return self._structs(rows, path, absent, mask)
         compact = self._structs(rows, path, inside)
@@ -268,9 +318,7 @@ class _ObjectReader(Reader):
         for name, reader, values in zip(self._names, self._members, columns_of(rows, len(self._names)), strict=True):
             member = (*path, name)
             inside: dict[Path, pa.Array] = {}
-            child = repeated_text(values, null) if type(reader) is _StringReader else None
-            if child is None:
-                child = reader.column(values, member, inside)
+            child = reader.member_column(values, member, inside, null)
             mask = inside.get(member)
             if mask is not None and mask.true_count == there:
                 continue  # other messages had this member; none of these has
@@ -282,6 +330,19 @@ class _ObjectReader(Reader):
                 [{}] * len(rows) if null is None else [None if n else {} for n in null.to_pylist()], pa.struct([])
             )
         return pa.StructArray.from_arrays(children, names=names, mask=null)
+
+
+def column_of(reader: Reader, rows: Sequence[Any], tombstone: pa.BooleanArray | None) -> Column:
+    """Make the column of decoded messages, of which `tombstone` marks the null ones; objects stay unbuilt.
+
+    Raises:
+        NotColumnar: Integers and other numbers are mixed, or items of a list differ in their members.
+    """
+    if isinstance(reader, _ObjectReader):
+        reader.check(rows, ())
+        return Column(None, DecodedRows(reader, rows), tombstone)
+    absent: dict[Path, pa.Array] = {}
+    return Column(None, reader.column(rows, (), absent), tombstone, absent)
 
 
 def _compile(shape: Shape) -> Reader:

@@ -30,6 +30,7 @@ class MessageReader(ABC):
 
     schema: Schema
     columnar: bool  # whether `columns` is worth asking
+    prefix: bytes  # what names the schema in front of each body; the converter sets it
 
     @abstractmethod
     def value(self, body: bytes) -> Value:
@@ -42,6 +43,13 @@ class MessageReader(ABC):
         Raises:
             NotColumnar: A message has another id or is damaged (the reference form will say which one).
         """
+
+    def bodies(self, messages: Sequence[bytes | None]) -> list[bytes | None]:
+        """Cut the prefixes off. NotColumnar: a message has another one."""
+        if not all(m is None or m.startswith(self.prefix) for m in messages):
+            raise NotColumnar("schemas differ")
+        start = len(self.prefix)
+        return [None if m is None else m[start:] for m in messages]
 
 
 class RegistryConverter(Converter):
@@ -56,9 +64,15 @@ class RegistryConverter(Converter):
         self._registry = SchemaRegistry(configs)
         self._readers: dict[tuple[str, bytes], MessageReader] = {}
 
+    def prefix_length(self, data: bytes) -> int:
+        """Return how many bytes name the schema at the start of a message or header; DataError: they do not."""
+        return GUID_PREFIX if data[:1] == b"\1" else ID_PREFIX
+
     @abstractmethod
-    def make_reader(self, registered: RegisteredSchema, version: int | None) -> MessageReader:
-        """Make what reads messages of a schema; `version` is its subject's, if known.
+    def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
+        """Make what reads messages of a schema.
+
+        `version` is its subject's, if known; `rest` what `prefix_length` counts beyond the id.
 
         Raises:
             DataError: It is not a schema, or one without a Connect form.
@@ -69,22 +83,19 @@ class RegistryConverter(Converter):
             return NULL
         try:
             head, body = self._split(data, headers)
-            return self.read(self._reader(topic, head), body)
+            reader = self._reader(topic, head)
+            return SchemaAndValue(reader.schema, reader.value(body))
         except DataError as error:
             raise DataError(f"Failed to deserialize data for topic {topic} to {self.label}: ") from error
-
-    def read(self, reader: MessageReader, body: bytes) -> SchemaAndValue:
-        """Read one message of a schema."""
-        return SchemaAndValue(reader.schema, reader.value(body))
 
     def _split(self, data: bytes, headers: RawHeaders) -> tuple[bytes, bytes]:
         """Return what names the schema, and what follows."""
         name = f"__{self._side}_schema_id"
         for key, value in headers:
             if key == name and value:
-                length = _prefix_length(value)
-                return value[:length], value[length:] + data
-        return data[: _prefix_length(data)], data[_prefix_length(data) :]
+                return value, data
+        length = self.prefix_length(data)
+        return data[:length], data[length:]
 
     def _reader(self, topic: str, head: bytes) -> MessageReader:
         reader = self._readers.get((topic, head))
@@ -94,17 +105,21 @@ class RegistryConverter(Converter):
 
     def _find_reader(self, topic: str, head: bytes) -> MessageReader:
         version = None
-        if len(head) == ID_PREFIX and head[0] == 0:
-            schema_id = int.from_bytes(head[1:], "big")
+        if len(head) >= ID_PREFIX and head[0] == 0:
+            schema_id = int.from_bytes(head[1:ID_PREFIX], "big")
+            rest = head[ID_PREFIX:]
             registered = self._registry.by_id(schema_id)
             version = self._registry.version(f"{topic}-{self._side}", schema_id)
-        elif len(head) == GUID_PREFIX and head[0] == 1:
-            registered = self._registry.by_guid(str(uuid.UUID(bytes=head[1:])))
+        elif len(head) >= GUID_PREFIX and head[0] == 1:
+            rest = head[GUID_PREFIX:]
+            registered = self._registry.by_guid(str(uuid.UUID(bytes=head[1:GUID_PREFIX])))
         else:
             raise DataError(UNKNOWN_MAGIC)
         if registered.kind != self.kind:
             raise DataError(f"the schema is of type {registered.kind}, not {self.kind}")
-        return self.make_reader(registered, version)
+        reader = self.make_reader(registered, version, rest)
+        reader.prefix = head
+        return reader
 
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
@@ -114,7 +129,7 @@ class RegistryConverter(Converter):
         whole = self._one_run(topic, data)
         if whole is not None:
             return [whole]
-        starts = [None if m is None else m[:ID_PREFIX] for m in data]
+        starts = [None if m is None else self._start(m) for m in data]
         runs: list[ColumnRun] = []
         start = 0
         while start < len(data):
@@ -123,6 +138,13 @@ class RegistryConverter(Converter):
             runs.append(self._run(topic, data, starts, start))
             start = runs[-1].stop
         return runs
+
+    def _start(self, message: bytes) -> bytes:
+        """What names its schema, or is in that place."""
+        try:
+            return message[: self.prefix_length(message)]
+        except DataError:
+            return message
 
     def _ids_in_headers(self, headers: Sequence[RawHeaders]) -> bool:
         name = f"__{self._side}_schema_id"
@@ -134,7 +156,7 @@ class RegistryConverter(Converter):
         if len(first) < ID_PREFIX or first[0]:
             return None
         try:
-            reader = self._reader(topic, first[:ID_PREFIX])
+            reader = self._reader(topic, first[: self.prefix_length(first)])
             if not reader.columnar:
                 return None
             column, tombstone = reader.columns(data)
@@ -155,7 +177,7 @@ class RegistryConverter(Converter):
             if found is None or found == head:
                 continue
             try:
-                other = self._reader(topic, found if found[:1] != b"\1" else (data[stop] or b"")[:GUID_PREFIX])
+                other = self._reader(topic, found)
             except DataError:
                 try:
                     self.to_connect(topic, data[stop])
@@ -228,7 +250,3 @@ class RegistryConverter(Converter):
 
     def close(self) -> None:
         self._registry.close()
-
-
-def _prefix_length(data: bytes) -> int:
-    return GUID_PREFIX if data[:1] == b"\1" else ID_PREFIX

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from connect_py.api.batch import Column, Path
+from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError, NotColumnar
-from connect_py.converters.json_shape import Reader, Shape
+from connect_py.converters.json_shape import Reader, Shape, column_of
 from connect_py.converters.json_text import read_json
 
 MAX_WIDENINGS = 12  # per run; each looks twice as far ahead as the one before
@@ -110,11 +110,10 @@ class SchemalessJsonReader:
 def _column(reader: Reader, rows: Sequence[Any], failures: Mapping[int, Exception]) -> Column:
     import pyarrow as pa
 
-    absent: dict[Path, pa.Array] = {}
-    column = reader.column(rows, (), absent)
-    if not column.null_count:
-        return Column(None, column, None, absent)
-    nulls = list(map(operator.is_, rows, repeat(None)))
-    for index in failures:
-        nulls[index] = False
-    return Column(None, column, pa.array(nulls, pa.bool_()) if any(nulls) else None, absent)
+    tombstone = None
+    if not all(rows):  # objects are true
+        nulls = list(map(operator.is_, rows, repeat(None)))
+        for index in failures:
+            nulls[index] = False
+        tombstone = pa.array(nulls, pa.bool_()) if any(nulls) else None
+    return column_of(reader, rows, tombstone)

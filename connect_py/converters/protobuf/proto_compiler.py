@@ -1,0 +1,81 @@
+"""Protobuf schemas as texts to descriptors, by the real compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from connect_py.api.errors import DataError
+
+COMPILE_SECONDS: Final = 60.0
+_OWN: Final = Path(__file__).parent / "proto"
+
+
+def compile_proto(text: str, references: Mapping[str, str] | None = None) -> FileDescriptor:
+    """Compile a schema in a pool of its own, where names of other schemas do not matter.
+
+    The compiler runs as a process, so that what it prints becomes the message. `references` holds the files that
+    `text` imports and that do not come with the compiler, by name.
+
+    Raises:
+        DataError: It is not a Protobuf schema; says where.
+    """
+    with tempfile.TemporaryDirectory(prefix="connect-py-proto-") as made:
+        folder = Path(made)
+        main = folder / _free_name(references or {})
+        for name, other in {**(references or {}), main.name: text}.items():
+            _write(folder, name, other)
+        out = folder / "descriptors"
+        command = [
+            sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{_OWN}", f"-I{_common_protos()}",
+            f"-I{_well_known_protos()}", "--include_imports", f"--descriptor_set_out={out}", main.name,
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DataError("compiling the Protobuf schema takes too long") from error
+        if done.returncode:
+            raise DataError(f"Not a Protobuf schema: {done.stderr.strip()}")
+        files = FileDescriptorSet.FromString(out.read_bytes())
+    pool = DescriptorPool()
+    for file in files.file:  # imports come before what imports them
+        pool.Add(file)
+    return pool.FindFileByName(main.name)
+
+
+def _write(folder: Path, name: str, text: str) -> None:
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise DataError(f"the schema refers to {name}, which is no name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _free_name(taken: Mapping[str, str]) -> str:
+    name = "schema.proto"
+    while name in taken:
+        name = f"_{name}"
+    return name
+
+
+def _well_known_protos() -> Path:
+    import grpc_tools
+
+    return Path(grpc_tools.__file__).parent / "_proto"
+
+
+def _common_protos() -> Path:
+    """The folder above `google/type/date.proto` and its like."""
+    from google.type import date_pb2
+
+    return Path(date_pb2.__file__).parents[2]

@@ -1,0 +1,157 @@
+"""`io.confluent.connect.protobuf.ProtobufConverter`, reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.record import RawHeaders
+from connect_py.api.schema import Schema, Value
+from connect_py.converters.protobuf.proto_compiler import compile_proto
+from connect_py.converters.protobuf.protobuf_schema import Options, protobuf_type
+from connect_py.converters.registry_converter import MessageReader, RegistryConverter
+from connect_py.converters.schema_registry import CONFIG_DEF, RegisteredSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAX_DEPTH = 100  # of nested messages; more is not a schema that anybody wrote
+
+
+class ProtobufConverter(RegistryConverter):
+    """Protobuf in Confluent's wire format; schemas come from a registry."""
+
+    kind = "PROTOBUF"
+    label = "Protobuf"
+    config_def: ClassVar[ConfigDef] = (
+        ConfigDef(CONFIG_DEF.keys.values())
+        .define("enhanced.protobuf.schema.support", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+                doc="Keep the package in names of structs and enums.")
+        .define("int.for.enums", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+                doc="Read enums as numbers.")
+        .define("optional.for.nullables", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+                doc="Make fields optional only if they say so.")
+        .define("optional.for.proto2", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+                doc="Read absent optional fields of proto2 as null, not as their default.")
+        .define("wrapper.for.nullables", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+                doc="Read wrapper messages as optional primitives.")
+        .define("wrapper.for.raw.primitives", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+                doc="Read wrapper messages as structs.")
+        .define("generate.index.for.unions", Type.BOOLEAN, default=True, importance=Importance.LOW,
+                doc="Number the structs that stand for oneofs.")
+        .define("flatten.unions", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+                doc="Make members of oneofs fields of the struct around them.")
+        .define("connect_py.timestamp.micros", Type.BOOLEAN, default=False, importance=Importance.LOW,
+                doc="Read timestamps as INT64 microseconds, which keeps more of them than Connect's milliseconds.")
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
+        parsed = self.config_def.parse(configs)
+        self._options = Options(
+            full_names=parsed["enhanced.protobuf.schema.support"],
+            int_for_enums=parsed["int.for.enums"],
+            optional_for_nullables=parsed["optional.for.nullables"],
+            optional_for_proto2=parsed["optional.for.proto2"],
+            wrapper_for_nullables=parsed["wrapper.for.nullables"],
+            wrapper_for_raw_primitives=parsed["wrapper.for.raw.primitives"],
+            index_for_unions=parsed["generate.index.for.unions"],
+            flatten_unions=parsed["flatten.unions"],
+            micros=parsed["connect_py.timestamp.micros"],
+        )
+        self._files = lru_cache(maxsize=parsed["max.schemas.per.subject"])(_compiled)
+        super().configure(configs, is_key=is_key)
+
+    def prefix_length(self, data: bytes) -> int:
+        start = super().prefix_length(data)
+        return message_indexes(data, start)[1] if data[:1] in (b"\0", b"\1") and len(data) >= start else start
+
+    def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
+        references = tuple(registered.references.items())
+        indexes, _ = message_indexes(rest, 0)
+        return _ProtobufReader(_message(self._files(registered.text, references), indexes), self._options, version)
+
+    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+        if value is None:
+            return None
+        raise DataError("ProtobufConverter reads only: writing Protobuf is not supported yet")
+
+
+class _ProtobufReader(MessageReader):
+    columnar = True
+
+    def __init__(self, descriptor: Descriptor, options: Options, version: int | None) -> None:
+        self._type = protobuf_type(descriptor, options, version)
+        self.schema = self._type.schema
+        self._parse: Any = GetMessageClass(descriptor).FromString
+
+    def value(self, body: bytes) -> Value:
+        try:
+            return self._type.value(self.schema, self._parse(body))
+        except DecodeError as error:
+            raise DataError(str(error)) from error
+
+    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
+        import pyarrow as pa
+
+        nulls = [m is None for m in messages]
+        try:
+            parsed = [None if body is None else self._parse(body) for body in self.bodies(messages)]
+            return self._type.column(self.schema, parsed), pa.array(nulls, pa.bool_()) if any(nulls) else None
+        except (DecodeError, DataError, pa.ArrowException, OverflowError) as error:
+            raise NotColumnar(str(error)) from error
+
+
+def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescriptor:
+    return compile_proto(text, dict(references))
+
+
+def _message(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
+    """The message type at these places: in the file, then in the type around it."""
+    types = list(file.message_types_by_name.values())
+    found: Descriptor | None = None
+    for index in indexes:
+        if index >= len(types):
+            raise DataError(f"the schema has no message {list(indexes)}")
+        found = types[index]
+        types = list(found.nested_types)
+    assert found is not None
+    return found
+
+
+def message_indexes(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    """Read which message of the file follows, and where it starts.
+
+    Raises:
+        DataError: These are no indexes.
+    """
+    count, at = _zigzag(data, at)
+    if count == 0:
+        return (0,), at
+    if not 0 < count <= _MAX_DEPTH:
+        raise DataError(f"{count} message indexes")
+    indexes = []
+    for _ in range(count):
+        index, at = _zigzag(data, at)
+        if index < 0:
+            raise DataError("a negative message index")
+        indexes.append(index)
+    return tuple(indexes), at
+
+
+def _zigzag(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise DataError("message indexes are cut off")
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at

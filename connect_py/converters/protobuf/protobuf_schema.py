@@ -1,0 +1,317 @@
+"""Protobuf messages as Connect structs, the way Confluent's ProtobufData maps them.
+
+`protobuf_type` goes through a descriptor once and gives a `ProtobufType`: the Connect schema, and two functions from
+what Protobuf's Python classes hold to Connect's values, one by one and by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
+
+from connect_py.api.errors import DataError
+from connect_py.api.schema import Schema, Struct, Type, Value, date, decimal, time, timestamp
+from connect_py.converters.json_text import wrap
+from connect_py.converters.json_values import INTEGER_BITS, decimal_of
+from connect_py.converters.protobuf.field_meta import params
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ENUM: Final = "io.confluent.connect.protobuf.Enum"
+TAG: Final = "io.confluent.connect.protobuf.Tag"
+UNION: Final = "io.confluent.connect.protobuf.Union"
+PRECISION: Final = "connect.decimal.precision"
+LOGICAL_TYPE: Final = "logicalType"
+
+Raw: TypeAlias = Any  # what a Protobuf class holds
+ToValue: TypeAlias = Callable[[Schema, Raw], Value]
+ToColumn: TypeAlias = "Callable[[Schema, Sequence[Raw]], pa.Array]"
+"""From raw values, None for null, to a column of the schema."""
+
+_WRAPPERS: Final = frozenset({
+    "DoubleValue", "FloatValue", "Int64Value", "UInt64Value", "Int32Value", "UInt32Value", "BoolValue", "StringValue",
+    "BytesValue",
+})  # fmt: skip
+_UNSIGNED_64: Final = frozenset({FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64})
+_SCALARS: Final = {
+    FieldDescriptor.TYPE_INT32: Type.INT32, FieldDescriptor.TYPE_SINT32: Type.INT32,
+    FieldDescriptor.TYPE_SFIXED32: Type.INT32, FieldDescriptor.TYPE_UINT32: Type.INT64,
+    FieldDescriptor.TYPE_FIXED32: Type.INT64, FieldDescriptor.TYPE_INT64: Type.INT64,
+    FieldDescriptor.TYPE_SINT64: Type.INT64, FieldDescriptor.TYPE_SFIXED64: Type.INT64,
+    FieldDescriptor.TYPE_UINT64: Type.INT64, FieldDescriptor.TYPE_FIXED64: Type.INT64,
+    FieldDescriptor.TYPE_FLOAT: Type.FLOAT32, FieldDescriptor.TYPE_DOUBLE: Type.FLOAT64,
+    FieldDescriptor.TYPE_BOOL: Type.BOOLEAN, FieldDescriptor.TYPE_STRING: Type.STRING,
+    FieldDescriptor.TYPE_BYTES: Type.BYTES,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How schemas are mapped; the names are those of the converter's properties."""
+
+    full_names: bool = False  # enhanced.protobuf.schema.support
+    int_for_enums: bool = False
+    optional_for_nullables: bool = False
+    optional_for_proto2: bool = True
+    wrapper_for_nullables: bool = False
+    wrapper_for_raw_primitives: bool = True
+    index_for_unions: bool = True
+    flatten_unions: bool = False
+    micros: bool = False  # timestamps as INT64 microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufType:
+    """One type, ready to use; nulls never come to `value`."""
+
+    schema: Schema
+    value: ToValue
+    column: ToColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A field of the struct that a message becomes; `take` gives its raw value in a message, None for null."""
+
+    name: str
+    type: ProtobufType
+    take: Callable[[Raw], Raw]
+
+
+def protobuf_type(descriptor: Descriptor, options: Options, version: int | None = None) -> ProtobufType:
+    """Map a message.
+
+    Raises:
+        DataError: It contains itself, which Connect has no schema for.
+    """
+    made = _SchemaReader(options).message(descriptor)
+    return made if version is None else replace(made, schema=made.schema.replace(version=version))
+
+
+class _SchemaReader:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._open: list[str] = []
+
+    def message(self, descriptor: Descriptor) -> ProtobufType:
+        if descriptor.full_name in self._open:
+            raise DataError(f"The message {descriptor.full_name} contains itself, which has no Connect schema here")
+        self._open.append(descriptor.full_name)
+        members: list[Member] = []
+        unions = [o for o in descriptor.oneofs if not _is_synthetic(o)]
+        for index, union in enumerate(unions):
+            members += self._union(union, index)
+        members += [self._member(f) for f in descriptor.fields if f.containing_oneof not in unions]
+        self._open.pop()
+        name = descriptor.full_name if self._options.full_names else descriptor.name
+        return _struct_type(members, name=name)
+
+    def _union(self, union: OneofDescriptor, index: int) -> list[Member]:
+        members = [
+            Member(field.name, self._field(field), partial(_taken_if_chosen, union.name, field.name))
+            for field in union.fields
+        ]
+        if self._options.flatten_unions:
+            return members
+        name = f"{union.name}_{index}" if self._options.index_for_unions else union.name
+        made = _struct_type(members, name=f"{UNION}.{union.name}", optional=True)
+        return [Member(name, made, partial(_message_if_chosen, union.name))]
+
+    def _member(self, field: FieldDescriptor) -> Member:
+        made = self._field(field)
+        if field.is_repeated:
+            return Member(field.name, made, attrgetter(field.name))
+        nullable = field.has_presence
+        if field.message_type is None and field.containing_oneof is None and not self._options.optional_for_proto2:
+            nullable = False  # a scalar of proto2: its default
+        return Member(field.name, made, partial(_taken_if_there, field.name) if nullable else attrgetter(field.name))
+
+    def _field(self, field: FieldDescriptor) -> ProtobufType:
+        message = field.message_type
+        if message is not None and message.GetOptions().map_entry:
+            keys, values = (self._single(message.fields_by_name[n]) for n in ("key", "value"))
+            made = _map_type(keys, values)
+        else:
+            made = self._single(field)
+            if field.is_repeated:
+                made = _array_type(made)
+        return replace(made, schema=self._attributed(made.schema, field))
+
+    def _attributed(self, schema: Schema, field: FieldDescriptor) -> Schema:
+        if self._options.optional_for_nullables:
+            optional = schema.optional or (field.has_presence and field.message_type is None)
+        else:
+            optional = not field.is_required
+        changes: dict[str, Any] = {"parameters": {**schema.parameters, TAG: str(field.number)}, "optional": optional}
+        if field.has_default_value and schema.type.is_primitive and field.enum_type is None:
+            changes["default"] = field.default_value
+        return schema.replace(**changes)
+
+    def _single(self, field: FieldDescriptor) -> ProtobufType:
+        if field.enum_type is not None:
+            return self._enum(field.enum_type)
+        if field.message_type is not None:
+            return self._message_field(field, field.message_type)
+        kind = _SCALARS[field.type]
+        connect_type = params(field).get("connect.type")
+        if kind is Type.INT32 and connect_type in ("int8", "int16"):
+            narrow = Type(connect_type)
+            return _by_values(Schema(narrow), lambda _, number: wrap(number, INTEGER_BITS[narrow]))
+        if field.type in _UNSIGNED_64:
+            return _by_values(Schema(kind), lambda _, number: wrap(number, 64))
+        return ProtobufType(Schema(kind), _same, _leaf_column)
+
+    def _enum(self, descriptor: EnumDescriptor) -> ProtobufType:
+        name = descriptor.full_name if self._options.full_names else descriptor.name
+        parameters = {ENUM: name, **{f"{ENUM}.{v.name}": str(v.number) for v in descriptor.values}}
+        if self._options.int_for_enums:
+            return ProtobufType(Schema(Type.INT32, parameters=parameters, optional=True), _same, _leaf_column)
+        names = {number: value.name for number, value in descriptor.values_by_number.items()}
+
+        def value(_: Schema, number: Raw) -> Value:
+            return names.get(number) or f"UNKNOWN_ENUM_VALUE_{descriptor.name}_{number}"
+
+        return _by_values(Schema(Type.STRING, parameters=parameters, optional=True), value)
+
+    def _message_field(self, field: FieldDescriptor, message: Descriptor) -> ProtobufType:
+        match message.full_name:
+            case "google.protobuf.Timestamp":
+                return self._timestamp()
+            case "google.type.Date":
+                return _by_values(date(optional=True), _date_value)
+            case "google.type.TimeOfDay":
+                return _by_values(time(optional=True), _time_value)
+            case "confluent.type.Decimal":
+                return _decimal_type(field)
+        package, _, name = message.full_name.rpartition(".")
+        if self._unwraps(package, name):
+            inside = self._single(message.fields_by_name["value"])
+            return ProtobufType(
+                inside.schema.replace(optional=True),
+                lambda schema, wrapper: inside.value(schema, wrapper.value),
+                lambda schema, raws: inside.column(schema, [None if r is None else r.value for r in raws]),
+            )
+        made = self.message(message)
+        return replace(made, schema=made.schema.replace(optional=True))
+
+    def _unwraps(self, package: str, name: str) -> bool:
+        if package != "google.protobuf" or name not in _WRAPPERS:
+            return False
+        return self._options.wrapper_for_nullables or not self._options.wrapper_for_raw_primitives
+
+    def _timestamp(self) -> ProtobufType:
+        if self._options.micros:
+            schema = Schema(Type.INT64, optional=True, parameters={LOGICAL_TYPE: "timestamp-micros"})
+            return _by_values(schema, lambda _, moment: moment.seconds * 1_000_000 + moment.nanos // 1000)
+        return _by_values(timestamp(optional=True), lambda _, moment: moment.seconds * 1000 + moment.nanos // 1_000_000)
+
+
+def _is_synthetic(union: OneofDescriptor) -> bool:
+    """Whether it only stands for the word `optional` of proto3."""
+    return len(union.fields) == 1 and union.name == f"_{union.fields[0].name}" and union.fields[0].has_presence
+
+
+def _same(schema: Schema, raw: Raw) -> Value:
+    return raw
+
+
+def _taken_if_there(name: str, message: Raw) -> Raw:
+    return getattr(message, name) if message.HasField(name) else None
+
+
+def _taken_if_chosen(union: str, name: str, message: Raw) -> Raw:
+    return getattr(message, name) if message.WhichOneof(union) == name else None
+
+
+def _message_if_chosen(union: str, message: Raw) -> Raw:
+    return None if message.WhichOneof(union) is None else message
+
+
+def _leaf_column(schema: Schema, raws: Sequence[Raw]) -> pa.Array:
+    import pyarrow as pa
+
+    from connect_py.api import arrow
+
+    return pa.array(raws, arrow.arrow_type(schema))
+
+
+def _by_values(schema: Schema, value: ToValue) -> ProtobufType:
+    def column(schema: Schema, raws: Sequence[Raw]) -> pa.Array:
+        from connect_py.api import arrow
+
+        return arrow.to_array(schema, [None if raw is None else value(schema, raw) for raw in raws])
+
+    return ProtobufType(schema, value, column)
+
+
+def _struct_type(members: Sequence[Member], **attributes: Any) -> ProtobufType:
+    schema = Schema(Type.STRUCT, fields=[(m.name, m.type.schema) for m in members], **attributes)
+    parts = [(m.take, m.type.value, m.type.schema) for m in members]
+
+    def value(schema: Schema, message: Raw) -> Value:
+        raws = [(take(message), convert, inside) for take, convert, inside in parts]
+        return Struct(schema, [None if raw is None else convert(inside, raw) for raw, convert, inside in raws])
+
+    def column(schema: Schema, messages: Sequence[Raw]) -> pa.Array:
+        import pyarrow as pa
+
+        from connect_py.api import arrow
+
+        there = [m for m in messages if m is not None]
+        if not members:
+            return arrow.to_array(schema, [None if m is None else Struct(schema) for m in messages])
+        children = [m.type.column(m.type.schema, list(map(m.take, there))) for m in members]
+        data = pa.StructArray.from_arrays(children, fields=list(arrow.arrow_type(schema)))
+        if len(there) == len(messages):
+            return data
+        return data.take(arrow.spread_indices([m is not None for m in messages]))
+
+    return ProtobufType(schema, value, column)
+
+
+def _array_type(items: ProtobufType) -> ProtobufType:
+    schema = Schema(Type.ARRAY, value_schema=items.schema, optional=True)
+
+    def column(schema: Schema, raws: Sequence[Raw]) -> pa.Array:
+        from connect_py.api import arrow
+
+        data = items.column(items.schema, [item for raw in raws if raw is not None for item in raw])
+        return arrow.list_array([None if raw is None else len(raw) for raw in raws], data)
+
+    return ProtobufType(schema, lambda _, raw: [items.value(items.schema, item) for item in raw], column)
+
+
+def _map_type(keys: ProtobufType, values: ProtobufType) -> ProtobufType:
+    schema = Schema(Type.MAP, key_schema=keys.schema, value_schema=values.schema, optional=True)
+
+    def value(_: Schema, raw: Raw) -> Value:
+        return {keys.value(keys.schema, k): values.value(values.schema, v) for k, v in raw.items()}
+
+    return _by_values(schema, value)
+
+
+def _date_value(_: Schema, day: Raw) -> Value:
+    import datetime
+
+    try:
+        return datetime.date(day.year, day.month, day.day).toordinal() - datetime.date(1970, 1, 1).toordinal()
+    except ValueError as error:
+        raise DataError(f"{day.year}-{day.month}-{day.day} is no day") from error
+
+
+def _time_value(_: Schema, moment: Raw) -> Value:
+    seconds = (moment.hours * 60 + moment.minutes) * 60 + moment.seconds
+    return seconds * 1000 + moment.nanos // 1_000_000
+
+
+def _decimal_type(field: FieldDescriptor) -> ProtobufType:
+    meta = params(field)
+    parameters = {PRECISION: meta["precision"]} if "precision" in meta else {}
+    schema = decimal(int(meta.get("scale", "0")), parameters=parameters, optional=True)
+    return _by_values(schema, lambda _, raw: decimal_of(int.from_bytes(raw.value, "big", signed=True), raw.scale))
