@@ -17,6 +17,7 @@ class OffsetStore:
     """Offsets by source partition. All methods may be called from any thread."""
 
     def __init__(self, topic: str, logs: LogMaker) -> None:
+        self.topic = topic
         self._table = OffsetTable()
         self._lock = threading.Lock()
         self._log = logs.log(topic, "offsets", self._apply, read_committed=True)
@@ -57,12 +58,21 @@ class OffsetStore:
         Raises:
             DataError: A member is no primitive; nothing is written.
         """
+        return self._write(self.records(connector, offsets))
+
+    def records(
+        self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The records, key and value, that store offsets; for who writes them with a producer of its own.
+
+        Raises:
+            DataError: A member is no primitive.
+        """
         for partition, offset in offsets:
             check_primitives(partition)
             check_primitives(offset)
         with self._lock:
-            records = [record for pair in offsets for record in self._table.records(connector, *pair)]
-        return self._write(records)
+            return [record for pair in offsets for record in self._table.records(connector, *pair)]
 
     def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> Future[None]:
         outcome: Future[None] = Future()

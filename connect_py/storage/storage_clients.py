@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from connect_py.kafka.client_config import ClientConfigs, Kind
 from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_log import LogRecord, StorageLog
 
@@ -25,9 +26,13 @@ class StorageClients:
     settings: Mapping[str, str | int | float]
     client_id_prefix: str
 
+    def base(self, _kind: Kind) -> Mapping[str, str | int | float]:
+        """Where and how a client of this kind reaches the cluster."""
+        return self.settings
+
     def consumer_settings(self, client: str, *, read_committed: bool) -> Settings:
         return {
-            **self.settings,
+            **self.base("consumer"),
             "client.id": f"{self.client_id_prefix}{client}",
             "group.id": f"{self.client_id_prefix}{client}",  # demanded by the client, never joined
             "enable.auto.commit": False,
@@ -43,7 +48,7 @@ class StorageClients:
 
     def producer_settings(self, client: str) -> Settings:
         return {
-            **self.settings,
+            **self.base("producer"),
             "client.id": f"{self.client_id_prefix}{client}",
             "acks": "all",
             "partitioner": "murmur2_random",
@@ -86,4 +91,19 @@ class StorageClients:
         return KafkaBasedLog(topic, self, client, apply, read_committed=read_committed)
 
     def admin(self) -> AdminClient:
-        return AdminClient({**self.settings, "client.id": f"{self.client_id_prefix}shared-admin"}, logger=client_log)
+        settings = {**self.base("admin"), "client.id": f"{self.client_id_prefix}shared-admin"}
+        return AdminClient(settings, logger=client_log)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorStorageClients(StorageClients):
+    """The same for a topic that is a connector's own: its client overrides may even lead to another cluster."""
+
+    configs: ClientConfigs
+
+    @classmethod
+    def of(cls, configs: ClientConfigs) -> ConnectorStorageClients:
+        return cls({}, f"connector-{configs.connector}-", configs)
+
+    def base(self, kind: Kind) -> Mapping[str, str | int | float]:
+        return cast(Settings, self.configs.of(kind))

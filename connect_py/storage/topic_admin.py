@@ -20,6 +20,7 @@ PURPOSES = {
     "config.storage.topic": "connector configurations",
     "status.storage.topic": "connector and task statuses",
     "offset.storage.topic": "source connector offsets",
+    "offsets.storage.topic": "source connector offsets",  # a connector's own
 }
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.UNSUPPORTED_VERSION,
