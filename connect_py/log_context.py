@@ -11,6 +11,16 @@ from typing import Final
 
 TRACE: Final = 5
 logging.addLevelName(TRACE, "TRACE")
+LEVELS: Final[Mapping[str, int]] = {  # Connect's words, from the quietest on
+    "OFF": 2 * logging.CRITICAL,  # above everything
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": TRACE,
+    "ALL": logging.NOTSET + 1,
+}
 
 # What a record always has; anything else came in through `extra` and rides along for machines.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "connector_context", "context"}

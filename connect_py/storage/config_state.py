@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from connect_py.log_context import LEVELS
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage import compact_json
 
@@ -310,10 +311,10 @@ class ConfigTable:
 
     def _logger(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         level = None if data is None else data.get("level")
-        if not isinstance(level, str) or level.upper() not in LEVELS:
+        if not isinstance(level, str) or level.strip().upper() not in LEVELS:
             log.warning("config topic: level of logger %s is missing or unknown; skipped", name)
             return []
-        return [LoggerLevelRequested(name, level.upper())]
+        return [LoggerLevelRequested(name, level.strip().upper())]
 
     def _session(self, data: dict[str, Any] | None) -> list[Change]:
         key, algorithm, created = ((data or {}).get(part) for part in ("key", "algorithm", "creation-timestamp"))
@@ -322,9 +323,6 @@ class ConfigTable:
             return []
         self._session_key = SessionKey(key, algorithm, created)
         return [SessionKeyChanged(self._session_key)]
-
-
-LEVELS = frozenset(("OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE", "ALL"))
 
 
 def _is_integer(value: object) -> bool:

@@ -22,6 +22,7 @@ from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task.channel import Channel
 from connect_py.task.messages import SetLogLevels
 from connect_py.worker.connector_messages import (
+    AlterOffsets,
     CallConnector,
     ChangeTarget,
     ConnectorNews,
@@ -187,6 +188,19 @@ class ConnectorHost:
         """Call a method of a fresh instance of a connector class."""
         return self._request(CallConnector(next(self._numbers), plugin, method, arguments))
 
+    def alter_offsets(
+        self,
+        plugin: Plugin,
+        name: str,
+        props: Mapping[str, str],
+        offsets: Any,
+        worker_props: Mapping[str, str],
+        start_number: int,
+    ) -> Future[Any]:
+        """Have a connector class judge, or follow, a change of offsets; see `AlterOffsets`."""
+        number = next(self._numbers)
+        return self._request(AlterOffsets(number, plugin, name, dict(props), offsets, worker_props, start_number))
+
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         """Change levels in the process, now and whenever it starts again."""
         with self._lock:
@@ -220,6 +234,8 @@ class ConnectorHost:
             with self._lock:
                 self._process = process
                 self._channel = Channel(connection)
+                if self._log_levels != spec.log_levels:  # they changed while it was started
+                    self._channel.send(SetLogLevels(dict(self._log_levels)))
                 for request in self._unsent:
                     self._channel.send(request)
                 self._unsent.clear()

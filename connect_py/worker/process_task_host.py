@@ -60,6 +60,7 @@ class ProcessTaskHost:
         self._channel: Channel | None = None
         self._process: ForkServerProcess | None = None
         self._target = spec.target
+        self._levels: dict[str, int | None] = {}  # changed since the task was specified
         self._stopping = False
         self._cancelled = False
         self._told = False  # the last news was given
@@ -91,6 +92,7 @@ class ProcessTaskHost:
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         with self._lock:
+            self._levels |= levels
             self._send(SetLogLevels(dict(levels)))
 
     def stop(self) -> None:
@@ -138,6 +140,8 @@ class ProcessTaskHost:
                 process.kill()
             if self._target is not self._spec.target:
                 self._send(SetTargetState(self._target))
+            if self._levels:
+                self._send(SetLogLevels(dict(self._levels)))
             if self._stopping:
                 self._send(Stop())
         return process, connection

@@ -261,10 +261,11 @@ class Worker:
             try:
                 if old is not None:
                     self._end_tasks({spec.id: old}, self._graceful_seconds)
+                levels = dict(self._log_levels)
                 resolved = TaskSpec(
                     spec.id, spec.worker_props, dict(self._resolve(spec.connector_config)),
                     dict(self._resolve(spec.task_config)), spec.target, spec.start_number, spec.plugins,
-                    {name: level for name, level in self._log_levels.items() if level is not None},
+                    {name: level for name, level in levels.items() if level is not None},
                 )  # fmt: skip
                 host = self._make_task_host(resolved, self._listener_of_tasks)
                 with self._lock:
@@ -272,6 +273,8 @@ class Worker:
                         return
                     slot.host = host
                     target = slot.target
+                    if self._log_levels != levels:  # they changed meanwhile
+                        host.set_log_levels(self._log_levels)
                     host.start()
                 if target is not spec.target:
                     host.set_target_state(target)
