@@ -24,11 +24,13 @@ from connect_py.herder.herder import (
     Created,
     Herder,
     InitialState,
+    LoggerLevel,
     PluginInfo,
     ServerInfo,
     Stage,
     TaskInfo,
 )
+from connect_py.herder.logger_levels import LoggerLevels
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.restart_plan import plan_restart
 from connect_py.herder.stage_board import StageBoard
@@ -39,6 +41,7 @@ from connect_py.model import ConnectorTaskId, Status, TargetState
 from connect_py.storage.config_state import (
     Change,
     ClusterConfigState,
+    LoggerLevelRequested,
     RestartRequest,
     RestartRequested,
     TargetStateChanged,
@@ -94,6 +97,7 @@ class AbstractHerder(Herder):
         self._work = WorkRunner(worker, configs, publisher, config.resolver, queue, self._clean_statuses)
         publisher.version_of = self._version_of
         publisher.on_tasks_wanted = lambda name: queue.put(lambda: self._work.ask_task_configs(name))
+        self._loggers = LoggerLevels(clock, worker.set_log_levels)
         self._pool = ThreadPoolExecutor(VALIDATION_THREADS, thread_name_prefix="validate")
         self._restarts: dict[str, RestartRequest] = {}  # pending, by connector; guarded by its lock
         self._restarts_lock = threading.Lock()
@@ -134,6 +138,8 @@ class AbstractHerder(Herder):
                     known = self._restarts.get(change.request.connector)
                     if known is None or change.request.impact >= known.impact:
                         self._restarts[change.request.connector] = change.request
+            if isinstance(change, LoggerLevelRequested) and self._started:
+                self._loggers.set(change.logger, change.level)
             if isinstance(change, TargetStateChanged):
                 log.debug("target state of connector %s changed", change.name)
         self._dirty = True
@@ -222,15 +228,13 @@ class AbstractHerder(Herder):
         config = dict(config)
 
         def put(infos: ConfigInfos) -> Future[Created]:
-            return self._leader_request(lambda: self._put_connector(name, config, infos, replace, initial_state))
+            if infos.error_count:
+                raise BadRequestError(invalid_text(infos))
+            return self._leader_request(lambda: self._put_connector(name, config, replace, initial_state))
 
         return chain(self._validate(config), put)
 
-    def _put_connector(
-        self, name: str, config: Config, infos: ConfigInfos, replace: bool, initial_state: InitialState | None
-    ) -> Created:
-        if infos.error_count:
-            raise BadRequestError(invalid_text(infos))
+    def _put_connector(self, name: str, config: Config, replace: bool, initial_state: InitialState | None) -> Created:
         state = self._state()
         exists = name in state.configs
         if exists and not replace:
@@ -284,7 +288,16 @@ class AbstractHerder(Herder):
             started = self._work.start_connector(name)
             return translated(started, f"Failed to start connector: {name}")
 
-        return self._owner_request(name, restart)
+        return self._of_known(name, lambda: self._owner_request(name, restart))
+
+    def _of_known(self, name: str, ask: Callable[[], Future[T]]) -> Future[T]:
+        """An unknown connector is said to be so by any worker; only then is it asked whose request it is."""
+
+        def known() -> Future[T]:
+            self._known(name, "Unknown connector: {}")
+            return ask()
+
+        return self._request(known)
 
     def restart_connector_and_tasks(
         self, name: str, *, include_tasks: bool, only_failed: bool
@@ -299,7 +312,7 @@ class AbstractHerder(Herder):
             self._configs.put_restart_request(request)
             return ConnectorStatus(name, plan.connector_status, plan.task_statuses, self._type_of(name))
 
-        return self._leader_request(restart)
+        return self._of_known(name, lambda: self._leader_request(restart))
 
     def restart_task(self, id: ConnectorTaskId) -> Future[None]:  # noqa: A002 - Connect's word
         def restart() -> None:
@@ -308,7 +321,7 @@ class AbstractHerder(Herder):
                 raise NotFoundError(f"Unknown task: {id}")
             self._work.start_task(id)
 
-        return self._owner_request(id, restart)
+        return self._of_known(id.connector, lambda: self._owner_request(id, restart))
 
     def pause_connector(self, name: str) -> None:
         self._known(name, "Unknown connector {}")
@@ -370,6 +383,18 @@ class AbstractHerder(Herder):
 
     def _validate(self, config: Config) -> Future[ConfigInfos]:
         return self._pool.submit(self._validator.validate, config)
+
+    def logger_levels(self) -> dict[str, LoggerLevel]:
+        return self._loggers.all()
+
+    def logger_level(self, name: str) -> LoggerLevel:
+        return self._loggers.of(name)
+
+    def set_logger_level(self, namespace: str, level: str) -> list[str]:
+        return self._loggers.set(namespace, level)
+
+    def set_cluster_logger_level(self, namespace: str, level: str) -> None:
+        self._configs.put_logger_level(namespace, level)
 
 
 def invalid_text(infos: ConfigInfos) -> str:

@@ -6,22 +6,26 @@ import base64
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.herder.abstract_herder import VERSION, AbstractHerder
-from connect_py.herder.futures import pass_on
+from connect_py.herder.futures import failed, pass_on
 from connect_py.herder.group_member import GroupMember
-from connect_py.herder.herder import ServerInfo
+from connect_py.herder.herder import BadRequestError, ServerInfo
 from connect_py.herder.request_queue import RequestQueue
+from connect_py.herder.request_signature import RequestSignature
+from connect_py.herder.session_keys import SessionKeys
 from connect_py.herder.status_publisher import StatusPublisher
-from connect_py.storage.config_state import SessionKey
+from connect_py.model import TargetState
+from connect_py.storage.config_state import Change, SessionKey, SessionKeyChanged
 from connect_py.storage.config_store import FENCED_TEXT, ConfigStore
 from connect_py.storage.control_store import ControlStore, Epoch
 from connect_py.storage.leader_producer import FencedError, LeaderProducer
@@ -116,6 +120,12 @@ class DistributedHerder(AbstractHerder):
             config.control_topic().name,
             clients.member_settings(config.group_id, config["session.timeout.ms"], config["heartbeat.interval.ms"]),
             self._queue.wake,
+        )
+        self._session_keys = SessionKeys(
+            config["inter.worker.signature.algorithm"],
+            config["inter.worker.verification.algorithms"],
+            config["session.timeout.ms"] / 1000,
+            self._clock,
         )
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -353,3 +363,38 @@ class DistributedHerder(AbstractHerder):
 
     def _owner_request(self, id: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:  # noqa: A002 - Connect's word
         return self._request(action)
+
+    # ------------------------------------------------------------------ requests of other workers
+
+    def _config_changed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if isinstance(change, SessionKeyChanged):
+                self._session_keys.take(change.key)
+        super()._config_changed(changes)
+
+    def put_task_configs(
+        self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
+    ) -> Future[None]:
+        def put() -> None:
+            state = self._known(name)
+            if configs and state.target_state(name) is TargetState.STOPPED:
+                raise BadRequestError(f"Cannot submit non-empty set of task configs for stopped connector {name}")
+            self._work.publish_task_configs(name, configs)
+
+        return self._signed_request(signature, put)
+
+    def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
+        def fence() -> None:
+            self._known(name)
+            if self._type_of(name) != PluginKind.SOURCE.value:
+                raise BadRequestError(f"Connector {name} is not a source connector")
+            raise ConnectError("This worker does not have exactly-once source support enabled.")
+
+        return self._signed_request(signature, fence)
+
+    def _signed_request(self, signature: RequestSignature | None, action: Callable[[], None]) -> Future[None]:
+        try:
+            self._session_keys.check(signature)
+        except (ConnectError, PermissionError) as error:
+            return failed(error)
+        return self._leader_request(action)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
+from connect_py.herder.request_signature import RequestSignature
 from connect_py.model import ConnectorTaskId, Status, TargetState
 
 Config: TypeAlias = Mapping[str, str | None]  # as a user sends it: placeholders unresolved, nulls possible
@@ -38,6 +39,10 @@ class RequestTargetError(RequestConflictError):
     def __init__(self, message: str, url: str | None) -> None:
         super().__init__(message)
         self.url = url
+
+
+class UnavailableError(ConnectError):
+    """The worker is not ready for this request yet (HTTP 503)."""
 
 
 class InitialState(Enum):
@@ -145,6 +150,12 @@ class ConfigInfos:
 
 
 @dataclass(frozen=True, slots=True)
+class LoggerLevel:
+    level: str  # upper case, in Connect's words
+    last_modified: int | None  # ms since the epoch, of the last change by request
+
+
+@dataclass(frozen=True, slots=True)
 class ServerInfo:
     version: str
     commit: str
@@ -248,3 +259,35 @@ class Herder(ABC):
 
         Errors: BadRequestError when there is no class to validate against.
         """
+
+    @abstractmethod
+    def logger_levels(self) -> dict[str, LoggerLevel]:
+        """Effective levels of the loggers known to this worker, sorted by name; those that are off are left out."""
+
+    @abstractmethod
+    def logger_level(self, name: str) -> LoggerLevel:
+        """Of one logger; NotFoundError."""
+
+    @abstractmethod
+    def set_logger_level(self, namespace: str, level: str) -> list[str]:
+        """Give a logger and all whose names begin like it this level, on this worker and in its child processes.
+
+        `level` is one of Connect's words in upper case. Returns the names of those that really changed, sorted.
+        """
+
+    @abstractmethod
+    def set_cluster_logger_level(self, namespace: str, level: str) -> None:
+        """Ask all workers to do the same; `level` may be in any case. Waits for the record to be written."""
+
+    @abstractmethod
+    def put_task_configs(
+        self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
+    ) -> Future[None]:
+        """Another worker of the group has the leader publish a task set.
+
+        Errors: BadRequestError, PermissionError (signature), UnavailableError, NotFoundError, RequestTargetError.
+        """
+
+    @abstractmethod
+    def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
+        """Another worker of the group has the leader fence older producers of a source. Errors: as above."""
