@@ -6,15 +6,12 @@ import importlib.metadata
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import cast
-
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.clock import SystemClock
@@ -25,12 +22,11 @@ from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.kafka.client_config import translate
 from connect_py.log_context import ContextFilter, TextFormatter
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.rest_service import RestService
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.storage_clients import Settings, StorageClients
 from connect_py.storage.topic_admin import TopicAdmin
 from connect_py.worker.worker import Worker
-from rest.app import create_app
-from rest.server import Listener, RestServer
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +39,6 @@ POLL_SECONDS = 0.2
 NOISY_LOGGERS = ("py4j", "uvicorn.error")  # theirs at INFO tell operators nothing
 
 
-class LateApplication:
-    """An ASGI application that is known only after its sockets are open: the herder must know their ports first."""
-
-    application: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.application(scope, receive, send)
-
-
 def run_distributed(properties: Path) -> int:
     """Run a worker until SIGTERM or SIGINT and return the process's exit status."""
     _configure_logging()
@@ -62,23 +49,21 @@ def run_distributed(properties: Path) -> int:
         return _refuse(error)
     config.log_values()
     stopping = _stop_signals()
-    application = LateApplication()
     try:
-        server = RestServer(application, [Listener.parse(text) for text in config["listeners"]])
+        server = RestService(config)
     except ConnectError as error:
         return _refuse(error)
     try:
-        herder = _herder(config, _advertised_url(config, server), stopping)
+        herder = _herder(config, server.advertised_url, stopping)
     except ConnectError as error:
         server.stop()
         return _refuse(error)
     if herder is None:
         server.stop()
         return 0
-    application.application = create_app(herder)
     herder.start()
     try:
-        server.start()
+        server.start(herder)
     except ConnectError as error:
         stopping.set()
         _refuse(error)
@@ -197,23 +182,6 @@ def _export_spark_environment() -> None:
             log.info("Spark's jars are not in the cache: Iceberg connectors need `connect-py jars spark` first")
     except (JavaNotFoundError, JarLockError, OSError) as error:
         log.warning("Iceberg connectors will not find Spark: %s", error)
-
-
-def _advertised_url(config: DistributedConfig, server: RestServer) -> str:
-    host, port = server.addresses[0]
-    if config["rest.advertised.host.name"]:
-        host = config["rest.advertised.host.name"]
-    elif host in ("0.0.0.0", "::", ""):
-        host = _own_address()
-    return f"http://{host}:{config['rest.advertised.port'] or port}/"
-
-
-def _own_address() -> str:
-    name = socket.gethostname()
-    try:
-        return socket.gethostbyname(name)
-    except OSError:
-        return name
 
 
 def _stop_seconds(config: DistributedConfig) -> float:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from connect_py.herder.herder import Herder
+from rest.basic_auth import BasicAuth
+from rest.cross_origin import CrossOrigin
+from rest.forwarding import Forwarder
 from rest.http_rules import Endpoint, HttpRules
-from rest.routers import connector_plugins, connectors, root
+from rest.response_headers import HeaderRule, ResponseHeaders
+from rest.routers import connector_plugins, connectors, internal, loggers, root
 
+DESCRIPTION = Endpoint.of("/openapi.json", "GET", negotiates=False)  # ours: the description of all this
 ENDPOINTS = (
     Endpoint.of("/", "GET"),
     Endpoint.of("/health", "GET"),
@@ -20,7 +28,8 @@ ENDPOINTS = (
     Endpoint.of("/connectors/{connector}/pause", "PUT"),
     Endpoint.of("/connectors/{connector}/resume", "PUT"),
     Endpoint.of("/connectors/{connector}/stop", "PUT"),
-    Endpoint.of("/connectors/{connector}/tasks", "GET"),
+    Endpoint.of("/connectors/{connector}/tasks", "GET", "POST", body=["POST"], signed=["POST"]),
+    Endpoint.of("/connectors/{connector}/fence", "PUT", signed=["PUT"]),
     Endpoint.of("/connectors/{connector}/tasks/{task:int}/status", "GET"),
     Endpoint.of("/connectors/{connector}/tasks/{task:int}/restart", "POST"),
     Endpoint.of("/connectors/{connector}/topics", "GET"),
@@ -28,14 +37,47 @@ ENDPOINTS = (
     Endpoint.of("/connector-plugins", "GET"),
     Endpoint.of("/connector-plugins/{plugin}/config", "GET"),
     Endpoint.of("/connector-plugins/{plugin}/config/validate", "PUT", body=["PUT"]),
-    Endpoint.of("/openapi.json", "GET", negotiates=False),  # ours: the description of all this
+    DESCRIPTION,
+)
+ADMIN_ENDPOINTS = (
+    Endpoint.of("/admin/loggers", "GET"),
+    Endpoint.of("/admin/loggers/{logger}", "GET", "PUT", body=["PUT"]),
 )
 
 
-def create_app(herder: Herder) -> ASGIApp:
+@dataclass(frozen=True, slots=True)
+class RestOptions:
+    """What a worker's owner may choose about its REST API."""
+
+    admin: bool = True  # whether the admin paths are among the others
+    origins: str = ""  # for browsers; empty: none
+    methods: str = ""
+    headers: Sequence[HeaderRule] = ()
+    auth: BasicAuth | None = None
+    forwarder: Forwarder | None = None  # to other workers; one without TLS unless given
+
+
+def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
     """Build the ASGI application that answers for this herder."""
+    options = options or RestOptions()
+    routers = [router(herder) for router in (root.router, connectors.router, connector_plugins.router, internal.router)]
+    if options.admin:
+        routers.append(loggers.router(herder))
+    endpoints = (*ENDPOINTS, *ADMIN_ENDPOINTS) if options.admin else ENDPOINTS
+    app: ASGIApp = HttpRules(_routed(routers, options), endpoints, options.auth)
+    if options.origins.strip():
+        app = CrossOrigin(app, options.origins, options.methods)
+    return ResponseHeaders(app, options.headers) if options.headers else app
+
+
+def create_admin_app(herder: Herder, options: RestOptions) -> ASGIApp:
+    """Build the application for listeners that serve the admin paths and nothing else."""
+    return HttpRules(_routed([loggers.router(herder)], options), (*ADMIN_ENDPOINTS, DESCRIPTION), options.auth)
+
+
+def _routed(routers: Iterable[APIRouter], options: RestOptions) -> FastAPI:
     app = FastAPI(title="Kafka Connect REST API", docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.include_router(root.router(herder))
-    app.include_router(connectors.router(herder))
-    app.include_router(connector_plugins.router(herder))
-    return HttpRules(app, ENDPOINTS)
+    for router in routers:
+        app.include_router(router)
+    app.state.forwarder = options.forwarder or Forwarder()
+    return app

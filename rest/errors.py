@@ -12,13 +12,14 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from connect_py.api.errors import AlreadyExistsError, NotFoundError
-from connect_py.herder.herder import BadRequestError, RequestConflictError
+from connect_py.herder.herder import BadRequestError, RequestConflictError, RequestTargetError, UnavailableError
 
 log = logging.getLogger(__name__)
 
 NOT_FOUND = "HTTP 404 Not Found"
 METHOD_NOT_ALLOWED = "HTTP 405 Method Not Allowed"
 NOT_ACCEPTABLE = "HTTP 406 Not Acceptable"
+TOO_LARGE = "HTTP 413 Request Entity Too Large"
 UNSUPPORTED_MEDIA_TYPE = "HTTP 415 Unsupported Media Type"
 
 
@@ -37,6 +38,7 @@ _STATUS_BY_CLASS: tuple[tuple[type[Exception], int], ...] = (
     (BadRequestError, 400),
     (RequestConflictError, 409),
     (PermissionError, 403),
+    (UnavailableError, 503),
 )
 
 
@@ -60,14 +62,21 @@ def error_response(status: int, message: str | None) -> Response:
 
 
 class AnsweringRoute(APIRoute):
-    """A route whose every failure becomes an answer of Connect's shape; unforeseen ones are logged whole."""
+    """A route whose every failure becomes an answer of Connect's shape; unforeseen ones are logged whole.
+
+    What another worker must answer is forwarded to it.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
         async def answering(request: Request) -> Response:
             try:
-                return await handler(request)
+                try:
+                    return await handler(request)
+                except RequestTargetError as target:
+                    forwarded: Response = await request.app.state.forwarder.forward(request, target)
+                    return forwarded
             except Exception as error:
                 status, message = status_and_message(error)
                 if status >= 500 and not isinstance(error, RestError):

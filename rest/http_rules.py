@@ -13,11 +13,15 @@ from urllib.parse import quote, unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rest.basic_auth import REFUSED as NOT_PERMITTED
+from rest.basic_auth import BasicAuth
 from rest.errors import (
     METHOD_NOT_ALLOWED,
     NOT_ACCEPTABLE,
     NOT_FOUND,
+    TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
+    RestError,
     error_body,
 )
 
@@ -34,14 +38,17 @@ class Endpoint:
     pattern: re.Pattern[str]
     verbs: frozenset[str]
     body_verbs: frozenset[str] = frozenset()
+    signed_verbs: frozenset[str] = frozenset()  # for other workers, which sign their requests
     negotiates: bool = True
 
     @staticmethod
-    def of(path: str, *verbs: str, body: Sequence[str] = (), negotiates: bool = True) -> Endpoint:
+    def of(
+        path: str, *verbs: str, body: Sequence[str] = (), signed: Sequence[str] = (), negotiates: bool = True
+    ) -> Endpoint:
         """`path` has `{name}` for any segment and `{name:int}` for a 32-bit integer."""
         text = re.sub(r"\\\{\w+:int\\\}", r"(?P<number>[+-]?[0-9]+)", re.escape(path))
         text = re.sub(r"\\\{\w+\\\}", r"[^/]+", text)
-        return Endpoint(re.compile(text), frozenset(verbs), frozenset(body), negotiates)
+        return Endpoint(re.compile(text), frozenset(verbs), frozenset(body), frozenset(signed), negotiates)
 
     def matches(self, path: str) -> bool:
         found = self.pattern.fullmatch(path)
@@ -89,9 +96,11 @@ def _routable(parts: Sequence[str]) -> str:
 class HttpRules:
     """ASGI middleware that applies the rules to the endpoints of the API."""
 
-    def __init__(self, app: ASGIApp, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, app: ASGIApp, endpoints: Sequence[Endpoint], auth: BasicAuth | None = None) -> None:
+        """`auth` decides who may pass; only what other workers ask, which they sign, needs no user."""
         self._app = app
         self._endpoints = endpoints
+        self._auth = auth
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -108,19 +117,59 @@ class HttpRules:
         path = _routable(parts)
         endpoint = next((e for e in self._endpoints if e.matches(path)), None)
         method = "GET" if head else scope["method"]
-        if endpoint is None:
-            await _refuse(send, 404, NOT_FOUND)
+        refusal = _refusal(endpoint, method, headers)
+        if refusal is not None:
+            await _refuse(send, *refusal)
+        elif endpoint is None or not await self._may_pass(send, endpoint, method, headers):
+            return
         elif method == "OPTIONS":
             await _answer_options(send, endpoint, headers.get("accept", ""))
-        elif method not in endpoint.verbs:
-            await _refuse(send, 405, METHOD_NOT_ALLOWED)
-        elif endpoint.negotiates and not _acceptable(headers.get("accept", "")):
-            await _refuse(send, 406, NOT_ACCEPTABLE)
-        elif endpoint.negotiates and method != "GET" and not _media_type_fits(endpoint, method, headers):
-            await _refuse(send, 415, UNSUPPORTED_MEDIA_TYPE)
         else:
             routed = dict(scope, method=method, path=path, raw_path=path.encode())
-            await self._app(routed, receive, send)
+            await self._app(routed, _limited(receive), send)
+
+    async def _may_pass(self, send: Send, endpoint: Endpoint, method: str, headers: Mapping[str, str]) -> bool:
+        """Whether the user may; if not, the answer has been given."""
+        if self._auth is None or method in endpoint.signed_verbs:
+            return True
+        try:
+            permitted = self._auth.permits(headers.get("authorization"))
+        except RestError as error:
+            await _refuse(send, error.status, error.message)
+            return False
+        if not permitted:
+            await _answer(send, 401, NOT_PERMITTED.encode())
+        return permitted
+
+
+def _refusal(endpoint: Endpoint | None, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+    """What keeps a request from its endpoint, whoever sent it."""
+    if endpoint is None:
+        return 404, NOT_FOUND
+    if method == "OPTIONS":
+        return None
+    if method not in endpoint.verbs:
+        return 405, METHOD_NOT_ALLOWED
+    if endpoint.negotiates and not _acceptable(headers.get("accept", "")):
+        return 406, NOT_ACCEPTABLE
+    if endpoint.negotiates and method != "GET" and not _media_type_fits(endpoint, method, headers):
+        return 415, UNSUPPORTED_MEDIA_TYPE
+    return None
+
+
+def _limited(receive: Receive) -> Receive:
+    """The same body; RestError (413) where it becomes larger than any configuration can be."""
+    size = 0
+
+    async def counted() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > MAX_BODY:
+            raise RestError(413, TOO_LARGE)
+        return message
+
+    return counted
 
 
 def _has_body(headers: Mapping[str, str]) -> bool:
@@ -156,8 +205,11 @@ async def _answer_options(send: Send, endpoint: Endpoint, accept: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _refuse(send: Send, status: int, message: str) -> None:
-    body = error_body(status, message)
+async def _refuse(send: Send, status: int, message: str | None) -> None:
+    await _answer(send, status, error_body(status, message))
+
+
+async def _answer(send: Send, status: int, body: bytes) -> None:
     headers = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from rest.errors import RestError
 
 _STRING = "java.lang.String"
+_LIST = f"java.util.ArrayList<java.util.LinkedHashMap<{_STRING},{_STRING}>>"
 _MAP = "java.util.LinkedHashMap<java.lang.String,java.lang.String>"
 
 
@@ -133,6 +134,20 @@ def expect_object(value: Any, java_type: str) -> Mapping[str, Any]:
         f"Cannot construct instance of `{java_type}` (although at least one Creator exists): "
         f"no creator to deserialize from {kind}",
     )
+
+
+def expect_array(value: Any) -> list[Any]:
+    """Bind to an array.
+
+    Raises:
+        RestError: 500, something else.
+    """
+    if isinstance(value, list):
+        return value
+    if value is None:
+        raise RestError(500, 'Cannot invoke "java.util.List.size()" because the request entity is null')
+    kind = ("Object", "START_OBJECT") if isinstance(value, dict) else ("String", "VALUE_STRING")
+    raise RestError(500, _cannot_deserialize(_LIST, *kind))
 
 
 def _cannot_deserialize(java_type: str, shape: str, token: str) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
+IDLE_SECONDS = 90
 
 _LISTENER = re.compile(r"(?P<protocol>[^:/]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*?)\]?:(?P<port>-?[0-9]+)")
 
@@ -33,56 +35,77 @@ class Listener:
 
     host: str
     port: int
+    protocol: str = "http"
 
     @staticmethod
     def parse(text: str) -> Listener:
         """Parse `protocol://host:port`.
 
         Raises:
-            ConfigError: Not of that form, or not `http`.
+            ConfigError: Not of that form, or neither `http` nor `https`.
         """
         found = _LISTENER.fullmatch(text.strip())
         if found is None:
             raise ConfigError("listeners", "Listener doesn't have the right format (protocol://hostname:port).")
-        if found["protocol"].lower() not in ("http", "https"):
+        protocol = found["protocol"].lower()
+        if protocol not in ("http", "https"):
             raise ConfigError("listeners", 'Listener protocol must be either "http" or "https".')
-        if found["protocol"].lower() == "https":
-            raise ConfigError("listeners", "HTTPS listeners are not supported yet; put a TLS proxy in front")
-        return Listener(found["host"], int(found["port"]))
+        return Listener(found["host"], int(found["port"]), protocol)
 
 
 class PortInUseError(ConnectError):
     """Another process listens on this address."""
 
 
-class RestServer:
-    """Serves one application on some listeners until it is stopped. Start and stop from any thread, once each."""
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An application and the listeners that it answers on; those of `https` need the TLS context."""
 
-    def __init__(self, app: ASGIApp, listeners: Sequence[Listener]) -> None:
+    app: ASGIApp
+    listeners: Sequence[Listener]
+    tls: ssl.SSLContext | None = None
+
+
+class RestServer:
+    """Serves some sites until it is stopped. Start and stop from any thread, once each."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
         """Open the sockets at once, so that a port in use is known before anything else starts.
 
         Raises:
             PortInUseError: A listener's port is taken.
         """
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[tuple[Listener, socket.socket]] = []
+        self._servers: list[tuple[uvicorn.Server, list[socket.socket]]] = []
         try:
-            for listener in listeners:
-                self._sockets.append(_bind(listener))
+            for site in sites:
+                for protocol in ("http", "https"):
+                    self._open(site, [listener for listener in site.listeners if listener.protocol == protocol])
         except BaseException:
             self._close_sockets()
             raise
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app, http="h11", loop="asyncio", ws="none", lifespan="off", log_config=None, access_log=False,
-                server_header=False, timeout_keep_alive=90, timeout_graceful_shutdown=int(STOP_SECONDS),
-            )
-        )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="rest", daemon=True)
 
+    def _open(self, site: Site, listeners: Sequence[Listener]) -> None:
+        if not listeners:
+            return
+        tls = None if listeners[0].protocol == "http" else site.tls
+        sockets = []
+        for listener in listeners:
+            sockets.append(_bind(listener))
+            self._sockets.append((listener, sockets[-1]))
+        config = uvicorn.Config(
+            site.app, http="h11", loop="asyncio", ws="none", lifespan="off", log_config=None, access_log=False,
+            server_header=False, proxy_headers=False, timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=int(STOP_SECONDS),
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+        )  # fmt: skip
+        self._servers.append((uvicorn.Server(config), sockets))
+
     @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each listener, as bound."""
-        return [s.getsockname()[:2] for s in self._sockets]
+    def addresses(self) -> list[Listener]:
+        """The listeners with the hosts and ports that they are bound to; those of `http` first in each site."""
+        return [Listener(*_bound(sock), listener.protocol) for listener, sock in self._sockets]
 
     def start(self) -> None:
         """Serve; returns when the first request can be answered.
@@ -93,27 +116,35 @@ class RestServer:
         self._thread.start()
         waited = threading.Event()
         for _ in range(int(START_SECONDS / 0.01)):
-            if self._server.started or not self._thread.is_alive():
+            if self._started() or not self._thread.is_alive():
                 break
             waited.wait(0.01)
-        if not self._server.started:
+        if not self._started():
             raise ConnectError("the REST server did not start; its log says why")
+
+    def _started(self) -> bool:
+        return all(server.started for server, _ in self._servers)
 
     def stop(self) -> None:
         """Finish the requests under way, within a deadline, and close the sockets."""
-        self._server.should_exit = True
+        for server, _ in self._servers:
+            server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
         if self._thread.is_alive():
-            self._server.force_exit = True
+            for server, _ in self._servers:
+                server.force_exit = True
             self._thread.join(STOP_SECONDS)
         self._close_sockets()
 
     def _run(self) -> None:
-        asyncio.run(self._server.serve(sockets=self._sockets))
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        await asyncio.gather(*(server.serve(sockets=sockets) for server, sockets in self._servers))
 
     def _close_sockets(self) -> None:
-        for sock in self._sockets:
+        for _, sock in self._sockets:
             sock.close()
 
 
@@ -128,3 +159,8 @@ def _bind(listener: Listener) -> socket.socket:
         sock.close()
         raise PortInUseError(f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}") from error
     return sock
+
+
+def _bound(sock: socket.socket) -> tuple[str, int]:
+    host, port = sock.getsockname()[:2]
+    return str(host), int(port)

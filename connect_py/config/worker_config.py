@@ -84,12 +84,6 @@ class WorkerConfig:
 
     def _check(self) -> None:
         """Look at values that depend on each other."""
-        if self["rest.extension.classes"]:
-            # Ignoring them would open an API that its owner believes protected.
-            raise ConfigError(
-                "rest.extension.classes", "extensions are Java classes and cannot be loaded; protect the REST API with "
-                "a proxy in front of it and remove this property",
-            )  # fmt: skip
 
     def __getitem__(self, key: str) -> Any:
         """The parsed value of a defined key."""
@@ -122,8 +116,6 @@ class WorkerConfig:
 
     def _log_ineffective(self) -> None:
         """Name what this mode accepts without effect."""
-        if self["admin.listeners"] is not None:
-            log.warning("worker property admin.listeners has no effect yet: there are no admin endpoints")
 
 
 @dataclass(frozen=True, slots=True)

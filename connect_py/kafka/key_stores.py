@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import jks
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -12,18 +15,22 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_private_key,
     pkcs12,
 )
-from cryptography.x509 import load_der_x509_certificate
+from cryptography.x509 import Certificate, load_der_x509_certificate
 
 from connect_py.api.errors import ConfigError
 
+_JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
+
 
 def trusted_certificates(location: str, kind: str, password: str | None) -> str:
-    """The certificates of a trust store, as PEM.
+    """The certificates of a trust store, as PEM. Like Java, JKS and PKCS12 are told apart by the file itself.
 
     Raises:
         ConfigError: The file cannot be read with this password, or holds no certificate.
     """
-    if kind == "PKCS12":
+    if kind == "PEM":
+        return _read(location, "ssl.truststore.location").decode()
+    if not _is_jks(location, "ssl.truststore.location"):
         store = _pkcs12(location, password, "ssl.truststore.location")
         found = [entry.certificate for entry in store.additional_certs]
         if store.cert is not None:
@@ -33,11 +40,13 @@ def trusted_certificates(location: str, kind: str, password: str | None) -> str:
         found = [load_der_x509_certificate(entry.cert) for entry in entries]
     if not found:
         raise ConfigError("ssl.truststore.location", f"{location} holds no certificate")
-    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in found)
+    return _certificates_pem(found)
 
 
 def key_and_chain(location: str, kind: str, password: str | None, key_password: str | None) -> tuple[str, str]:
-    """The private key and its certificate chain, as PEM: `kind` is JKS, or PEM for one file that holds both.
+    """The private key and its certificate chain, as PEM. A file of the kind PEM holds both, as they are.
+
+    JKS and PKCS12 are told apart by the file itself, as in Java.
 
     Raises:
         ConfigError: The file cannot be read with these passwords, or holds no key.
@@ -46,6 +55,12 @@ def key_and_chain(location: str, kind: str, password: str | None, key_password: 
     if kind == "PEM":
         text = _read(location, key_name).decode()
         return text, text
+    if not _is_jks(location, key_name):
+        store = _pkcs12(location, password, key_name)
+        if store.key is None or store.cert is None:
+            raise ConfigError(key_name, f"{location} holds no private key")
+        own = [store.cert.certificate, *(entry.certificate for entry in store.additional_certs)]
+        return _private_pem(store.key), _certificates_pem(own)
     for entry in _jks(location, password, key_name).private_keys.values():
         try:
             if not entry.is_decrypted():
@@ -53,12 +68,20 @@ def key_and_chain(location: str, kind: str, password: str | None, key_password: 
             key = load_der_private_key(entry.pkey_pkcs8, None)
         except (jks.util.KeystoreException, ValueError) as error:
             raise ConfigError(key_name, f"the key in {location} cannot be read with ssl.key.password") from error
-        chain = [load_der_x509_certificate(der) for _, der in entry.cert_chain]
-        return (
-            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
-            "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in chain),
-        )
+        return _private_pem(key), _certificates_pem(load_der_x509_certificate(der) for _, der in entry.cert_chain)
     raise ConfigError(key_name, f"{location} holds no private key")
+
+
+def _private_pem(key: PrivateKeyTypes) -> str:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def _certificates_pem(certificates: Iterable[Certificate]) -> str:
+    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
+
+
+def _is_jks(location: str, key: str) -> bool:
+    return _read(location, key)[:4] in _JKS_MAGIC
 
 
 def _read(location: str, key: str) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
@@ -13,11 +12,11 @@ from connect_py.model import ConnectorTaskId
 from rest import deadline, entities
 from rest.errors import AnsweringRoute, RestError
 from rest.json_body import expect_object, known_fields, optional_text, parse_json, string_map
+from rest.location import location_of
 from rest.routers.path import flag, name_in, task_in
 
 _CREATE = "org.apache.kafka.connect.runtime.rest.entities.CreateConnectorRequest"
 _INITIAL_STATE = f"{_CREATE}$InitialState"
-_KEPT_IN_PATHS = "/:;+=&$,@!*'()~"  # what a Location keeps literally
 
 
 def router(herder: Herder) -> APIRouter:
@@ -156,9 +155,7 @@ def _created(request: Request, name: str, outcome: Created) -> Response:
     entity = entities.connector_info(outcome.info)
     if not outcome.created:
         return entities.json_response(entity)
-    host = request.headers.get("host", request.url.netloc)
-    location = f"{request.url.scheme}://{host}/connectors/{quote(name, safe=_KEPT_IN_PATHS)}"
-    return entities.json_response(entity, 201, {"location": location})
+    return entities.json_response(entity, 201, location_of(request, name))
 
 
 def trimmed(name: str) -> str:

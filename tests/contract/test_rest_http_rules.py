@@ -11,7 +11,7 @@ import pytest
 from fake_herder import FakeHerder
 
 from rest.app import create_app
-from rest.server import Listener, PortInUseError, RestServer
+from rest.server import Listener, PortInUseError, RestServer, Site
 
 J = {"Content-Type": "application/json"}
 
@@ -23,10 +23,9 @@ def herder() -> FakeHerder:
 
 @pytest.fixture
 def client(herder: FakeHerder) -> Iterator[httpx.Client]:
-    server = RestServer(create_app(herder), [Listener("127.0.0.1", 0)])
+    server = RestServer([Site(create_app(herder), [Listener("127.0.0.1", 0)])])
     server.start()
-    host, port = server.addresses[0]
-    with httpx.Client(base_url=f"http://{host}:{port}", timeout=20) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.addresses[0].port}", timeout=20) as client:
         yield client
     server.stop()
 
@@ -258,4 +257,4 @@ def test_a_port_in_use_is_said_before_anything_starts(herder: FakeHerder) -> Non
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(PortInUseError, match="cannot listen on"):
-            RestServer(create_app(herder), [Listener("127.0.0.1", taken.getsockname()[1])])
+            RestServer([Site(create_app(herder), [Listener("127.0.0.1", taken.getsockname()[1])])])

@@ -52,7 +52,6 @@ def test_defaults_are_javas() -> None:
         ({"status.storage.topic": "c"}, "need different names"),
         ({"inter.worker.signature.algorithm": "HmacMD5"}, "must be present in inter.worker.verification.algorithms"),
         ({"heartbeat.interval.ms": "10000"}, "Heartbeat must be set lower than the session timeout"),
-        ({"rest.extension.classes": "com.example.BasicAuth"}, "rest.extension.classes: extensions are Java classes"),
         ({"connector.client.config.override.policy": "com.example.Mine"}, "Class com.example.Mine could not be found."),
         ({"connect.protocol": "new"}, "Invalid Connect protocol compatibility"),
     ],

@@ -1,0 +1,67 @@
+"""`CrossOrigin`: what browsers are told about calls from pages of other origins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from connect_py.api.errors import ConfigError
+
+DEFAULT_METHODS: Final = ("GET", "POST", "HEAD")
+MAX_AGE_SECONDS: Final = 60
+
+
+class CrossOrigin:
+    """ASGI middleware. Requests pass whatever their origin is: browsers obey the headers, or their absence."""
+
+    def __init__(self, app: ASGIApp, origins: str, methods: str) -> None:
+        """Read `access.control.allow.origin` and `access.control.allow.methods`.
+
+        Raises:
+            ConfigError: An origin is no regular expression.
+        """
+        self._app = app
+        self._any = "*" in origins.split(",")
+        self._origins = self.patterns(origins)
+        self._methods: Sequence[str] = [m.strip() for m in methods.split(",") if m.strip()] or DEFAULT_METHODS
+
+    @staticmethod
+    def patterns(origins: str) -> list[re.Pattern[str]]:
+        """The origins of a list that may call, but for `*`.
+
+        Raises:
+            ConfigError: An origin is no regular expression.
+        """
+        try:
+            return [re.compile(item, re.IGNORECASE) for item in origins.split(",") if item and item != "*"]
+        except re.error as error:
+            raise ConfigError("access.control.allow.origin", f"is no regular expression: {error}") from error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = {name.lower(): value for name, value in scope["headers"]}
+        added = [(b"vary", b"Origin")]
+        origin = sent.get(b"origin")
+        if origin is not None and self._allowed(origin.decode("latin-1")):
+            added.append((b"access-control-allow-origin", origin))
+            if scope["method"] == "OPTIONS" and b"access-control-request-method" in sent:
+                added += [
+                    (b"access-control-allow-methods", ",".join(self._methods).encode("latin-1")),
+                    (b"access-control-allow-headers", b"Content-Type"),
+                    (b"access-control-max-age", str(MAX_AGE_SECONDS).encode()),
+                ]
+
+        async def send_with(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
+            await send(message)
+
+        await self._app(scope, receive, send_with)
+
+    def _allowed(self, origin: str) -> bool:
+        return self._any or any(pattern.fullmatch(origin) for pattern in self._origins)

@@ -1,0 +1,41 @@
+"""What workers of a group ask of each other; never without a signature."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from connect_py.herder.herder import Herder
+from connect_py.herder.request_signature import ALGORITHM_HEADER, AUTHORIZATION_HEADER, RequestSignature
+from rest import deadline, entities
+from rest.errors import AnsweringRoute, RestError
+from rest.json_body import expect_array, parse_json, string_map
+from rest.routers.path import name_in
+
+
+def router(herder: Herder) -> APIRouter:
+    routes = APIRouter(route_class=AnsweringRoute)
+
+    @routes.post("/connectors/{connector}/tasks", summary="Internal: publish a task set")
+    async def put_task_configs(request: Request) -> Response:
+        name, body = name_in(request), await request.body()
+        configs = [string_map(item) for item in expect_array(parse_json(body))]
+        texts = [{key: value for key, value in config.items() if value is not None} for config in configs]
+        await deadline.answer(herder, herder.put_task_configs(name, texts, _signature(request, body)))
+        return entities.empty_response(204)
+
+    @routes.put("/connectors/{connector}/fence", summary="Internal: fence older producers of a source connector")
+    async def fence(request: Request) -> Response:
+        name, body = name_in(request), await request.body()
+        await deadline.answer(herder, herder.fence_zombies(name, _signature(request, body)))
+        return entities.empty_response(204)
+
+    return routes
+
+
+def _signature(request: Request, body: bytes) -> RequestSignature | None:
+    try:
+        return RequestSignature.of(
+            body, request.headers.get(AUTHORIZATION_HEADER), request.headers.get(ALGORITHM_HEADER)
+        )
+    except ValueError as error:
+        raise RestError(400, str(error)) from error

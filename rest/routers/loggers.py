@@ -1,0 +1,56 @@
+"""`/admin/loggers`: levels of loggers, of this worker or of all."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from connect_py.herder.herder import Herder, LoggerLevel
+from connect_py.log_context import LEVELS
+from rest import deadline, entities
+from rest.errors import AnsweringRoute, RestError
+from rest.json_body import parse_json, string_map
+from rest.routers.path import name_in
+
+
+def router(herder: Herder) -> APIRouter:
+    routes = APIRouter(route_class=AnsweringRoute)
+
+    @routes.get("/admin/loggers", summary="Levels of the loggers that are not off")
+    async def list_loggers() -> Response:
+        return entities.json_response({name: _entity(level) for name, level in herder.logger_levels().items()})
+
+    @routes.get("/admin/loggers/{logger}", summary="The level of one logger")
+    async def get_logger(request: Request) -> Response:
+        return entities.json_response(_entity(herder.logger_level(name_in(request, "logger"))))
+
+    @routes.put("/admin/loggers/{logger}", summary="Set the level of a logger and of those below it")
+    async def set_level(request: Request) -> Response:
+        namespace = name_in(request, "logger")
+        text = string_map(parse_json(await request.body())).get("level")
+        level = _level(text)
+        if request.query_params.get("scope", "worker").lower() != "cluster":
+            return entities.json_response(herder.set_logger_level(namespace, level))
+        await deadline.call(herder, lambda: herder.set_cluster_logger_level(namespace, str(text)))
+        return entities.empty_response(204)
+
+    return routes
+
+
+def _entity(level: LoggerLevel) -> dict[str, str | int | None]:
+    return {"level": level.level, "last_modified": level.last_modified}
+
+
+def _level(text: str | None) -> str:
+    """Read the level that a request asks for.
+
+    Raises:
+        RestError: It is missing (400), empty (500) or unknown (404).
+    """
+    if text is None:
+        raise RestError(400, "Desired 'level' parameter was not specified in request.")
+    if text == "":
+        raise RestError(500, "Illegal null or empty Level name.")
+    level = text.strip().upper()
+    if level not in LEVELS:
+        raise RestError(404, f"invalid log level '{text}'.")
+    return level
