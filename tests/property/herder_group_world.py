@@ -1,0 +1,653 @@
+"""A small world around the real `MemberState` and `LeaderState`: seeded, without Kafka, processes or clocks.
+
+The control topic is a list, a worker is a record of what runs on it. Everything that may go wrong in between goes
+wrong at random: see `Fault`. What runs twice is noticed at that moment. After a stormy while the faults stop, the world
+comes to rest, and `World.verify` says what is wrong with who runs what.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import TypeAlias
+
+from connect_py.herder.group.group_view import GroupView
+from connect_py.herder.group.leader_state import Decision, LeaderState
+from connect_py.herder.group.member_state import MemberState, Phase
+from connect_py.herder.group.timings import Timings
+from connect_py.model import ConnectorTaskId
+from connect_py.storage.control_records import Assignment, Epoch, Hello, Item, Items, Place, Turn
+
+CALM_SECONDS = 40.0  # after the storm: leases, delays and hanging stops have passed, and everything came to rest
+REST_SECONDS = 12.0  # of those, the last: nothing moves any more
+
+
+class Fault(Enum):
+    """What the storm may do. Every kind must happen in a run of many seeds."""
+
+    HELLO_LOST = auto()
+    HELLO_TWICE = auto()
+    HELLO_LATE = auto()
+    ACKNOWLEDGEMENT_LOST = auto()
+    READER_LATE = auto()
+    READER_DEAF = auto()
+    WORKER_KILLED = auto()
+    WORKER_STOPPED = auto()
+    WORKER_JOINS = auto()
+    EVERYTHING_KILLED = auto()
+    URL_TAKEN_OVER = auto()
+    LEADER_KILLED = auto()
+    LEADER_PAUSED = auto()
+    WORKER_PAUSED = auto()
+    WORKER_CUT = auto()
+    BROKER_AWAY = auto()
+    LEADERSHIP_MOVED = auto()
+    LEADER_FENCED = auto()
+    WRITE_LOST = auto()
+    WRITE_UNKNOWN = auto()
+    LATE_ASSIGNMENT = auto()
+    TOPIC_WIPED = auto()
+    STOP_HANGS = auto()
+    CONFIG_LATE = auto()
+    CONNECTOR_ADDED = auto()
+    CONNECTOR_REMOVED = auto()
+    TASKS_CHANGED = auto()
+
+
+class Switch(Enum):
+    """Rules that can be turned off, to see that the world goes wrong without them."""
+
+    STOP_AT_END_OF_LEASE = auto()  # children end by themselves although the worker sleeps
+    REFUSE_LATE_ACKNOWLEDGEMENT = auto()  # a lease that ended is not brought back
+    READ_TO_END_BEFORE_BURIAL = auto()
+    WAIT_FOR_CONFIRMATION = auto()  # of what was taken away
+    WAIT_FOR_INHERITED = auto()  # members that have not applied anything of this term may act by older assignments
+    DISTRUST_EMPTY_TOPIC = auto()
+    FENCE_OLD_LEADER = auto()
+    IGNORE_LOWER_EPOCHS = auto()
+
+
+class WrongWorldError(Exception):
+    """Something ran twice, or the world did not come to rest as it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    member: str
+
+
+Record: TypeAlias = Hello | Farewell | Epoch | Assignment
+
+
+class Topic:
+    """The control topic: one list, wiped now and then, written by leaders only with the latest token."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.life = 0  # a topic made anew is another topic
+        self.token = 0  # of the latest transactional producer
+
+
+@dataclass(slots=True)
+class Config:
+    """The config topic: what work there is, by offset."""
+
+    versions: list[Items]
+
+    @property
+    def offset(self) -> int:
+        return len(self.versions) - 1
+
+
+class Node:
+    """A worker process: members and leaders are the real classes, the rest is imitated."""
+
+    def __init__(self, world: World, url: str) -> None:
+        self.world = world
+        self.url = url
+        self.alive = True
+        self.paused_until = 0.0
+        self.cut_until = 0.0
+        self.deaf_until = 0.0
+        self.view = GroupView()
+        self.position = (world.topic.life, 0)
+        self.config_offset = world.config.offset
+        self.running: dict[Item, float | None] = {}  # when its stop ends; None while nobody asked for one
+        self.hard_deadline: float | None = None  # what children know
+        self.leader: LeaderState | None = None
+        self.token = -1
+        self.owns = False  # what this worker believes
+        self.caught_up = -1.0
+        self.not_before = 0.0  # of the next take-over
+        self.leaving = False
+        self.writing = False
+        self.turns: Turn = Turn()
+        self.read()
+        self.member = MemberState(url, world.timings, world.new_id, world.now)
+
+    @property
+    def reaches_broker(self) -> bool:
+        return self.world.now >= max(self.cut_until, self.world.broker_away_until)
+
+    # --- the topic
+
+    def read(self) -> None:
+        """Take every record that is there."""
+        topic, now = self.world.topic, self.world.now
+        life, at = self.position
+        if life != topic.life:
+            at = 0
+        for record in topic.records[at:]:
+            self.take(record, now)
+        self.position = topic.life, len(topic.records)
+        self.caught_up = now
+
+    def take(self, record: Record, now: float) -> None:
+        member = getattr(self, "member", None)
+        if isinstance(record, Hello):
+            self.view.take_hello(record, now)
+            if member is not None:
+                member.heard_back(record, now)
+        elif isinstance(record, Farewell):
+            self.view.take_left(record.member)
+            if member is not None:
+                member.removed(record.member)
+        elif isinstance(record, Epoch):
+            self.view.take_epoch(record)
+            if member is not None:
+                member.take_epoch(record.number)
+        elif self.world.off(Switch.IGNORE_LOWER_EPOCHS) and member is not None:
+            member.epoch, member.applied = 0, Turn()
+            member.take_assignment(record, now)
+        elif self.view.take_assignment(record) and member is not None:
+            member.take_assignment(record, now)
+
+    # --- one round of the herder
+
+    def step(self) -> None:
+        now = self.world.now
+        if not self.alive or now < self.paused_until:
+            return
+        self.end_children()
+        if self.reaches_broker and now >= self.deaf_until:
+            self.read()
+            self.config_offset = max(self.config_offset, self.world.config_seen_by(self))
+            self.owns = self.world.owner is self
+        if self.leaving and self.member.phase is not Phase.LEAVING:
+            self.member.leave(self.view, now)
+        if not self.leaving:
+            self.member.join(self.view, now)
+        self.work()
+        self.say()
+        self.lead()
+
+    def work(self) -> None:
+        """Start and stop as the herder does."""
+        world, now, member = self.world, self.world.now, self.member
+        for item in [item for item, ends in self.running.items() if ends is not None and ends <= now]:
+            del self.running[item]
+        if not member.check(now):
+            for item in list(self.running):
+                self.running[item] = min(self.running[item] or now + 0.2, now + 0.2)
+        configured = world.config.versions[self.config_offset]
+        for item in [item for item in self.running if item not in member.assigned or item not in configured]:
+            if self.running[item] is None:
+                self.running[item] = now + world.stop_seconds()
+        held = frozenset({*self.running, *member.assigned})
+        may_start = member.may_start(now)
+        if self.config_offset >= member.config_offset:
+            for item in may_start:
+                if item in configured and item not in self.running:
+                    world.starts(self, item)
+                    self.running[item] = None
+        member.holds(frozenset(self.running) | (held & member.assigned), self.view, now)
+        if member.phase is Phase.ENDING or member.lease_until is None:
+            member.holds(frozenset(self.running), self.view, now)
+        self.hard_deadline = member.deadline() if self.running else None
+        if member.applied < self.turns and member.applied != Turn() and not world.off(Switch.IGNORE_LOWER_EPOCHS):
+            raise WrongWorldError(f"{self.url} went back from {self.turns} to {member.applied}")
+        self.turns = max(self.turns, member.applied)
+
+    def end_children(self) -> None:
+        """Children end by themselves when their lease has ended, whatever their worker does."""
+        if self.hard_deadline is not None and self.world.now >= self.hard_deadline:
+            if not self.world.off(Switch.STOP_AT_END_OF_LEASE):
+                self.running.clear()
+
+    def say(self) -> None:
+        now, world = self.world.now, self.world
+        if not self.reaches_broker:
+            self.member.hello(now, self.config_offset)  # sent, and lost on the way
+            return
+        for member in self.member.farewells():
+            world.append_later(Farewell(member), self.sending_delay())
+        hello = self.member.hello(now, self.config_offset)
+        if hello is not None:
+            world.send(self, hello)
+
+    def sending_delay(self) -> float:
+        return self.world.random.uniform(0.005, 0.05)
+
+    # --- leading
+
+    def lead(self) -> None:
+        world, now = self.world, self.world.now
+        if not self.reaches_broker:
+            return
+        if self.leader is not None and (not self.owns or self.leader.superseded):
+            self.leader = None
+        if self.owns and self.leader is None and now >= self.not_before and not self.leaving:
+            self.take_lead()
+        if self.leader is None or self.writing:
+            return
+        if world.off(Switch.READ_TO_END_BEFORE_BURIAL):
+            self.caught_up = now
+        offset = self.config_offset
+        decision = self.leader.decide(world.config.versions[offset], offset, now, self.caught_up)
+        if decision is not None:
+            self.writing = True
+            world.at(now + self.sending_delay(), lambda: self.write(self.leader, decision))
+
+    def take_lead(self) -> None:
+        world = self.world
+        world.topic.token += 1
+        self.token = world.topic.token
+        self.read()
+        empty = self.view.epoch is None or self.view.assignment is None
+        trusted = not empty or (world.config.offset == 0 and not world.topic.records)
+        number = 1 + self.view.highest_epoch_heard() + (0 if trusted else world.random.randrange(1_000_000))
+        if world.off(Switch.DISTRUST_EMPTY_TOPIC):
+            trusted = True
+        generation = 1 + (self.view.assignment.generation if self.view.assignment else 0)
+        epoch = Epoch(number, self.url, generation)
+        world.append(epoch)
+        self.read()
+        self.leader = LeaderState(epoch, self.view, world.timings, world.now, trusted=trusted)
+        if world.off(Switch.WAIT_FOR_INHERITED):
+            self.leader._inherited.clear()
+
+    def write(self, leader: LeaderState | None, decision: Decision) -> None:
+        """The end of a transaction, some time after it was decided on."""
+        world = self.world
+        if world.now < self.paused_until:
+            world.at(self.paused_until + 0.001, lambda: self.write(leader, decision))
+            return
+        self.writing = False
+        world.wake(self, world.now)
+        if not self.alive or self.leader is not leader or leader is None:
+            return
+        if self.token != world.topic.token and not world.off(Switch.FENCE_OLD_LEADER):
+            world.count(Fault.LEADER_FENCED)
+            self.leader = None
+            self.not_before = world.now + 2 * world.timings.interval
+            return
+        lost = world.stormy and world.random.random() < 0.04
+        if not self.reaches_broker or lost:
+            world.count(Fault.WRITE_LOST)
+            leader.failed(decision)
+            return
+        world.append(decision.assignment)
+        for member in decision.removed:
+            world.append(Farewell(member))
+        if world.off(Switch.WAIT_FOR_CONFIRMATION):
+            leader._given.clear()
+            leader.may_run = lambda member: frozenset()  # type: ignore[method-assign]  # the rule is off
+        if world.stormy and world.random.random() < 0.04:
+            world.count(Fault.WRITE_UNKNOWN)
+            leader.failed(decision)
+
+    def wake_at(self) -> float:
+        """When there is something to do although nothing comes."""
+        now, member = self.world.now, self.member
+        times = [member.next_hello(now)]
+        times += [ends for ends in self.running.values() if ends is not None]
+        if member.lease_until is not None and member.phase is not Phase.ENDING:
+            times.append(member.lease_until)
+        if member.phase is Phase.WAITING:
+            times.append(now + 1.0)
+        if self.leader is not None:
+            times.append(self.leader.deadline())
+        elif self.owns:
+            times.append(self.not_before)
+        return min(times)
+
+
+class World:
+    """A heap of events, a few workers, one topic."""
+
+    def __init__(self, seed: int, off: frozenset[Switch] = frozenset()) -> None:
+        self.random = random.Random(seed)
+        self._off = off
+        self.now = 0.0
+        self.faults: Counter[Fault] = Counter()
+        self.stormy = True
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._ids = itertools.count(1)
+        self.timings = Timings(
+            session=5.0, interval=1.0, rebalance=8.0, max_delay=self.random.choice((0.0, 0.0, 3.0, 8.0))
+        )
+        self.topic = Topic()
+        self.config = Config([frozenset()])
+        self._connectors: dict[str, int] = {}
+        self._config_late_until: dict[int, float] = {}
+        self.broker_away_until = 0.0
+        self.owner: Node | None = None
+        self._owner_silent_since: float | None = None
+        self.nodes: list[Node] = []
+        self.starts_of_items = 0
+        self._last_move = 0.0
+        self._scheduled: dict[int, float] = {}
+        for number in range(self.random.randint(1, 3)):
+            self.join(f"w{number}")
+        for _ in range(self.random.randint(1, 2)):
+            self.add_connector()
+
+    # --- tools
+
+    def off(self, switch: Switch) -> bool:
+        return switch in self._off
+
+    def count(self, fault: Fault) -> None:
+        self.faults[fault] += 1
+
+    def new_id(self) -> str:
+        return f"m{next(self._ids)}"
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (when, next(self._numbers), action))
+
+    def alive(self) -> list[Node]:
+        return [node for node in self.nodes if node.alive]
+
+    def stop_seconds(self) -> float:
+        if self.stormy and self.random.random() < 0.02:
+            self.count(Fault.STOP_HANGS)
+            return 15.0
+        return self.random.choice((0.0, 0.05, 0.5, 1.5))
+
+    # --- what runs
+
+    def starts(self, node: Node, item: Item) -> None:
+        """Nobody else may run it at this moment."""
+        self.starts_of_items += 1
+        self._last_move = self.now
+        for other in self.nodes:
+            if other is not node and other.alive:
+                other.end_children()
+                ends = other.running.get(item, 0.0)
+                if item in other.running and (ends is None or ends > self.now or self.now < other.paused_until):
+                    raise WrongWorldError(f"{item} runs on {other.url} and starts on {node.url} at {self.now:.3f}")
+
+    # --- the topic
+
+    def append(self, record: Record) -> None:
+        self.topic.records.append(record)
+        for node in self.alive():
+            delay = self.random.uniform(0.005, 0.05)
+            if self.stormy and self.random.random() < 0.01:
+                self.count(Fault.READER_LATE)
+                delay = self.random.uniform(0.5, 4.0)
+                node.deaf_until = max(node.deaf_until, self.now + delay)
+            self.wake(node, self.now + delay)
+
+    def append_later(self, record: Record, delay: float) -> None:
+        life = self.topic.life
+        self.at(self.now + delay, lambda: self.append(record) if life == self.topic.life else None)
+
+    def send(self, node: Node, hello: Hello) -> None:
+        delay, chance = node.sending_delay(), self.random.random() if self.stormy else 1.0
+        if chance < 0.03:
+            self.count(Fault.HELLO_LOST)
+            self.at(self.now + delay, lambda: node.member.lost(hello.member, hello.number))
+            return
+        if chance < 0.06:
+            self.count(Fault.HELLO_LATE)
+            delay = self.random.uniform(1.0, 7.0)
+        elif chance < 0.08:
+            self.count(Fault.HELLO_TWICE)
+            self.append_later(hello, delay + self.random.uniform(0.0, 6.0))
+        self.append_later(hello, delay)
+        if 0.08 <= chance < 0.11:
+            self.count(Fault.ACKNOWLEDGEMENT_LOST)
+            return
+        self.acknowledge(node, hello, self.now + delay + 0.01)
+
+    def acknowledge(self, node: Node, hello: Hello, when: float) -> None:
+        def arrive() -> None:
+            if not node.alive:
+                return
+            if self.now < node.paused_until:
+                self.at(node.paused_until + self.random.uniform(0.0, 0.02), arrive)
+                return
+            if self.off(Switch.REFUSE_LATE_ACKNOWLEDGEMENT) and node.member.id == hello.member:
+                node.member.lease_until = max(node.member.lease_until or 0.0, self.now + self.timings.lease)
+            node.member.acknowledged(hello.member, hello.number, self.now)
+            self.wake(node, self.now)
+
+        self.at(when, arrive)
+
+    def config_seen_by(self, node: Node) -> int:
+        return node.config_offset if self.now < self._config_late_until.get(id(node), 0.0) else self.config.offset
+
+    # --- rounds
+
+    def wake(self, node: Node, when: float) -> None:
+        """Have a worker look around, once for wakes that are close together."""
+        when = max(when, node.paused_until)
+        known = self._scheduled.get(id(node))
+        if known is not None and self.now <= known <= when:
+            return
+        self._scheduled[id(node)] = when
+
+        def look() -> None:
+            if self._scheduled.get(id(node)) == when:
+                del self._scheduled[id(node)]
+            if not node.alive:
+                return
+            node.step()
+            following = min(max(node.wake_at(), self.now + 0.02), self.now + 2.0)
+            self.wake(node, following)
+
+        self.at(when, look)
+
+    def elect(self) -> None:
+        """The consumer group: whoever owns partition 0 keeps it until it was silent for a session."""
+        def fit(node: Node) -> bool:
+            return node.alive and self.now >= max(node.paused_until, node.cut_until) and not node.leaving
+
+        if self.now >= self.broker_away_until:
+            owner = self.owner
+            if owner is not None and fit(owner):
+                self._owner_silent_since = None
+            elif owner is not None and self._owner_silent_since is None:
+                self._owner_silent_since = self.now
+            gone = owner is None or (owner.alive and owner.leaving and not owner.running) or (
+                self._owner_silent_since is not None and self.now - self._owner_silent_since >= self.timings.session
+            )
+            candidates = [node for node in self.nodes if fit(node)]
+            if gone and candidates:
+                self.give_ownership(self.random.choice(candidates))
+        self.at(self.now + 0.7, self.elect)
+
+    def give_ownership(self, node: Node) -> None:
+        self.owner, self._owner_silent_since = node, None
+        self.wake(node, self.now + 0.02)
+
+    # --- what happens to workers
+
+    def join(self, url: str) -> Node:
+        node = Node(self, url)
+        self.nodes.append(node)
+        self.wake(node, self.now + self.random.uniform(0.0, 0.5))
+        return node
+
+    def kill(self, node: Node, back: float | None) -> None:
+        node.alive = False
+        node.running.clear()
+        if back is not None:
+            self.at(self.now + back, lambda: self.back(node.url))
+
+    def back(self, url: str) -> None:
+        if all(node.url != url for node in self.alive()):
+            self.join(url)
+
+    def set_config(self) -> None:
+        items: set[Item] = set(self._connectors)
+        for name, tasks in self._connectors.items():
+            items |= {ConnectorTaskId(name, number) for number in range(tasks)}
+        self.config.versions.append(frozenset(items))
+        for node in self.alive():
+            if self.stormy and self.random.random() < 0.1:
+                self.count(Fault.CONFIG_LATE)
+                self._config_late_until[id(node)] = self.now + self.random.uniform(0.5, 3.0)
+            self.wake(node, self.now + 0.03)
+
+    def add_connector(self) -> None:
+        self._connectors[f"c{next(self._ids)}"] = self.random.randint(0, 3)
+        self.set_config()
+
+    def storm(self) -> None:
+        """One thing goes wrong."""
+        choose = self.random
+        nodes = self.alive()
+        node = choose.choice(nodes) if nodes else None
+        leader = self.owner if self.owner is not None and self.owner.alive else None
+        kind = choose.choice(STORM)
+        if kind is Fault.WORKER_JOINS and len(nodes) < 4:
+            self.back(f"w{choose.randrange(4)}")
+        elif kind is Fault.EVERYTHING_KILLED and choose.random() < 0.3:
+            for one in nodes:
+                self.kill(one, choose.uniform(0.1, 6.0))
+        elif kind is Fault.BROKER_AWAY:
+            self.broker_away_until = self.now + choose.choice((1.0, 4.0, 9.0))
+        elif kind is Fault.LEADERSHIP_MOVED and node is not None:
+            self.give_ownership(node)
+        elif kind is Fault.LEADER_PAUSED and leader is not None:
+            self.pause(leader, choose.choice((0.5, 6.0, 10.0)))
+        elif kind is Fault.LEADER_KILLED and leader is not None:
+            self.kill(leader, choose.choice((None, 0.5, 6.0)))
+        elif kind is Fault.WORKER_KILLED and node is not None:
+            self.kill(node, choose.choice((None, 8.0)))
+        elif kind is Fault.URL_TAKEN_OVER and node is not None:
+            self.kill(node, choose.uniform(0.01, 2.0))
+        elif kind is Fault.WORKER_STOPPED and node is not None:
+            self.leave(node)
+        elif kind is Fault.WORKER_PAUSED and node is not None:
+            self.pause(node, choose.choice((0.5, 4.0, 7.0, 10.0)))
+        elif kind is Fault.WORKER_CUT and node is not None:
+            node.cut_until = self.now + choose.choice((2.0, 4.5, 9.0))
+        elif kind is Fault.READER_DEAF and node is not None:
+            node.deaf_until = self.now + choose.choice((2.0, 10.0))
+        elif kind is Fault.TOPIC_WIPED:
+            self.topic.records = []
+            self.topic.life += 1
+        elif kind is Fault.LATE_ASSIGNMENT and leader is not None and leader.view.assignment is not None:
+            self.forge(leader.view)
+        elif kind is Fault.CONNECTOR_ADDED and len(self._connectors) < 4:
+            self.add_connector()
+        elif kind is Fault.CONNECTOR_REMOVED and self._connectors:
+            del self._connectors[choose.choice(sorted(self._connectors))]
+            self.set_config()
+        elif kind is Fault.TASKS_CHANGED and self._connectors:
+            self._connectors[choose.choice(sorted(self._connectors))] = choose.randint(0, 4)
+            self.set_config()
+        else:
+            return
+        self.count(kind)
+
+    def pause(self, node: Node, seconds: float) -> None:
+        node.paused_until = self.now + seconds
+        self.wake(node, node.paused_until)
+        if node.hard_deadline is not None:
+            self.at(node.hard_deadline, node.end_children)
+
+    def leave(self, node: Node) -> None:
+        node.leaving = True
+        self.wake(node, self.now)
+
+        def gone() -> None:
+            if not node.alive:
+                return
+            if node.running or self.now < node.paused_until:
+                self.at(self.now + 0.3, gone)
+                return
+            self.kill(node, self.random.choice((None, 0.5, 2.0, 9.0)))
+
+        self.at(self.now + 0.5, gone)
+
+    def forge(self, view: GroupView) -> None:
+        """An assignment of an earlier leader arrives late, past every fence: everything to one member."""
+        assignment = view.assignment
+        assert assignment is not None
+        everything = self.config.versions[-1]
+        turn = Turn(assignment.turn.epoch - 1, assignment.turn.round + 100)
+        chosen = self.random.choice(sorted(view.members) or ["nobody"])
+        self.append(replace(assignment, turn=turn, places={chosen: Place("w", everything)}))
+
+    # --- the course of things
+
+    def run(self) -> None:
+        self.at(0.0, self.elect)
+        when = self.random.uniform(2.0, 5.0)
+        for _ in range(self.random.randint(2, 6)):
+            self.at(when, self.storm)
+            when += self.random.choice((0.2, 1.0, 3.0, 6.0))
+        self.at(when, self.calm)
+        self.run_until(when + CALM_SECONDS + self.timings.max_delay)
+
+    def run_until(self, end: float) -> None:
+        while self._events and self._events[0][0] <= end:
+            self.now, _, action = heapq.heappop(self._events)
+            action()
+        self.now = end
+
+    def calm(self) -> None:
+        self.stormy = False
+        if not self.alive():
+            self.join("w0")
+        for node in self.alive():
+            node.paused_until = min(node.paused_until, self.now + 1.0)
+            self.wake(node, self.now + 1.0)
+
+    def verify(self) -> None:
+        """Everything that is configured runs once, nothing else does, loads are even, and nothing moves any more."""
+        running = Counter(item for node in self.alive() for item, ends in node.running.items() if ends is None)
+        configured = self.config.versions[-1]
+        if running != Counter(configured):
+            raise WrongWorldError(f"configured {sorted(map(str, configured))}, running {running}; {self.state()}")
+        nodes = self.alive()
+        for kind in (str, ConnectorTaskId):
+            loads = [sum(isinstance(item, kind) for item in node.running) for node in nodes]
+            if max(loads) - min(loads) > 1:
+                raise WrongWorldError(f"loads {loads} of {kind.__name__}; {self.state()}")
+        if self._last_move > self.now - REST_SECONDS:
+            raise WrongWorldError(f"something moved {self.now - self._last_move:.1f} s before the end; {self.state()}")
+
+    def state(self) -> str:
+        return "; ".join(
+            f"{node.url} {node.member.id} {node.member.phase.name} {node.member.applied} "
+            f"{'leads' if node.leader else ''} {sorted(map(str, node.running))}"
+            for node in self.alive()
+        )
+
+
+STORM: tuple[Fault, ...] = (
+    Fault.WORKER_JOINS, Fault.WORKER_JOINS, Fault.EVERYTHING_KILLED, Fault.BROKER_AWAY, Fault.LEADERSHIP_MOVED,
+    Fault.LEADER_PAUSED, Fault.LEADER_PAUSED, Fault.LEADER_KILLED, Fault.WORKER_KILLED, Fault.URL_TAKEN_OVER,
+    Fault.WORKER_STOPPED, Fault.WORKER_PAUSED, Fault.WORKER_CUT, Fault.READER_DEAF, Fault.TOPIC_WIPED,
+    Fault.LATE_ASSIGNMENT, Fault.CONNECTOR_ADDED, Fault.CONNECTOR_REMOVED, Fault.TASKS_CHANGED,
+)  # fmt: skip
+
+
+def simulate(seed: int, off: Iterable[Switch] = ()) -> World:
+    """Run one seed; WrongWorldError when something went wrong."""
+    world = World(seed, frozenset(off))
+    world.run()
+    world.verify()
+    return world
