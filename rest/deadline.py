@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from connect_py.herder.herder import Herder, Stage
+from connect_py.herder.herder import Herder, Stage, StagedFuture
 from rest.errors import RestError
 
 REQUEST_SECONDS = 90.0
@@ -47,7 +47,8 @@ async def answer(herder: Herder, future: Future[T], *, period: bool = True, seco
     except TimeoutError as error:
         if future.done():
             raise  # the operation itself ended with a time-out
-        raise _timed_out(herder, period) from error
+        own = future.stage() if isinstance(future, StagedFuture) else None
+        raise _timed_out(own or herder.stage(), period) from error
 
 
 async def call(herder: Herder, function: Callable[[], T]) -> T:
@@ -55,9 +56,9 @@ async def call(herder: Herder, function: Callable[[], T]) -> T:
     try:
         return await asyncio.wait_for(asyncio.shield(asyncio.to_thread(function)), REQUEST_SECONDS)
     except TimeoutError as error:
-        raise _timed_out(herder, period=True) from error
+        raise _timed_out(herder.stage(), period=True) from error
 
 
-def _timed_out(herder: Herder, period: bool) -> RestError:
-    sentence = stage_sentence(herder.stage(), period=period)
+def _timed_out(stage: Stage | None, period: bool) -> RestError:
+    sentence = stage_sentence(stage, period=period)
     return RestError(500, f"Request timed out. {sentence}" if sentence else "Request timed out")

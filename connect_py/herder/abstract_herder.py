@@ -7,13 +7,15 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from typing import TypeVar, cast
 
 from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock
 from connect_py.config.worker_config import DistributedConfig
-from connect_py.herder.futures import chain, done, failed, translated
+from connect_py.herder.futures import chain, done, failed, pass_on, translated
 from connect_py.herder.herder import (
     BadRequestError,
     Config,
@@ -28,6 +30,7 @@ from connect_py.herder.herder import (
     PluginInfo,
     ServerInfo,
     Stage,
+    StagedFuture,
     TaskInfo,
 )
 from connect_py.herder.logger_levels import LoggerLevels
@@ -89,6 +92,7 @@ class AbstractHerder(Herder):
         self._info = info
         self._configs = configs
         self._statuses = statuses
+        self._clock = clock
         self._publisher = publisher
         self._worker = worker
         self._queue = queue
@@ -382,7 +386,16 @@ class AbstractHerder(Herder):
         return self._validate(dict(config))
 
     def _validate(self, config: Config) -> Future[ConfigInfos]:
-        return self._pool.submit(self._validator.validate, config)
+        stages, waiting = StageBoard(self._clock), ExitStack()
+        waiting.enter_context(stages.stage("waiting for a new thread to become available for connector validation"))
+
+        def validate() -> ConfigInfos:
+            waiting.close()
+            return self._validator.validate(config, stages)
+
+        answer: StagedFuture[ConfigInfos] = StagedFuture(stages.current)
+        self._pool.submit(validate).add_done_callback(partial(pass_on, answer))
+        return answer
 
     def logger_levels(self) -> dict[str, LoggerLevel]:
         return self._loggers.all()

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from connect_py.api.errors import ConnectError
+from connect_py.herder.herder import StagedFuture
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -35,12 +36,14 @@ def failed(error: Exception) -> Future[None]:
 
 
 def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
-    """The future of what follows `first`; its error if it fails."""
-    answer: Future[T] = Future()
+    """The future of what follows `first`; its error if it fails. Its stage is that of the part under way."""
+    part: Future[S] | Future[T] = first
+    answer: StagedFuture[T] = StagedFuture(lambda: part.stage() if isinstance(part, StagedFuture) else None)
 
     def go_on(ended: Future[S]) -> None:
+        nonlocal part
         try:
-            following = then(ended.result())
+            part = following = then(ended.result())
         except Exception as error:  # noqa: BLE001 - whoever waits gets it
             answer.set_exception(error)
         else:

@@ -8,17 +8,18 @@ classes below. Snapshots (`connectors`, statuses, topics, plugins) complete at o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
 from connect_py.herder.request_signature import RequestSignature
 from connect_py.model import ConnectorTaskId, Status, TargetState
 
+T = TypeVar("T")
 Config: TypeAlias = Mapping[str, str | None]  # as a user sends it: placeholders unresolved, nulls possible
 
 
@@ -64,6 +65,14 @@ class Stage:
     description: str
     started_ms: int
     completed_ms: int | None = None
+
+
+class StagedFuture(Future[T]):
+    """An answer that another thread than the herder's may be at work on: `stage` says what that one is doing."""
+
+    def __init__(self, stage: Callable[[], Stage | None]) -> None:
+        super().__init__()
+        self.stage = stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from connect_py.herder.herder import (
     ConfigKeyInfo,
     ConfigValueInfo,
 )
+from connect_py.herder.stage_board import StageBoard
 from connect_py.plugins.plugin_registry import AmbiguousPluginError, UnknownPluginError
 from connect_py.worker.worker import ConnectorValidation, Worker
 
@@ -89,8 +90,8 @@ class Validator:
 
     # ------------------------------------------------------------------ validate
 
-    def validate(self, config: Config) -> ConfigInfos:
-        """Validate a configuration as a user sent it.
+    def validate(self, config: Config, stages: StageBoard) -> ConfigInfos:
+        """Validate a configuration as a user sent it; `stages` learns what is being done.
 
         Raises:
             BadRequestError: It names no connector class, or one that does not exist.
@@ -116,7 +117,8 @@ class Validator:
             self._check_sink(framework, props)
         else:
             self._check_source(framework)
-        self._add_connector(framework, plugin, class_name, props)
+        with stages.stage(f"validating {plugin.kind.value} connector-specific properties for the connector"):
+            self._add_connector(framework, plugin, class_name, props)
         overrides = self._override_rows(plugin, props)
         converters = self._converter_rows(props)
         count = framework.count() + overrides.keys_with_errors() + converters.keys_with_errors()

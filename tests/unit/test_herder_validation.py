@@ -8,9 +8,11 @@ import pytest
 from fixtures.herder_fake_worker import DEMO_SINK, FakeWorker
 
 from connect_py.api.errors import NotFoundError
+from connect_py.clock import SystemClock
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.herder.abstract_herder import invalid_text
 from connect_py.herder.herder import BadRequestError, ConfigInfos, ConfigValueInfo
+from connect_py.herder.stage_board import StageBoard
 from connect_py.herder.validation import Validator
 
 SINK: dict[str, str | None] = {"connector.class": "DemoSink", "name": "a", "topics": "t"}
@@ -38,7 +40,7 @@ def validator(tmp_path: Path | None = None, **more: str) -> Validator:
 
 
 def check(config: dict[str, str | None], **worker: str) -> ConfigInfos:
-    return validator(**worker).validate(config)
+    return validator(**worker).validate(config, StageBoard(SystemClock()))
 
 
 def value(infos: ConfigInfos, name: str) -> ConfigValueInfo:
