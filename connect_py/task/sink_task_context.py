@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from connect_py.api.cluster import ClientKind
-from connect_py.api.errors import NotFoundError
-from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.record import TopicPartition
 from connect_py.api.task import ErrantRecordReporter
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.model import ConnectorTaskId
+from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.topic_selection import TopicSelection
 
 
@@ -31,7 +30,7 @@ class LoopControls(Protocol):
     def request_commit(self) -> None: ...
 
 
-class WorkerSinkTaskContext:
+class WorkerSinkTaskContext(KafkaSinkCluster):
     """Satisfies `connect_py.api.task.SinkTaskContext`; see there for threads and errors."""
 
     def __init__(
@@ -45,38 +44,15 @@ class WorkerSinkTaskContext:
         reporter: ErrantRecordReporter | None,
         topics: TopicSelection,
     ) -> None:
+        super().__init__(id.connector, start_number, clients, admin, topics)
         self._id = id
-        self._start_number = start_number
         self._task_config = dict(task_config)
-        self._clients = clients
-        self._admin = admin
         self._loop = loop
         self._reporter = reporter
-        self._topics = topics
-        self._cluster_id: str | None = None
-
-    @property
-    def connector(self) -> str:
-        return self._id.connector
 
     @property
     def task(self) -> int:
         return self._id.task
-
-    @property
-    def cluster_id(self) -> str:
-        """Asked once. Errors as for `topic_id`."""
-        if self._cluster_id is None:
-            self._cluster_id = self._admin.cluster_id()
-        return self._cluster_id
-
-    @property
-    def start_number(self) -> int:
-        return self._start_number
-
-    @property
-    def group_id(self) -> str:
-        return self._clients.group_id()
 
     @property
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
@@ -84,33 +60,6 @@ class WorkerSinkTaskContext:
 
     def configs(self) -> Mapping[str, str]:
         return dict(self._task_config)
-
-    def client_config(self, kind: ClientKind) -> dict[str, object]:
-        return self._clients.of(kind)
-
-    def topic_id(self, topic: str) -> str:
-        return self._admin.topic_id(topic)
-
-    def partition_count(self, topic: str) -> int:
-        return self._admin.partition_count(topic)
-
-    def topics(self) -> Sequence[str]:
-        if self._topics.is_regex:
-            return self._topics.among(self._admin.topics())
-        existing = []
-        for topic in self._topics.listed():
-            try:
-                self._admin.topic_id(topic)
-            except NotFoundError:
-                continue
-            existing.append(topic)
-        return existing
-
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        return self._admin.committed(self.group_id, partitions)
-
-    def log_range(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        return self._admin.log_range(partitions)
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._loop.assignment()

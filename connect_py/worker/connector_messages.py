@@ -86,7 +86,26 @@ class CallConnector:
     arguments: tuple[Any, ...]
 
 
-Request = StartConnector | StopConnector | ChangeTarget | MakeTaskConfigs | Validate | Define | CallConnector
+@dataclass(frozen=True, slots=True)
+class AlterOffsets:
+    """Call `alter_offsets` of a connector class's fresh instance; the reply is what it returned.
+
+    `offsets` is a mapping for a sink, pairs for a source. Only errors that are a `ConnectError` or a
+    `NotImplementedError` of the connector's come back as what they are; others as `RuntimeError`.
+    """
+
+    number: int
+    plugin: Plugin
+    name: str
+    props: Mapping[str, str]
+    offsets: Any
+    worker_props: Mapping[str, str]
+    start_number: int
+
+
+Request = (
+    StartConnector | StopConnector | ChangeTarget | MakeTaskConfigs | Validate | Define | CallConnector | AlterOffsets
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,22 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from connect_py.api.config import ConfigDef, ConfigKey, ConfigValue
-from connect_py.api.connector import Connector
+from connect_py.api.connector import Connector, SinkConnector
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
 from connect_py.error_handling.failed_record import stack_trace
+from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.log_context import NOTHING, log_context
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task.channel import Channel
 from connect_py.task.child_process import beat, prepare_child, read_until_worker_is_gone, set_levels
+from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.messages import Beat, SetLogLevels
+from connect_py.task.topic_selection import TopicSelection
 from connect_py.worker.connector_messages import (
+    AlterOffsets,
     CallConnector,
     ChangeTarget,
     ConnectorNews,
@@ -171,6 +176,8 @@ class ConnectorProcess:
                 self._with_instance(number, name, lambda i: i.task_configs(max_tasks))
             case Validate() | Define() | CallConnector():
                 self._validators.submit(self._reply, message.number, lambda: self._ask_plugin(message))
+            case AlterOffsets():
+                self._validators.submit(self._reply, message.number, lambda: self._alter_offsets(message))
 
     def _start(self, request: StartConnector) -> None:
         def start() -> None:
@@ -214,6 +221,25 @@ class ConnectorProcess:
             else:
                 values = config_def.validate(request.props)
         return plain_keys(config_def), {name: plain_value(value) for name, value in values.items()}
+
+    def _alter_offsets(self, request: AlterOffsets) -> object:
+        connector = self._registry.load(request.plugin)()
+        with log_context(request.name, scope="offsets"):
+            if isinstance(connector, SinkConnector):
+                clients = ClientConfigs(request.worker_props, request.props, request.name)
+                connector.cluster = KafkaSinkCluster(
+                    request.name, request.start_number, clients, ClusterAdmin(clients.admin()),
+                    TopicSelection(request.props),
+                )  # fmt: skip
+            try:
+                return connector.alter_offsets(request.props, request.offsets)
+            except NotImplementedError:
+                raise
+            except ConnectError as error:
+                raise ConnectError(str(error)) from error  # its class may be the plugin's own; the text is for the user
+            except Exception as error:
+                log.exception("alter_offsets failed")
+                raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def plain_keys(config_def: ConfigDef) -> list[ConfigKey]:

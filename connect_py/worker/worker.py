@@ -18,8 +18,10 @@ from connect_py.error_handling.failed_record import stack_trace
 from connect_py.log_context import log_context
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.storage.connector_offset_store import ConnectorOffsetStores
 from connect_py.task.messages import Answer, Question, ReadSourceOffsets, TaskSpec
 from connect_py.worker.connector_host import ConnectorHost
+from connect_py.worker.connector_offsets import ConnectorOffsets
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import ProcessTaskHost
 from connect_py.worker.task_host import TaskHost, TaskHostListener
@@ -77,6 +79,7 @@ class Worker:
 
     Every method may be called from any thread and returns at once; work happens elsewhere and ends in a future or in a
     call of the listener. Configurations come with their placeholders; the worker resolves them when it uses them.
+    `offsets` reads and changes what connectors have committed.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Worker:
         resolve: ConfigResolver = dict,
         clock: Clock | None = None,
         source_offsets: SourceOffsets | None = None,
+        offset_stores: ConnectorOffsetStores | None = None,
         make_task_host: TaskHostFactory | None = None,
     ) -> None:
         """Prepare; nothing runs yet.
@@ -98,6 +102,7 @@ class Worker:
             listener: Takes the news.
             resolve: Replaces placeholders in connector and task configurations.
             source_offsets: Where source tasks' offsets are kept; without it source tasks fail.
+            offset_stores: The same for requests about offsets of source connectors; without it these fail.
             make_task_host: Where tasks run; in processes unless given.
         """
         self._props = dict(props)
@@ -110,6 +115,7 @@ class Worker:
         self._server = ForkServer(plugins.preload())
         self._make_task_host = make_task_host or self._process_host
         self._connectors = ConnectorHost(self._server, plugins, listener, self._clock, self._silence_seconds)
+        self.offsets = ConnectorOffsets(self._props, plugins, self._connectors, offset_stores, resolve, self._clock)
         self._lock = threading.Lock()
         self._tasks: dict[ConnectorTaskId, _Slot] = {}
         self._log_levels: dict[str, int | None] = {}
@@ -144,6 +150,7 @@ class Worker:
             ids = list(self._tasks)
         self._end_tasks(self._take(ids), self._graceful_seconds if timeout is None else timeout)
         wait([self._connectors.stop_connector(name) for name in sorted(self._connectors.names())])
+        self.offsets.close()
         self._connectors.close(KILL_SECONDS)
         self._executor.shutdown(wait=False, cancel_futures=True)
 

@@ -1,0 +1,72 @@
+"""`KafkaSinkCluster`: what a sink connector or its tasks may ask of the cluster that they consume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from connect_py.api.cluster import ClientKind
+from connect_py.api.errors import NotFoundError
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.cluster_admin import ClusterAdmin
+from connect_py.task.topic_selection import TopicSelection
+
+
+class KafkaSinkCluster:
+    """Satisfies `connect_py.api.cluster.SinkCluster`; see there for threads and errors."""
+
+    def __init__(
+        self, connector: str, start_number: int, clients: ClientConfigs, admin: ClusterAdmin, topics: TopicSelection
+    ) -> None:
+        self._connector = connector
+        self._start_number = start_number
+        self._clients = clients
+        self._admin = admin
+        self._topics = topics
+        self._cluster_id: str | None = None
+
+    @property
+    def connector(self) -> str:
+        return self._connector
+
+    @property
+    def cluster_id(self) -> str:
+        """Asked once. Errors as for `topic_id`."""
+        if self._cluster_id is None:
+            self._cluster_id = self._admin.cluster_id()
+        return self._cluster_id
+
+    @property
+    def start_number(self) -> int:
+        return self._start_number
+
+    @property
+    def group_id(self) -> str:
+        return self._clients.group_id()
+
+    def client_config(self, kind: ClientKind) -> dict[str, object]:
+        return self._clients.of(kind)
+
+    def topic_id(self, topic: str) -> str:
+        return self._admin.topic_id(topic)
+
+    def partition_count(self, topic: str) -> int:
+        return self._admin.partition_count(topic)
+
+    def topics(self) -> Sequence[str]:
+        if self._topics.is_regex:
+            return self._topics.among(self._admin.topics())
+        existing = []
+        for topic in self._topics.listed():
+            try:
+                self._admin.topic_id(topic)
+            except NotFoundError:
+                continue
+            existing.append(topic)
+        return existing
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return self._admin.committed(self.group_id, partitions)
+
+    def log_range(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        return self._admin.log_range(partitions)

@@ -1,0 +1,265 @@
+"""`ConnectorOffsets`: reads and changes the offsets that connectors have committed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.plugin import Plugin, PluginKind
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.clock import Clock
+from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.cluster_admin import ClusterAdmin, GroupNotEmptyError
+from connect_py.log_context import log_context
+from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores, Records
+from connect_py.storage.offset_table import check_primitives
+from connect_py.storage.transactional_offset_writer import write_in_transaction
+from connect_py.worker.connector_host import ConnectorHost
+
+REQUEST_SECONDS: Final = 90.0  # what a user waits for at most
+READ_SECONDS: Final = 30.0
+THREADS: Final = 4  # requests that may wait for Kafka, or for a connector, at the same time
+KAFKA_TOPIC, KAFKA_PARTITION, KAFKA_OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
+
+Props: TypeAlias = Mapping[str, str]
+SinkOffsets: TypeAlias = Mapping[TopicPartition, int | None]
+SourceOffsets: TypeAlias = Sequence[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class ConnectorOffset(NamedTuple):
+    """One committed offset, as a connector means it; a sink's are in Kafka's own words."""
+
+    partition: Mapping[str, Any] | None
+    offset: Mapping[str, Any]
+
+
+class ConnectorOffsets:
+    """Answers with futures, from threads of its own. Configurations come with their placeholders.
+
+    Whether the connector is stopped is the caller's to know. Tasks of a sink that live on all the same keep its group
+    from being changed; those of a source with exactly-once delivery were fenced by the caller, too.
+    """
+
+    def __init__(
+        self,
+        worker_props: Props,
+        plugins: PluginRegistry,
+        connectors: ConnectorHost,
+        stores: ConnectorOffsetStores | None,
+        resolve: Callable[[Props], Props],
+        clock: Clock,
+    ) -> None:
+        """Without `stores`, requests about sources fail."""
+        self._worker_props = worker_props
+        self._plugins = plugins
+        self._connectors = connectors
+        self._stores = stores
+        self._resolve = resolve
+        self._clock = clock
+        self._executor = ThreadPoolExecutor(THREADS, "connector-offsets")
+
+    def close(self) -> None:
+        """Take no more requests; what has not begun is given up."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, name: str, config: Props) -> Future[list[ConnectorOffset]]:
+        """All offsets that a connector has committed, whether it runs or not. ConnectError, in Connect's words."""
+        return self._submit(name, lambda: self._read(name, config))
+
+    def _read(self, name: str, config: Props) -> list[ConnectorOffset]:
+        plugin, props = self._plugin(config), self._resolve(config)
+        if plugin.kind is PluginKind.SINK:
+            with _in_words(f"Failed to retrieve consumer group offsets for sink connector {name}"):
+                clients = self._clients(name, props)
+                return _sink_offsets(self._admin(clients).group_offsets(clients.group_id()))
+        with _in_words(f"Failed to retrieve offsets for source connector {name}"), self._store(name, props) as store:
+            return [ConnectorOffset(partition, offset) for partition, offset in store.offsets()]
+
+    # ------------------------------------------------------------------ changing a sink's
+
+    def alter_sink(self, name: str, config: Props, offsets: SinkOffsets | None, start_number: int) -> Future[str]:
+        """Change a sink's offsets, or (None) reset them all; the answer is Connect's message.
+
+        Args:
+            offsets: The next ones to read; None resets a partition.
+            start_number: Config topic offset of the record that last started or changed the connector.
+
+        Errors: ConnectError, in Connect's words where it has some.
+        """
+        return self._submit(name, lambda: self._alter_sink(name, config, offsets, start_number))
+
+    def _alter_sink(self, name: str, config: Props, offsets: SinkOffsets | None, start_number: int) -> str:
+        deadline = self._clock.monotonic() + REQUEST_SECONDS
+        with _in_words(f"Failed to modify offsets for sink connector {name}", keep=True):
+            plugin, props = self._plugin(config), self._resolve(config)
+            clients = self._clients(name, props)
+            admin, group = self._admin(clients), clients.group_id()
+            wanted: SinkOffsets
+            if offsets is None:
+                with _in_words(f"Failed to list offsets prior to resetting offsets for sink connector {name}"):
+                    wanted = dict.fromkeys(admin.group_offsets(group))
+            else:
+                wanted = offsets
+            answer = self._ask(name, plugin, props, wanted, start_number, "sink", deadline)
+            with _in_groups_words(name, reset=offsets is None):
+                if isinstance(answer, Mapping):
+                    admin.alter_group_offsets(group, answer)
+                elif offsets is None:
+                    admin.delete_group(group)
+                else:
+                    _alter_group(admin, group, wanted)
+            return _message(offsets is None, bool(answer) or isinstance(answer, Mapping))
+
+    # ------------------------------------------------------------------ changing a source's
+
+    def alter_source(self, name: str, config: Props, offsets: SourceOffsets | None, start_number: int) -> Future[str]:
+        """Change a source's offsets, or (None) reset them all; arguments and errors as for `alter_sink`."""
+        return self._submit(name, lambda: self._alter_source(name, config, offsets, start_number))
+
+    def _alter_source(self, name: str, config: Props, offsets: SourceOffsets | None, start_number: int) -> str:
+        deadline = self._clock.monotonic() + REQUEST_SECONDS
+        with _in_words(f"Failed to modify offsets for source connector {name}", keep=True):
+            plugin, props = self._plugin(config), self._resolve(config)
+            with self._store(name, props) as store:
+                wanted = [(partition, None) for partition, _ in store.offsets()] if offsets is None else offsets
+                for partition, offset in wanted:
+                    check_primitives(partition)
+                    check_primitives(offset)
+                answer = self._ask(name, plugin, props, wanted, start_number, "source", deadline)
+                if wanted:
+                    with _in_words(f"Failed to modify offsets for source connector {name}"):
+                        store.set(wanted, self._transaction(name, props, store))
+                else:
+                    log.info("no offsets found for source connector %s: nothing to reset", name)
+            return _message(offsets is None, bool(answer))
+
+    def _transaction(self, name: str, props: Props, store: ConnectorOffsetStore) -> Callable[[Records], None] | None:
+        """How to write where source tasks write in transactions; None: where they do not."""
+        if self._worker_props.get("exactly.once.source.support", "").strip().lower() != "enabled":
+            return None
+        settings: dict[str, object] = {
+            **ClientConfigs(self._worker_props, props, name, 0).producer(),
+            "transactional.id": f"{self._worker_props.get('group.id')}-{name}-0",
+            "enable.idempotence": True,
+        }
+
+        def write(records: Records) -> None:
+            write_in_transaction(settings, store.topic, records, READ_SECONDS)
+            store.refresh(READ_SECONDS)
+
+        return write
+
+    # ------------------------------------------------------------------ both
+
+    def _submit(self, name: str, call: Callable[[], T]) -> Future[T]:
+        def run() -> T:
+            with log_context(name, scope="offsets"):
+                try:
+                    return call()
+                except ConnectError as error:
+                    log.error("%s", error, exc_info=error.__cause__)
+                    raise
+
+        return self._executor.submit(run)
+
+    def _plugin(self, config: Props) -> Plugin:
+        return self._plugins.find_connector(config.get("connector.class") or "")
+
+    def _clients(self, name: str, props: Props) -> ClientConfigs:
+        return ClientConfigs(self._worker_props, props, name)
+
+    def _admin(self, clients: ClientConfigs) -> ClusterAdmin:
+        return ClusterAdmin(clients.admin("connector-worker-adminclient"))
+
+    @contextlib.contextmanager
+    def _store(self, name: str, props: Props) -> Iterator[ConnectorOffsetStore]:
+        """The connector's store, read to the end."""
+        if self._stores is None:
+            raise ConnectError("this worker keeps no offsets of source connectors")
+        with self._stores.open(name, props, READ_SECONDS) as store:
+            store.refresh(READ_SECONDS)
+            yield store
+
+    def _ask(
+        self, name: str, plugin: Plugin, props: Props, offsets: object, start_number: int, kind: str, deadline: float
+    ) -> Any:
+        """Let the connector judge."""
+        answer = self._connectors.alter_offsets(plugin, name, props, offsets, self._worker_props, start_number)
+        try:
+            return answer.result(max(0.0, deadline - self._clock.monotonic()))
+        except NotImplementedError as error:
+            raise ConnectError(
+                f"Failed to modify offsets for connector {name} because it doesn't support external modification of "
+                "offsets"
+            ) from error
+        except FutureTimeoutError as error:
+            raise ConnectError(
+                f"Timed out while calling the 'alterOffsets' method for {kind} connector {name}"
+            ) from error
+
+
+@contextlib.contextmanager
+def _in_words(text: str, *, keep: bool = False) -> Iterator[None]:
+    """Give failures inside the block Connect's text; with `keep`, errors of ours keep the text that they have."""
+    try:
+        yield
+    except Exception as error:
+        if keep and isinstance(error, ConnectError):
+            raise
+        raise ConnectError(text) from error
+
+
+@contextlib.contextmanager
+def _in_groups_words(connector: str, *, reset: bool) -> Iterator[None]:
+    """The same for a consumer group, whose members may keep it from being changed."""
+    verb = "reset" if reset else "alter"
+    try:
+        yield
+    except GroupNotEmptyError as error:
+        raise ConnectError(
+            f"Failed to {verb} consumer group offsets for connector {connector} either because its tasks haven't "
+            f"stopped completely yet or the connector was resumed before the request to {verb} its offsets could be "
+            "successfully completed. If the connector is in a stopped state, this operation can be safely retried. If "
+            "it doesn't eventually succeed, the Connect cluster may need to be restarted to get rid of the zombie sink "
+            "tasks."
+        ) from error
+    except ConnectError as error:
+        whose = "sink connector" if reset else "connector"
+        raise ConnectError(f"Failed to {verb} consumer group offsets for {whose} {connector}") from error
+
+
+def _alter_group(admin: ClusterAdmin, group: str, wanted: SinkOffsets) -> None:
+    if any(offset is not None and offset < 0 for offset in wanted.values()):
+        raise ValueError("Invalid negative offset")
+    admin.alter_group_offsets(group, {tp: OffsetAndMetadata(at) for tp, at in wanted.items() if at is not None})
+    admin.delete_group_offsets(group, [tp for tp, at in wanted.items() if at is None])
+
+
+def _sink_offsets(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[ConnectorOffset]:
+    return [
+        ConnectorOffset({KAFKA_PARTITION: tp.partition, KAFKA_TOPIC: tp.topic}, {KAFKA_OFFSET: at.offset})
+        for tp, at in sorted(committed.items())
+    ]
+
+
+def _message(reset: bool, seen_to: bool) -> str:
+    done = "reset" if reset else "altered"
+    if seen_to:
+        return f"The offsets for this connector have been {done} successfully"
+    return (
+        f"The Connect framework-managed offsets for this connector have been {done} successfully. However, if this "
+        f"connector manages offsets externally, they will need to be manually {done} in the system that the connector "
+        "uses."
+    )
