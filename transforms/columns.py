@@ -128,32 +128,41 @@ def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
     Raises:
         NotColumnar: They show different ones.
     """
-    data = column.data
-    if not data.null_count:
+    null = column.is_null()
+    if null is None:
         return None, None
     marked = 0 if column.tombstone is None else column.tombstone.true_count
     schemas = {column.tombstone_schema} if marked else set()
-    if marked < data.null_count:
+    if marked < null.true_count:
         schemas.add(column.schema)
     if len(schemas) > 1:
         raise NotColumnar("null values of several schemas")
-    return data.is_null(), schemas.pop()
+    return null, schemas.pop()
+
+
+def null_rows(column: Column) -> pa.BooleanArray:
+    """The rows of a column that are null."""
+    null = column.is_null()
+    return pa.repeat(False, len(column)) if null is None else null
 
 
 def chosen_rows(
     after: pa.Array, before: pa.Array, is_before: pa.BooleanArray | None, rows: pa.Array | None
 ) -> pa.Array:
-    """Select rows of two columns of one type in one step.
+    """Take rows from two columns of one type in one step.
 
-    `rows` are the indices to keep (uint64; None: all of them), `is_before` says for each kept row which column it
-    comes from (None: all from `after`).
+    `is_before` says for each row (no nulls) whether it comes from `before`, which holds these rows only; None: no row
+    does. `after` holds all rows. `rows` are the indices to keep (uint64; None: all of them).
     """
     if is_before is None:
         return after if rows is None else after.take(rows)
-    if rows is None:
-        return pc.if_else(is_before, before, after)
-    rows = pc.if_else(is_before, pc.add(rows, pa.scalar(len(after), pa.uint64())), rows)
-    return pa.concat_arrays([after, before]).take(rows)
+    own = pc.subtract(pc.cumulative_sum(pc.if_else(is_before, _ONE, _ZERO)), _ONE)
+    every = pc.indices_nonzero(pa.repeat(True, len(after)))
+    places = pc.if_else(is_before, pc.add(own, pa.scalar(len(after), pa.uint64())), every)
+    return pa.concat_arrays([after, before]).take(taken(places, rows))
+
+
+_ZERO, _ONE = pa.scalar(0, pa.uint64()), pa.scalar(1, pa.uint64())
 
 
 def taken(data: pa.Array, rows: pa.Array | None) -> pa.Array:

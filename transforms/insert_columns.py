@@ -28,11 +28,11 @@ class InsertColumns:
 
     def apply(self, batch: Batch) -> Sequence[Batch]:
         """See `Transformation.apply_batch`."""
-        data = batch.value.data
-        if data.null_count == len(data):
+        null = batch.value.is_null()
+        if null is not None and null.true_count == len(batch):
             return [batch]
-        if self._reference.side is Side.KEY and data.null_count:  # rows that pass keep another schema
-            parts = cut(batch, data.is_null())
+        if self._reference.side is Side.KEY and null is not None:  # rows that pass keep another schema
+            parts = cut(batch, null)
             try:
                 return [part if passes else self._inserted(part) for passes, part in parts]
             except BadRows as error:  # its indices count from the start of the part

@@ -36,7 +36,7 @@ class ReplaceColumns:
     def apply(self, batch: Batch) -> Sequence[Batch]:
         """See `Transformation.apply_batch`."""
         column = self._reference.side.column(batch)
-        if column.data.null_count == len(batch):
+        if column.null_count == len(batch):
             return [batch]
         made = self._schemaless(batch, column) if column.schema is None else self._with_schema(batch, column)
         return [self._reference.side.put_column(batch, made)]

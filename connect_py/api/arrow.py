@@ -128,6 +128,19 @@ def _child(data: pa.StructArray, index: int) -> pa.Array:
     return data.field(index)
 
 
+def is_struct(data: pa.Array) -> bool:
+    """Whether this is a column of structs."""
+    return bool(pa.types.is_struct(data.type))
+
+
+def struct_member(data: pa.Array, name: str) -> pa.Array | None:
+    """A struct column's member, null where the struct is; None: there is no such member, or these are no structs."""
+    index = data.type.get_field_index(name) if pa.types.is_struct(data.type) else -1
+    if index < 0:
+        return None
+    return pc.struct_field(data, [index]) if data.null_count else data.field(index)
+
+
 def to_array(schema: Schema, values: Sequence[Value]) -> pa.Array:
     """Make a column from rows.
 

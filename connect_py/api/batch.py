@@ -6,8 +6,9 @@ This module imports the standard library only; pyarrow comes in with the first b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,48 +29,161 @@ if TYPE_CHECKING:
 Path: TypeAlias = tuple[str, ...]  # names from the top of the value down to a member; list items are "element"
 
 
-@dataclass(frozen=True, slots=True)
+class Unbuilt(ABC):
+    """Structs of a column that are not in Arrow yet.
+
+    A converter gives one to a `Column` when building is dear and much of it may go unread, such as the row before an
+    update. Whoever makes one has checked all that could fail before: no method raises anything. Used on one thread.
+    """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of rows."""
+
+    @abstractmethod
+    def build(self) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
+        """Make `Column.data` and `Column.absent`; called once at most."""
+
+    @abstractmethod
+    def is_null(self) -> pa.BooleanArray | None:
+        """The rows that are null; None: no row is."""
+
+    @abstractmethod
+    def member(self, name: str) -> Column | None:
+        """See `Column.member`."""
+
+    @abstractmethod
+    def where(self, mask: pa.BooleanArray) -> Unbuilt:
+        """Keep the rows where `mask` is true."""
+
+    @abstractmethod
+    def slice(self, start: int, stop: int) -> Unbuilt:
+        """Keep rows [start, stop)."""
+
+
 class Column:
-    """The key side or the value side of a batch: one schema for all rows.
+    """The key side or the value side of a batch: one schema for all rows. Never changed once it is made.
 
     `data` has the Arrow type that `connect_py.api.arrow.arrow_type(schema)` gives, or an inferred one when
     schemaless. Nulls in `data` are nulls *inside* the schema; rows whose message was null are marked in `tombstone`
     (and null in `data`): seen as rows they have no value and (see `tombstone_schema`) no schema, so they never cut a
     batch in two.
+
+    A converter may leave columns unbuilt until somebody asks for `data` or `absent`. To read a few members of a large
+    struct use `member`, `null_count` and `is_null`: what nobody asks for is never built.
     """
 
+    __slots__ = ("_absent", "_data", "_members", "_unbuilt", "missing", "schema", "tombstone", "tombstone_schema")
+
     schema: Schema | None  # None: schemaless, or nothing but tombstones
-    data: pa.Array  # StructArray, primitive array or NullArray
-    tombstone: pa.BooleanArray | None = None  # None: no row is one
-    absent: Mapping[Path, pa.BooleanArray] = field(default_factory=dict)
-    """Schemaless only: for each member that some row lacks, the rows that lack it. In the null of any other row the
-    member is there and null. Members inside lists are not tracked: a batch that needs it is not columnar."""
-    tombstone_schema: Schema | None = None
+    tombstone: pa.BooleanArray | None  # None: no row is one
+    tombstone_schema: Schema | None
     """What the rows marked in `tombstone` show as their schema: none, as consumed, unless a transformation made nulls
     of rows and left them one. It is beside `schema`, so such rows do not cut a batch either."""
+    missing: pa.BooleanArray | None
+    """Of a schemaless `member`: the rows that lack it; None: no row does. It is null there."""
+
+    def __init__(
+        self,
+        schema: Schema | None,
+        data: pa.Array | Unbuilt,
+        tombstone: pa.BooleanArray | None = None,
+        absent: Mapping[Path, pa.BooleanArray] | None = None,
+        tombstone_schema: Schema | None = None,
+        *,
+        missing: pa.BooleanArray | None = None,
+    ) -> None:
+        """`absent` comes with what is built only."""
+        self.missing = missing
+        self.schema = schema
+        self.tombstone = tombstone
+        self.tombstone_schema = tombstone_schema
+        self._absent = absent or {}
+        self._unbuilt = data if isinstance(data, Unbuilt) else None
+        self._data: pa.Array = None if isinstance(data, Unbuilt) else data
+        self._members: dict[str, Column | None] = {}
+
+    def _build(self) -> None:
+        if self._unbuilt is not None:
+            self._data, self._absent = self._unbuilt.build()
+            self._unbuilt = None
+
+    @property
+    def data(self) -> pa.Array:
+        """All values: a StructArray, a primitive array or a NullArray."""
+        self._build()
+        return self._data
+
+    @property
+    def absent(self) -> Mapping[Path, pa.BooleanArray]:
+        """Schemaless only: for each member that some row lacks, the rows that lack it.
+
+        In the null of any other row the member is there and null. Members inside lists are not tracked: a batch that
+        needs it is not columnar.
+        """
+        self._build()
+        return self._absent
+
+    @property
+    def null_count(self) -> int:
+        """The number of rows whose value is null."""
+        if self._unbuilt is None:
+            return int(self._data.null_count)
+        null = self._unbuilt.is_null()
+        return 0 if null is None else int(null.true_count)
+
+    def is_null(self) -> pa.BooleanArray | None:
+        """The rows whose value is null; None: no row is one."""
+        if self._unbuilt is None:
+            return self._data.is_null() if self._data.null_count else None
+        return self._unbuilt.is_null()
+
+    def is_struct(self) -> bool:
+        """Whether this is a column of structs. Where all rows are null either answer may come."""
+        from connect_py.api import arrow
+
+        return self._unbuilt is not None or arrow.is_struct(self._data)
+
+    def member(self, name: str) -> Column | None:
+        """One member of a column of structs, null where the struct is; None: the structs have no such member."""
+        if name not in self._members:
+            self._members[name] = self._member(name) if self._unbuilt is None else self._unbuilt.member(name)
+        return self._members[name]
+
+    def _member(self, name: str) -> Column | None:
+        from connect_py.api import arrow
+
+        data = arrow.struct_member(self._data, name)
+        if data is None:
+            return None
+        field = None if self.schema is None else self.schema.field(name)
+        absent = {path[1:]: rows for path, rows in self._absent.items() if path[0] == name and len(path) > 1}
+        return Column(
+            None if field is None else field.schema, data, None, absent, missing=self._absent.get((name,))
+        )  # fmt: skip
 
     def __len__(self) -> int:
-        return len(self.data)
+        return len(self._data if self._unbuilt is None else self._unbuilt)
 
     def where(self, mask: pa.BooleanArray) -> Column:
         """Keep the rows where `mask` is true."""
-        return Column(
-            self.schema,
-            self.data.filter(mask),
-            None if self.tombstone is None else self.tombstone.filter(mask),
-            {path: rows.filter(mask) for path, rows in self.absent.items()},
-            self.tombstone_schema,
-        )
+        data = self._data.filter(mask) if self._unbuilt is None else self._unbuilt.where(mask)
+        return self._selected(data, lambda rows: rows.filter(mask))
 
     def slice(self, start: int, stop: int) -> Column:
         """Keep rows [start, stop), without copying."""
         length = stop - start
+        data = self._data.slice(start, length) if self._unbuilt is None else self._unbuilt.slice(start, stop)
+        return self._selected(data, lambda rows: rows.slice(start, length))
+
+    def _selected(self, data: pa.Array | Unbuilt, select: Callable[[pa.Array], pa.Array]) -> Column:
         return Column(
             self.schema,
-            self.data.slice(start, length),
-            None if self.tombstone is None else self.tombstone.slice(start, length),
-            {path: rows.slice(start, length) for path, rows in self.absent.items()},
+            data,
+            None if self.tombstone is None else select(self.tombstone),
+            {path: select(rows) for path, rows in self._absent.items()},
             self.tombstone_schema,
+            missing=None if self.missing is None else select(self.missing),
         )
 
     def rows(self) -> list[SchemaAndValue]:

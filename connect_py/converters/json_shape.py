@@ -156,6 +156,13 @@ def _missing(values: Sequence[Any]) -> list[bool]:
     return list(map(operator.is_, values, repeat(UNSET)))
 
 
+def _missing_mask(values: Sequence[Any]) -> pa.BooleanArray | None:
+    import pyarrow as pa
+
+    missing = _missing(values)
+    return pa.array(missing, pa.bool_()) if any(missing) else None
+
+
 class _NullReader(Reader):
     type = None
 
@@ -266,7 +273,9 @@ class _ObjectReader(Reader):
     def build(self, rows: Sequence[Any]) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
         """See `RowReader`."""
         absent: dict[Path, pa.Array] = {}
-        return self.column(rows, (), absent), absent
+        column = self.column(rows, (), absent)
+        absent.pop((), None)
+        return column, absent
 
     def member(self, name: str, rows: Sequence[Any], null: pa.BooleanArray | None) -> Column | None:
         """See `RowReader`."""
@@ -279,9 +288,11 @@ class _ObjectReader(Reader):
             return None  # other messages had this member; none of these has
         reader = self._members[index]
         if isinstance(reader, _ObjectReader):
-            return Column(None, DecodedRows(reader, values))
+            return Column(None, DecodedRows(reader, values), missing=None if all(values) else _missing_mask(values))
         absent: dict[Path, pa.Array] = {}
-        return Column(None, reader.member_column(values, (), absent, null), None, absent)
+        column = reader.member_column(values, (), absent, null)
+        missing = absent.pop((), None)
+        return Column(None, column, None, absent, missing=missing)
 
     def column(self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
         import pyarrow as pa
@@ -292,9 +303,9 @@ class _ObjectReader(Reader):
         if len(rows) == len(values):
             return self._structs(rows, path, absent) if rows else pa.nulls(0)
         there = list(map(operator.truth, values))
-        missing = _missing(values)
-        if any(missing):
-            absent[path] = pa.array(missing, pa.bool_())
+        missing = _missing_mask(values)
+        if missing is not None:
+            absent[path] = missing
         if not rows:
             return pa.nulls(len(values))
         inside: dict[Path, pa.Array] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,36 +17,40 @@ from connect_py.api.record import NO_HEADERS, Headers
 from connect_py.api.schema import Schema, Type, Value
 from transforms.columns import (
     blamed,
-    child,
     children,
     chosen_rows,
     defaults,
     hidden,
     kept_nulls,
+    null_rows,
     parted,
     struct_column,
+    taken,
     with_default,
     with_value,
 )
 from transforms.debezium.delete_handling import Deletes
+from transforms.debezium.extract_new_record_state import (
+    AFTER,
+    BEFORE,
+    DELETE,
+    OP,
+    ExtractNewRecordState,
+    is_envelope,
+    routing_column,
+)
 from transforms.debezium.field_reference import FieldReference
-
-if TYPE_CHECKING:
-    from transforms.debezium.extract_new_record_state import ExtractNewRecordState
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What follows from the schema of the envelope alone."""
 
-    after: int
-    before: int
-    op: int | None
     row: Schema  # of `after`
     same_before: bool  # `before` has it too
     result: Schema
     defaults: list[pa.Scalar | None] | None  # of the row's columns; None: nulls stay
-    routing: int | None
+    routing: str | None  # a column
     added: Sequence[tuple[FieldReference, Schema]]
     added_headers: Sequence[tuple[FieldReference, Schema]]
 
@@ -77,8 +81,6 @@ class UnwrapColumns:
 
     def apply(self, batch: Batch) -> Sequence[Batch]:
         """See `Transformation.apply_batch`."""
-        from transforms.debezium.extract_new_record_state import is_envelope
-
         self._refuse_dropped_fields(batch)
         if not is_envelope(batch.value.schema):
             return self._without_envelope(batch)
@@ -100,48 +102,43 @@ class UnwrapColumns:
             raise NotColumnar(f"header {name} decides row by row which columns there are")
 
     def _make_plan(self, envelope: Schema) -> _Plan:
-        from transforms.debezium.extract_new_record_state import AFTER, BEFORE, OP, routing_column
-
         reference = self._reference
-        after, before, op = envelope.field(AFTER), envelope.field(BEFORE), envelope.field(OP)
+        name = reference.route_by_field
+        after, before = envelope.field(AFTER), envelope.field(BEFORE)
         if after is None or before is None or after.schema.type is not Type.STRUCT:
             raise NotColumnar("the envelope has no rows")
         result = reference.row_schema(after.schema, envelope)
         substitutes = reference.handling.rewrites and reference.replace_null_with_default
         return _Plan(
-            after.index,
-            before.index,
-            None if op is None else op.index,
             after.schema,
             after.schema == before.schema,
             result,
             defaults(after.schema) if substitutes else None,
-            routing_column(after.schema, reference.route_by_field) if reference.route_by_field else None,
+            after.schema.fields[routing_column(after.schema, name)].name if name else None,
             _present(reference.add_fields, envelope),
             _present(reference.add_headers, envelope),
         )
 
     def _without_envelope(self, batch: Batch) -> Sequence[Batch]:
         """Values pass; null values as the mode says."""
-        data = batch.value.data
-        self._reference.note_passing(len(batch) - data.null_count)
-        if not data.null_count:
+        null = batch.value.is_null()
+        self._reference.note_passing(len(batch) - batch.value.null_count)
+        if null is None:
             return [batch]
         if self._reference.handling.drop_tombstones:
-            valid = data.is_valid()
+            valid = pc.invert(null)
             return [batch.where(valid)] if valid.true_count else []
         if self._reference.add_headers:
             headers = [
                 self._reference.tombstone_headers(h) if is_null else h
-                for h, is_null in zip(_headers(batch), data.is_null().to_pylist(), strict=True)
+                for h, is_null in zip(_headers(batch), null.to_pylist(), strict=True)
             ]
             return [batch.replace(headers=headers)]
         return [batch]
 
     def _unwrap(self, batch: Batch, plan: _Plan) -> Sequence[Batch]:
-        events = batch.value.data
-        after, before = events.field(plan.after), events.field(plan.before)
-        kinds = self._kinds(batch, plan, after, before)
+        after, before = _blocks(batch.value)
+        kinds = self._kinds(batch, after, before)
         if not plan.same_before and kinds.before.true_count:
             raise NotColumnar("rows before and after a change have different schemas")
         kept = kinds.kept()
@@ -153,39 +150,39 @@ class UnwrapColumns:
         value = self._value(batch, plan, kinds, rows, count)
         headers = self._headers(batch, plan, kinds, rows) if plan.added_headers or kinds.passing is not None else None
         made = with_value(batch, None if whole else kept, value).replace(headers=headers)
-        return [made] if plan.routing is None else self._routed(made, plan, events, kinds, rows)
+        return [made] if plan.routing is None else self._routed(made, plan, batch.value, kinds, rows)
 
-    def _kinds(self, batch: Batch, plan: _Plan, after: pa.Array, before: pa.Array) -> _Kinds:
+    def _kinds(self, batch: Batch, after: Column, before: Column) -> _Kinds:
         """Find out what each row is: masks without nulls."""
         handling = self._reference.handling
-        events = batch.value.data
-        has_after, has_before = after.is_valid(), pc.and_not(before.is_valid(), after.is_valid())
+        has_after = pc.invert(null_rows(after))
+        has_before = pc.and_not(pc.invert(null_rows(before)), has_after)
         if handling.deletes is Deletes.DROP:
             has_before = pc.and_not(has_before, has_before)
-        valid = events.is_valid()
-        nulls = events.null_count
-        if nulls:
-            has_after, has_before = pc.and_(has_after, valid), pc.and_(has_before, valid)
-        passing = pc.invert(valid) if nulls and not handling.drop_tombstones else None
+        nulls = batch.value.null_count
+        passing = batch.value.is_null() if not handling.drop_tombstones else None
         keyed = None
         rowless = len(batch) - nulls - has_after.true_count - has_before.true_count
-        if rowless and handling.deletes is not Deletes.DROP and plan.op is not None:
-            delete = pc.fill_null(pc.equal(events.field(plan.op), "d"), False)
-            keyed = pc.and_(pc.and_(delete, valid), batch.key.data.is_valid())
+        op = None
+        if rowless and handling.deletes is not Deletes.DROP:
+            op = batch.value.member(OP)
+        if op is not None:
+            delete = pc.fill_null(pc.equal(op.data, DELETE), False)
+            keyed = pc.and_not(delete, null_rows(batch.key))
             keyed = pc.and_not(pc.and_not(keyed, has_after), has_before)
             keyed = keyed if keyed.true_count else None
         return _Kinds(has_after, has_before, keyed, passing)
 
     def _value(self, batch: Batch, plan: _Plan, kinds: _Kinds, rows: pa.Array | None, count: int) -> Column:
         """The value column of the rows that are kept; `rows` are their indices, None: all."""
-        handling, events = self._reference.handling, batch.value.data
-        rewritten = handling.rewrites and kinds.before.true_count > 0
-        after = events.field(plan.after)
-        is_after = kinds.after if rows is None else kinds.after.take(rows)
-        is_before = (kinds.before if rows is None else kinds.before.take(rows)) if rewritten else None
+        handling = self._reference.handling
+        after, before = _blocks(batch.value)
+        rewritten = kinds.before if handling.rewrites and kinds.before.true_count else None
+        is_after = taken(kinds.after, rows)
+        is_before = None if rewritten is None else taken(rewritten, rows)
         shown = is_after if is_before is None else pc.or_(is_after, is_before)
-        chosen = chosen_rows(after, events.field(plan.before), is_before, rows)
-        columns = children(chosen)
+        deleted = after.data.slice(0, 0) if rewritten is None else before.where(rewritten).data
+        columns = children(chosen_rows(after.data, deleted, rewritten, rows))
         if plan.defaults is not None:
             columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         if handling.rewrites:
@@ -240,12 +237,13 @@ class UnwrapColumns:
         return made
 
     def _routed(
-        self, made: Batch, plan: _Plan, events: pa.Array, kinds: _Kinds, rows: pa.Array | None
+        self, made: Batch, plan: _Plan, events: Column, kinds: _Kinds, rows: pa.Array | None
     ) -> Sequence[Batch]:
         """Part the rows by the topic that the routing column names; null and blank leave the topic."""
-        names = events.field(plan.after).field(plan.routing)
+        assert plan.routing is not None
+        names, names_before = (_found(block, plan.routing).data for block in _blocks(events))
         if kinds.before.true_count:
-            names = pc.if_else(kinds.after, names, events.field(plan.before).field(plan.routing))
+            names = pc.if_else(kinds.after, names, names_before)
         names = hidden(names, pc.or_(kinds.after, kinds.before))
         encoded = (names if rows is None else names.take(rows)).dictionary_encode(null_encoding="encode")
         topics = [name if name is not None and name.strip() else made.topic for name in encoded.dictionary.to_pylist()]
@@ -259,24 +257,29 @@ def _present(references: Sequence[FieldReference], envelope: Schema) -> list[tup
     return [(reference, schema) for reference, schema in found if schema is not None]
 
 
+def _blocks(events: Column) -> tuple[Column, Column]:
+    """The rows after and before the change."""
+    return _found(events, AFTER), _found(events, BEFORE)
+
+
+def _found(column: Column, name: str) -> Column:
+    member = column.member(name)
+    assert member is not None
+    return member
+
+
 def _member(value: Column, reference: FieldReference) -> pa.Array:
-    """A member of the events, null where its block is null; what it is in null events does not matter."""
+    """A member of the events, null where its block is null."""
     assert value.schema is not None
     path = reference.path(value.schema)
     assert path is not None
-    field = value.schema.field(path[0])
-    assert field is not None
-    if len(path) == 1:
-        column = value.data.field(field.index)
-        if reference.parent is None:
-            return column
-        parent = value.schema.field(reference.parent)  # another transformation put the member beside its block
-        assert parent is not None
-        block = value.data.field(parent.index)
-        return hidden(column, block.is_valid()) if block.null_count else column
-    member = field.schema.field(path[1])
-    assert member is not None
-    return child(value.data.field(field.index), member.index)
+    column = _found(value, path[0])
+    if len(path) > 1:
+        return _found(column, path[1]).data
+    if reference.parent is None:
+        return column.data
+    block = _found(value, reference.parent).is_null()  # another transformation put the member beside its block
+    return column.data if block is None else hidden(column.data, pc.invert(block))
 
 
 def _headers(batch: Batch) -> Sequence[Headers]:

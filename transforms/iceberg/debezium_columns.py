@@ -21,6 +21,7 @@ from transforms.columns import (
     chosen_rows,
     defaults,
     kept_nulls,
+    null_rows,
     struct_column,
     taken,
     with_default,
@@ -38,13 +39,7 @@ MOST_NAMES = 1024  # pairs of database and table in a batch
 class _Plan:
     """What follows from the schema of the envelope."""
 
-    op: int
-    before: int
-    after: int
-    moment: int
-    source: int
-    db: int
-    table: int
+    db: str  # what holds the database's name, or its schema's
     same_before: bool  # `before` has the schema of `after`
     row: Schema  # of `after`
     defaults: list[pa.Scalar | None]
@@ -57,7 +52,7 @@ class _Rows:
     kept: pa.BooleanArray  # of all rows of the batch
     index: pa.Array | None  # uint64; None: all of them
     op: pa.StringArray  # of `_cdc`, of each row that goes on
-    is_before: pa.BooleanArray | None  # None: no row is a delete
+    deleted: pa.BooleanArray | None  # of all rows of the batch: deletes that go on; None: no row is one
     null: pa.BooleanArray | None  # rows that stay null
 
 
@@ -78,9 +73,9 @@ class _Codes:
             return pa.repeat(answers[0], len(self._indices))
         return pa.array(answers, pa.bool_()).take(self._indices)
 
-    def has_row(self, after: pa.Array, before: pa.Array) -> pa.BooleanArray:
-        """Whether the row that the operation asks for is there."""
-        return pc.if_else(self.delete, before.is_valid(), after.is_valid())
+    def has_row(self, after: pa.BooleanArray, before: pa.BooleanArray) -> pa.BooleanArray:
+        """Whether the row that the operation asks for is there; its absence before or after is given."""
+        return pc.invert(pc.if_else(self.delete, before, after))
 
     def cdc(self) -> pa.StringArray:
         """The operations as `_cdc` names them."""
@@ -96,7 +91,7 @@ class DebeziumColumns:
 
     def apply(self, batch: Batch) -> Sequence[Batch]:
         """See `Transformation.apply_batch`."""
-        if batch.value.data.null_count == len(batch):
+        if batch.value.null_count == len(batch):
             return [batch]
         return self._schemaless(batch) if batch.value.schema is None else self._with_schema(batch)
 
@@ -106,7 +101,6 @@ class DebeziumColumns:
             source = envelope["source"]
             db = source.field("schema") or source.field("db")
             table = source.field("table")
-            indices = {f.name: f.index for f in envelope.fields}
             row = envelope["after"]
             well_typed = (
                 db is not None and table is not None and db.schema.type is table.schema.type is STRING.type
@@ -117,10 +111,7 @@ class DebeziumColumns:
             raise DataError(f"{error.args[0]} is not a valid field name") from error
         if not well_typed or db is None or table is None:
             raise DataError("not the types of a change event")
-        return _Plan(
-            indices["op"], indices["before"], indices["after"], indices["ts_ms"], indices["source"], db.index,
-            table.index, envelope["before"] == row, row, defaults(row),
-        )  # fmt: skip
+        return _Plan(db.name, envelope["before"] == row, row, defaults(row))
 
     def _with_schema(self, batch: Batch) -> Sequence[Batch]:
         value = batch.value
@@ -129,16 +120,16 @@ class DebeziumColumns:
             plan = self._plan(value.schema)
         except DataError as error:
             raise blamed(batch, self._reference.apply) from error
-        events = value.data
-        after, before = events.field(plan.after), events.field(plan.before)
-        source = events.field(plan.source)
-        codes = _Codes(events.field(plan.op))
-        has_row = codes.has_row(after, before)
-        complete = pc.and_(pc.and_(has_row, source.is_valid()), events.field(plan.moment).is_valid())
+        after, before, source, op, moments = (
+            _found(value, name) for name in ("after", "before", "source", "op", "ts_ms")
+        )
+        codes = _Codes(op.data)
+        has_row = codes.has_row(null_rows(after), null_rows(before))
+        complete = pc.and_not(pc.and_(has_row, moments.data.is_valid()), null_rows(source))
         rows = self._rows(batch, codes, pc.or_(complete, codes.rowless), codes.rowless)
         if rows is None:
             return []
-        if rows.is_before is not None and not plan.same_before:
+        if rows.deleted is not None and not plan.same_before:
             raise NotColumnar("rows before and after a change have different schemas")
         made = _beside(batch, rows)
         try:
@@ -146,10 +137,11 @@ class DebeziumColumns:
         except DataError as error:
             raise blamed(batch, self._reference.apply) from error
         cdc_schema = result["_cdc"]
-        columns = children(chosen_rows(after, before, rows.is_before, rows.index))
+        deleted = after.data.slice(0, 0) if rows.deleted is None else before.where(rows.deleted).data
+        columns = children(chosen_rows(after.data, deleted, rows.deleted, rows.index))
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
-        moment = as_logical(cdc_schema["ts"], taken(events.field(plan.moment), rows.index))
-        db, table = (taken(source.field(index), rows.index) for index in (plan.db, plan.table))
+        moment = as_logical(cdc_schema["ts"], taken(moments.data, rows.index))
+        db, table = (taken(_found(source, name).data, rows.index) for name in (plan.db, "table"))
         cdc = [rows.op, moment, made.origin.offsets, *self._names(db, table, rows.null)]
         if cdc_schema.field("key") is not None:
             cdc.append(made.key.data)
@@ -160,8 +152,7 @@ class DebeziumColumns:
 
     def _rows(self, batch: Batch, codes: _Codes, complete: pa.BooleanArray, dropped: pa.BooleanArray) -> _Rows | None:
         """Find out which rows go on; None: no row does. Rows without an operation, or not complete, fail."""
-        data = batch.value.data
-        null = data.is_null() if data.null_count else None
+        null = batch.value.is_null()
         good = pc.and_(complete, codes.known)
         if null is not None:
             good = pc.or_(good, null)
@@ -172,9 +163,11 @@ class DebeziumColumns:
         if not count:
             return None
         index = None if count == len(batch) else pc.indices_nonzero(kept)
-        is_before = taken(codes.delete, index)
+        deleted = codes.delete if index is None else pc.and_(codes.delete, kept)
+        if not deleted.true_count:
+            deleted = None
         null = None if null is None else taken(null, index)
-        return _Rows(kept, index, taken(codes.cdc(), index), is_before if is_before.true_count else None, null)
+        return _Rows(kept, index, taken(codes.cdc(), index), deleted, null)
 
     def _names(
         self, db: pa.StringArray, table: pa.StringArray, null: pa.BooleanArray | None
@@ -200,25 +193,23 @@ class DebeziumColumns:
         return ".".join(names), self._reference.target(*names)
 
     def _schemaless(self, batch: Batch) -> Sequence[Batch]:
-        events = batch.value.data
-        if not pa.types.is_struct(events.type):
+        value = batch.value
+        op = value.member("op")
+        if op is None or pa.types.is_null(op.data.type):
             raise blamed(batch, self._reference.apply)
-        member = {field.name: events.field(index) for index, field in enumerate(events.type)}
-        op = member.get("op")
-        if op is None or pa.types.is_null(op.type):
-            raise blamed(batch, self._reference.apply)
-        if not pa.types.is_string(op.type):
+        if not pa.types.is_string(op.data.type):
             raise NotColumnar("op is no text")
-        after, before = (_maps(member.get(name), len(batch)) for name in ("after", "before"))
-        codes = _Codes(op)
-        dropped = pc.or_(pc.invert(codes.has_row(after, before)), codes.rowless)
-        db, table, has_source = self._source(batch, member.get("source"))
+        after, before = (_maps(value.member(name), len(batch)) for name in ("after", "before"))
+        codes = _Codes(op.data)
+        dropped = pc.or_(pc.invert(codes.has_row(null_rows(after), null_rows(before))), codes.rowless)
+        db, table, has_source = self._source(batch, value.member("source"))
         rows = self._rows(batch, codes, pc.or_(dropped, has_source), dropped)
         if rows is None:
             return []
         made = _beside(batch, rows)
-        columns, absent = _row_members(batch.value, after, before, rows)
-        moment = taken(member["ts_ms"], rows.index) if "ts_ms" in member else pa.nulls(len(made))
+        columns, absent = _row_members(after, before, rows)
+        moments = value.member("ts_ms")
+        moment = pa.nulls(len(made)) if moments is None else taken(moments.data, rows.index)
         source, target = self._names(taken(db, rows.index), taken(table, rows.index), rows.null)
         cdc = {
             "op": rows.op, "ts": moment, "offset": made.origin.offsets, "source": source, "target": target,
@@ -233,22 +224,20 @@ class DebeziumColumns:
         data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=rows.null)
         return [made.replace(value=Column(None, data, rows.null, absent, kept_nulls(batch.value)[1]))]
 
-    def _source(self, batch: Batch, source: pa.Array | None) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
+    def _source(self, batch: Batch, source: Column | None) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
         """Database (or its schema) and table of each event, and whether both are there."""
         nothing = pa.nulls(len(batch), pa.string())
-        if source is None or not pa.types.is_struct(source.type):
-            return nothing, nothing, nothing.is_valid()
-        member = _members(source)
-        if "schema" in member:
-            missing = batch.value.absent.get(("source", "schema"))
-            if missing is not None and missing.true_count:
-                raise NotColumnar("some events have a schema in their source, others do not")
-        db, table = (member.get(name, nothing) for name in ("schema" if "schema" in member else "db", "table"))
-        db, table = (nothing if pa.types.is_null(names.type) else names for names in (db, table))
+        schema = None if source is None else source.member("schema")
+        if schema is not None and schema.missing is not None and schema.missing.true_count:
+            raise NotColumnar("some events have a schema in their source, others do not")
+        names = []
+        for name in ("db" if schema is None else "schema", "table"):
+            found = None if source is None else source.member(name)
+            names.append(nothing if found is None or pa.types.is_null(found.data.type) else found.data)
+        db, table = names
         if not (pa.types.is_string(db.type) and pa.types.is_string(table.type)):
             raise NotColumnar("the source is named by something other than text")
-        there = pc.and_(db.is_valid(), table.is_valid())
-        return db, table, there if source.null_count == 0 else pc.and_(there, source.is_valid())
+        return db, table, pc.and_(db.is_valid(), table.is_valid())
 
 
 def _key_schema(key: Column, rows: _Rows) -> Schema | None:
@@ -281,27 +270,36 @@ def _is_constant(data: pa.Array, value: pa.Scalar, null: pa.BooleanArray | None)
     return bool(same.true_count == len(data))
 
 
-def _maps(data: pa.Array | None, length: int) -> pa.Array:
+def _found(column: Column, name: str) -> Column:
+    member = column.member(name)
+    assert member is not None
+    return member
+
+
+def _maps(column: Column | None, length: int) -> Column:
     """A member of the event if it holds maps, otherwise nulls."""
-    return pa.nulls(length) if data is None or not pa.types.is_struct(data.type) else data
+    if column is None or not column.is_struct():
+        return Column(None, pa.nulls(length))
+    return column
 
 
-def _row_members(
-    value: Column, after: pa.Array, before: pa.Array, rows: _Rows
-) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
+def _row_members(after: Column, before: Column, rows: _Rows) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
     """The members of the rows that go on, from `after` or `before`, and the masks of those that are absent."""
     count = len(rows.op)
-    if rows.is_before is None or after.type == before.type:
-        columns = _members(chosen_rows(after, before, rows.is_before, rows.index))
+    if rows.deleted is not None:
+        before = before.where(rows.deleted)
+    if rows.deleted is None or after.data.type == before.data.type:
+        deleted = after.data.slice(0, 0) if rows.deleted is None else before.data
+        columns = _members(chosen_rows(after.data, deleted, rows.deleted, rows.index))
     else:
         columns = {}
-        sides = _members(after), _members(before)
+        sides = _members(after.data), _members(before.data)
         for name in dict.fromkeys([*sides[0], *sides[1]]):
-            pair = _of_one_type(name, *(side.get(name) for side in sides), length=len(after))
-            columns[name] = chosen_rows(*pair, rows.is_before, rows.index)
+            one, other = _of_one_type(name, (sides[0].get(name), len(after)), (sides[1].get(name), len(before)))
+            columns[name] = chosen_rows(one, other, rows.deleted, rows.index)
     absent: dict[Path, pa.BooleanArray] = {}
-    for path in _paths(value, after, before, rows):
-        mask = _absent(value, path, after, before, rows)
+    for path in _paths(after, before, rows):
+        mask = _absent(path, after, before, rows)
         if mask.true_count == 0:
             continue
         everywhere = mask if rows.null is None else pc.or_(mask, rows.null)
@@ -319,36 +317,32 @@ def _members(data: pa.Array) -> dict[str, pa.Array]:
     return dict(zip((f.name for f in data.type), children(data), strict=True))
 
 
-def _of_one_type(
-    name: str, after: pa.Array | None, before: pa.Array | None, *, length: int
-) -> tuple[pa.Array, pa.Array]:
-    kinds = {data.type for data in (after, before) if data is not None and not pa.types.is_null(data.type)}
+def _of_one_type(name: str, *sides: tuple[pa.Array | None, int]) -> list[pa.Array]:
+    """The member on both sides, nulls where it is not, each with its side's length."""
+    kinds = {data.type for data, _ in sides if data is not None and not pa.types.is_null(data.type)}
     if len(kinds) > 1:
         raise NotColumnar(f"{name} changes its type")
-    nothing = pa.nulls(length, kinds.pop() if kinds else pa.null())
-    pair = (nothing if d is None or d.type != nothing.type else d for d in (after, before))
-    return next(pair), next(pair)
+    kind = kinds.pop() if kinds else pa.null()
+    return [data if data is not None and data.type == kind else pa.nulls(length, kind) for data, length in sides]
 
 
-def _paths(value: Column, after: pa.Array, before: pa.Array, rows: _Rows) -> set[Path]:
+def _paths(after: Column, before: Column, rows: _Rows) -> set[Path]:
     """Where in the row something may be absent."""
-    paths = {path[1:] for path in value.absent if path[0] == "after" and len(path) > 1}
-    if rows.is_before is not None:
-        paths |= {path[1:] for path in value.absent if path[0] == "before" and len(path) > 1}
-        sides = [{(name,) for name in _members(data)} for data in (after, before)]
+    paths = set(after.absent)
+    if rows.deleted is not None:
+        paths |= set(before.absent)
+        sides = [{(name,) for name in _members(side.data)} for side in (after, before)]
         paths |= sides[0] ^ sides[1]
     return paths
 
 
-def _absent(value: Column, path: Path, after: pa.Array, before: pa.Array, rows: _Rows) -> pa.BooleanArray:
+def _absent(path: Path, after: Column, before: Column, rows: _Rows) -> pa.BooleanArray:
     """The rows, of those that go on, that lack a member of the row."""
 
-    def of(side: str, data: pa.Array) -> pa.BooleanArray:
-        found = value.absent.get((side, *path))
-        if found is None:
-            found = pa.repeat(path[0] not in _members(data), len(data))
-        return taken(found, rows.index)
+    def of(side: Column) -> pa.BooleanArray:
+        found = side.absent.get(path)
+        return pa.repeat(path[0] not in _members(side.data), len(side)) if found is None else found
 
-    if rows.is_before is None:
-        return of("after", after)
-    return pc.if_else(rows.is_before, of("before", before), of("after", after))
+    if rows.deleted is None:
+        return taken(of(after), rows.index)
+    return chosen_rows(of(after), of(before), rows.deleted, rows.index)

@@ -23,7 +23,5 @@ class RecordIsTombstone(Predicate[R]):
         return record.value is None
 
     def test_batch(self, batch: Batch) -> pa.BooleanArray | bool:
-        data = batch.value.data
-        if data.null_count in (0, len(data)):
-            return bool(data.null_count)
-        return data.is_null()
+        null = batch.value.is_null()
+        return null is not None and (null if null.true_count < len(null) else True)
