@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from connect_py.herder.herder import Herder
 from rest.basic_auth import BasicAuth
 from rest.cross_origin import CrossOrigin
+from rest.description import ENTITIES
 from rest.forwarding import Forwarder
 from rest.http_rules import Endpoint, HttpRules
 from rest.response_headers import HeaderRule, ResponseHeaders
@@ -80,4 +81,6 @@ def _routed(routers: Iterable[APIRouter], options: RestOptions) -> FastAPI:
     for router in routers:
         app.include_router(router)
     app.state.forwarder = options.forwarder or Forwarder()
+    description = app.openapi()  # made once, and kept by the application
+    description.setdefault("components", {})["schemas"] = dict(ENTITIES)
     return app

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from connect_py.herder.herder import BadRequestError, Herder
 from rest import deadline, entities
+from rest.description import TEXT, array_of, describe, ref
 from rest.errors import AnsweringRoute, RestError
 from rest.json_body import parse_json, string_map
 from rest.routers.path import flag, name_in
@@ -16,18 +17,41 @@ _BAD_REQUEST = "org.apache.kafka.connect.runtime.rest.errors.BadRequestException
 def router(herder: Herder) -> APIRouter:
     routes = APIRouter(route_class=AnsweringRoute)
 
-    @routes.get("/connector-plugins", summary="Installed plugins")
+    @routes.get(
+        **describe(
+            "/connector-plugins",
+            "Installed plugins",
+            {200: array_of(ref("PluginInfo"))},
+            query={"connectorsOnly": {"type": "boolean", "default": True}},
+        )
+    )
     async def list_plugins(request: Request) -> Response:
         infos = herder.plugins(connectors_only=flag(request, "connectorsOnly", default=True))
         return entities.json_response([entities.plugin_info(i) for i in infos])
 
-    @routes.get("/connector-plugins/{plugin}/config", summary="The keys of a plugin")
+    @routes.get(
+        **describe(
+            "/connector-plugins/{plugin}/config",
+            "The keys of a plugin",
+            {200: array_of(ref("ConfigKeyInfo"))},
+            query={"version": TEXT},
+            refusals=[404],
+        )
+    )
     async def plugin_config(request: Request) -> Response:
         version = request.query_params.get("version")
         infos = await deadline.answer(herder, herder.plugin_config(name_in(request, "plugin"), version))
         return entities.json_response([entities.config_key_info(i) for i in infos])
 
-    @routes.put("/connector-plugins/{plugin}/config/validate", summary="Validate a configuration")
+    @routes.put(
+        **describe(
+            "/connector-plugins/{plugin}/config/validate",
+            "Validate a configuration",
+            {200: ref("ConfigInfos")},
+            body=ref("Config"),
+            refusals=[404],
+        )
+    )
     async def validate(request: Request) -> Response:
         plugin = name_in(request, "plugin")
         config = string_map(parse_json(await request.body()))

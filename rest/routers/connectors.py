@@ -10,6 +10,7 @@ from connect_py.api.errors import NotFoundError
 from connect_py.herder.herder import Config, Created, Herder, InitialState
 from connect_py.model import ConnectorTaskId
 from rest import deadline, entities
+from rest.description import FLAG, TEXTS, array_of, describe, map_of, ref
 from rest.errors import AnsweringRoute, RestError
 from rest.json_body import expect_object, known_fields, optional_text, parse_json, string_map
 from rest.location import location_of
@@ -22,7 +23,14 @@ _INITIAL_STATE = f"{_CREATE}$InitialState"
 def router(herder: Herder) -> APIRouter:
     routes = APIRouter(route_class=AnsweringRoute)
 
-    @routes.get("/connectors", summary="Names, or with ?expand=status&expand=info what is known of each")
+    @routes.get(
+        **describe(
+            "/connectors",
+            "Names, or with ?expand=status&expand=info what is known of each",
+            {200: {"oneOf": [TEXTS, map_of(ref("ExpandedConnector"))]}},
+            query={"expand": array_of({"type": "string", "enum": ["status", "info"]})},
+        )
+    )
     async def list_connectors(request: Request) -> Response:
         if "expand" not in request.query_params:
             return entities.json_response(herder.connectors())
@@ -46,7 +54,15 @@ def router(herder: Herder) -> APIRouter:
         except NotFoundError:
             return None
 
-    @routes.post("/connectors", summary="Create a connector")
+    @routes.post(
+        **describe(
+            "/connectors",
+            "Create a connector",
+            {201: ref("ConnectorInfo")},
+            body=ref("CreateConnectorRequest"),
+            forwarded=True,
+        )
+    )
     async def create_connector(request: Request) -> Response:
         members = expect_object(parse_json(await request.body()), _CREATE)
         known_fields(members, _CREATE, "name", "config", "initial_state")
@@ -58,28 +74,60 @@ def router(herder: Herder) -> APIRouter:
         )
         return _created(request, name, created)
 
-    @routes.get("/connectors/{connector}", summary="One connector")
+    @routes.get(**describe("/connectors/{connector}", "One connector", {200: ref("ConnectorInfo")}, refusals=[404]))
     async def get_connector(request: Request) -> Response:
         info = await deadline.answer(herder, herder.connector_info(name_in(request)))
         return entities.json_response(entities.connector_info(info))
 
-    @routes.delete("/connectors/{connector}", summary="Delete a connector; committed offsets stay")
+    @routes.delete(
+        **describe(
+            "/connectors/{connector}",
+            "Delete a connector; committed offsets stay",
+            {204: None},
+            refusals=[404],
+            forwarded=True,
+        )
+    )
     async def delete_connector(request: Request) -> Response:
         await deadline.answer(herder, herder.delete_connector(name_in(request)))
         return entities.empty_response(204)
 
-    @routes.get("/connectors/{connector}/config", summary="Its configuration, placeholders unresolved")
+    @routes.get(
+        **describe(
+            "/connectors/{connector}/config",
+            "Its configuration, placeholders unresolved",
+            {200: ref("StoredConfig")},
+            refusals=[404],
+        )
+    )
     async def get_config(request: Request) -> Response:
         info = await deadline.answer(herder, herder.connector_info(name_in(request)))
         return entities.json_response(dict(info.config))
 
-    @routes.put("/connectors/{connector}/config", summary="Create a connector or replace its configuration")
+    @routes.put(
+        **describe(
+            "/connectors/{connector}/config",
+            "Create a connector or replace its configuration",
+            {200: ref("ConnectorInfo"), 201: ref("ConnectorInfo")},
+            body=ref("Config"),
+            forwarded=True,
+        )
+    )
     async def put_config(request: Request) -> Response:
         name = name_in(request)
         config = _with_name(string_map(parse_json(await request.body())), name)
         return _created(request, name, await deadline.answer(herder, herder.put_connector(name, config, replace=True)))
 
-    @routes.patch("/connectors/{connector}/config", summary="Change some keys; null removes one")
+    @routes.patch(
+        **describe(
+            "/connectors/{connector}/config",
+            "Change some keys; null removes one",
+            {200: ref("ConnectorInfo")},
+            body=ref("Config"),
+            refusals=[404],
+            forwarded=True,
+        )
+    )
     async def patch_config(request: Request) -> Response:
         name = name_in(request)
         body = parse_json(await request.body())
@@ -91,11 +139,27 @@ def router(herder: Herder) -> APIRouter:
         info = await deadline.answer(herder, herder.patch_connector(name, changes))
         return entities.json_response(entities.connector_info(info))
 
-    @routes.get("/connectors/{connector}/status", summary="States of the connector and its tasks")
+    @routes.get(
+        **describe(
+            "/connectors/{connector}/status",
+            "States of the connector and its tasks",
+            {200: ref("ConnectorStateInfo")},
+            refusals=[404],
+        )
+    )
     async def get_status(request: Request) -> Response:
         return entities.json_response(entities.connector_status(herder.connector_status(name_in(request))))
 
-    @routes.post("/connectors/{connector}/restart", summary="Restart the connector, its tasks, or what failed")
+    @routes.post(
+        **describe(
+            "/connectors/{connector}/restart",
+            "Restart the connector, its tasks, or what failed",
+            {204: None, 202: ref("ConnectorStateInfo")},
+            query={"includeTasks": FLAG, "onlyFailed": FLAG},
+            refusals=[404],
+            forwarded=True,
+        )
+    )
     async def restart_connector(request: Request) -> Response:
         name = name_in(request)
         include_tasks, only_failed = flag(request, "includeTasks"), flag(request, "onlyFailed")
@@ -105,44 +169,93 @@ def router(herder: Herder) -> APIRouter:
         plan = herder.restart_connector_and_tasks(name, include_tasks=include_tasks, only_failed=only_failed)
         return entities.json_response(entities.connector_status(await deadline.answer(herder, plan)), 202)
 
-    @routes.put("/connectors/{connector}/pause", summary="Pause: tasks keep their partitions and receive nothing")
+    @routes.put(
+        **describe(
+            "/connectors/{connector}/pause",
+            "Pause: tasks keep their partitions and receive nothing",
+            {202: None},
+            refusals=[404],
+        )
+    )
     async def pause_connector(request: Request) -> Response:
         name = name_in(request)
         await deadline.call(herder, lambda: herder.pause_connector(name))
         return entities.empty_response(202)
 
-    @routes.put("/connectors/{connector}/resume", summary="Resume a paused or stopped connector")
+    @routes.put(
+        **describe(
+            "/connectors/{connector}/resume", "Resume a paused or stopped connector", {202: None}, refusals=[404]
+        )
+    )
     async def resume_connector(request: Request) -> Response:
         name = name_in(request)
         await deadline.call(herder, lambda: herder.resume_connector(name))
         return entities.empty_response(202)
 
-    @routes.put("/connectors/{connector}/stop", summary="Stop: tasks are removed, offsets may be edited")
+    @routes.put(
+        **describe(
+            "/connectors/{connector}/stop",
+            "Stop: tasks are removed, offsets may be edited",
+            {204: None},
+            refusals=[404],
+            forwarded=True,
+        )
+    )
     async def stop_connector(request: Request) -> Response:
         await deadline.answer(herder, herder.stop_connector(name_in(request)))
         return entities.empty_response(204)
 
-    @routes.get("/connectors/{connector}/tasks", summary="Task configurations")
+    @routes.get(
+        **describe(
+            "/connectors/{connector}/tasks", "Task configurations", {200: array_of(ref("TaskInfo"))}, refusals=[404]
+        )
+    )
     async def get_tasks(request: Request) -> Response:
         infos = await deadline.answer(herder, herder.task_infos(name_in(request)))
         return entities.json_response([entities.task_info(i) for i in infos])
 
-    @routes.get("/connectors/{connector}/tasks/{task}/status", summary="State of one task")
+    @routes.get(
+        **describe(
+            "/connectors/{connector}/tasks/{task}/status",
+            "State of one task",
+            {200: ref("TaskState")},
+            refusals=[404],
+        )
+    )
     async def get_task_status(request: Request) -> Response:
         id_ = ConnectorTaskId(name_in(request), task_in(request))
         return entities.json_response(entities.task_state(id_.task, herder.task_status(id_)))
 
-    @routes.post("/connectors/{connector}/tasks/{task}/restart", summary="Restart one task")
+    @routes.post(
+        **describe(
+            "/connectors/{connector}/tasks/{task}/restart",
+            "Restart one task",
+            {204: None},
+            refusals=[404],
+            forwarded=True,
+        )
+    )
     async def restart_task(request: Request) -> Response:
         await deadline.answer(herder, herder.restart_task(ConnectorTaskId(name_in(request), task_in(request))))
         return entities.empty_response(204)
 
-    @routes.get("/connectors/{connector}/topics", summary="Topics used since the last reset")
+    @routes.get(
+        **describe(
+            "/connectors/{connector}/topics",
+            "Topics used since the last reset; none for an unknown connector",
+            {200: ref("ActiveTopics")},
+            refusals=[403, 404],
+        )
+    )
     async def get_topics(request: Request) -> Response:
         name = name_in(request)
         return entities.json_response({name: {"topics": herder.active_topics(name)}})
 
-    @routes.put("/connectors/{connector}/topics/reset", summary="Forget which topics were used")
+    @routes.put(
+        **describe(
+            "/connectors/{connector}/topics/reset", "Forget which topics were used", {202: None}, refusals=[403, 404]
+        )
+    )
     async def reset_topics(request: Request) -> Response:
         name = name_in(request)
         await deadline.call(herder, lambda: herder.reset_active_topics(name))

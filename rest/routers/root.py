@@ -6,6 +6,7 @@ from fastapi import APIRouter, Response
 
 from connect_py.herder.herder import Herder
 from rest import deadline, entities
+from rest.description import describe, ref
 from rest.errors import AnsweringRoute, RestError
 
 HEALTHY = "Worker has completed startup and is ready to handle requests."
@@ -15,20 +16,27 @@ UNHEALTHY = "Worker was unable to handle this request and may be unable to handl
 
 def router(herder: Herder) -> APIRouter:
     routes = APIRouter(route_class=AnsweringRoute)
+    status = ref("WorkerStatus")
 
-    @routes.get("/", summary="Version and cluster")
+    @routes.get(**describe("/", "Version and cluster", {200: ref("ServerInfo")}))
     async def server_info() -> Response:
         return entities.json_response(entities.server_info(herder.server_info()))
 
-    @routes.get("/health", summary="Whether the worker can do its work")
+    @routes.get(
+        **describe(
+            "/health",
+            "Whether the worker can do its work",
+            {200: status, 503: status, 500: {"oneOf": [status, ref("Error")]}},
+        )
+    )
     async def health() -> Response:
         try:
             await deadline.answer(herder, herder.ping(), seconds=deadline.HEALTH_SECONDS)
         except RestError:
             sentence = deadline.stage_sentence(herder.stage())
-            status, state, text = (500, "unhealthy", UNHEALTHY) if herder.started() else (503, "starting", STARTING)
+            code, state, text = (500, "unhealthy", UNHEALTHY) if herder.started() else (503, "starting", STARTING)
             message = f"{text} {sentence}" if sentence else text
-            return entities.json_response({"status": state, "message": message}, status)
+            return entities.json_response({"status": state, "message": message}, code)
         return entities.json_response({"status": "healthy", "message": HEALTHY})
 
     return routes

@@ -1,0 +1,197 @@
+"""What `/openapi.json` says: each route's parameters, body and answers, in a few words beside the route."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from fastapi import Response
+
+Schema: TypeAlias = dict[str, Any]
+
+TEXT: Final[Schema] = {"type": "string"}
+TEXTS: Final[Schema] = {"type": "array", "items": TEXT}
+INTEGER: Final[Schema] = {"type": "integer", "format": "int32"}
+TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
+FLAG: Final[Schema] = {"type": "boolean", "default": False}
+
+
+def ref(name: str) -> Schema:
+    """An entity of `ENTITIES`."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def array_of(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _entity(optional: Iterable[str] = (), **members: Schema) -> Schema:
+    required = [name for name in members if name not in optional]
+    return {"type": "object", "properties": members, "required": required, "additionalProperties": False}
+
+
+def map_of(values: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": values}
+
+
+_STATES: Final[Schema] = {
+    "type": "string",
+    "enum": ["RUNNING", "PAUSED", "STOPPED", "FAILED", "UNASSIGNED", "RESTARTING"],
+}
+_KINDS: Final[Schema] = {
+    "type": "string",
+    "enum": ["sink", "source", "transformation", "predicate", "converter", "header_converter"],
+}
+ENTITIES: Final[Mapping[str, Schema]] = {
+    "Error": _entity(error_code=INTEGER, message=TEXT_OR_NULL),
+    "ServerInfo": _entity(version=TEXT, commit=TEXT, kafka_cluster_id=TEXT),
+    "WorkerStatus": _entity(status={"type": "string", "enum": ["healthy", "starting", "unhealthy"]}, message=TEXT),
+    "Config": {
+        "description": "Keys and values; numbers and booleans are taken as the texts that they are written as.",
+        **map_of({"type": ["string", "number", "boolean", "null"]}),
+    },
+    "StoredConfig": map_of(TEXT_OR_NULL),
+    "CreateConnectorRequest": _entity(
+        ("name", "initial_state"),
+        name=TEXT_OR_NULL,
+        config=ref("Config"),
+        initial_state={"type": "string", "enum": ["RUNNING", "PAUSED", "STOPPED"], "description": "in any case"},
+    ),
+    "TaskId": _entity(connector=TEXT, task=INTEGER),
+    "ConnectorInfo": _entity(
+        name=TEXT,
+        config=ref("StoredConfig"),
+        tasks=array_of(ref("TaskId")),
+        type={"type": "string", "enum": ["sink", "source", "unknown"]},
+    ),
+    "InstanceState": _entity(
+        ("trace", "version"), state=_STATES, worker_id=TEXT_OR_NULL, version=TEXT_OR_NULL, trace=TEXT
+    ),
+    "TaskState": _entity(
+        ("trace", "version"), id=INTEGER, state=_STATES, worker_id=TEXT_OR_NULL, version=TEXT_OR_NULL, trace=TEXT
+    ),
+    "ConnectorStateInfo": _entity(
+        name=TEXT,
+        connector=ref("InstanceState"),
+        tasks=array_of(ref("TaskState")),
+        type={"type": "string", "enum": ["sink", "source", "unknown"]},
+    ),
+    "ExpandedConnector": _entity(
+        ("status", "info"),
+        status=ref("ConnectorStateInfo"),
+        info={"oneOf": [ref("ConnectorInfo"), {"type": "null"}]},
+    ),
+    "TaskInfo": _entity(id=ref("TaskId"), config=ref("StoredConfig")),
+    "ActiveTopics": map_of(_entity(topics=TEXTS)),
+    "PluginInfo": _entity(("version",), **{"class": TEXT}, type=_KINDS, version=TEXT),
+    "ConfigKeyInfo": _entity(
+        name=TEXT,
+        type={
+            "type": "string",
+            "enum": ["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"],
+        },
+        required={"type": "boolean"},
+        default_value=TEXT_OR_NULL,
+        importance={"type": "string", "enum": ["HIGH", "MEDIUM", "LOW"]},
+        documentation=TEXT,
+        group=TEXT_OR_NULL,
+        width={"type": "string", "enum": ["NONE", "SHORT", "MEDIUM", "LONG"]},
+        display_name=TEXT,
+        dependents=TEXTS,
+        order_in_group=INTEGER,
+        order={**INTEGER, "description": "The same as order_in_group, under the name that it had before 4.2."},
+    ),
+    "ConfigValueInfo": _entity(
+        name=TEXT, value=TEXT_OR_NULL, recommended_values=TEXTS, errors=TEXTS, visible={"type": "boolean"}
+    ),
+    "ConfigInfos": _entity(
+        name=TEXT,
+        error_count=INTEGER,
+        groups=TEXTS,
+        configs=array_of(
+            _entity(
+                definition={"oneOf": [ref("ConfigKeyInfo"), {"type": "null"}]},
+                value={"oneOf": [ref("ConfigValueInfo"), {"type": "null"}]},
+            )
+        ),
+    ),
+    "LoggerLevel": _entity(level=TEXT, last_modified={"type": ["integer", "null"], "format": "int64"}),
+    "LevelRequest": {
+        "type": "object",
+        "properties": {
+            "level": {
+                "type": "string",
+                "enum": ["OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE", "ALL"],
+                "description": "in any case",
+            }
+        },
+        "required": ["level"],
+    },
+    "Message": _entity(message=TEXT),
+}
+_REFUSALS: Final[Mapping[int, str]] = {
+    400: "The request makes no sense as it is, or a configuration is invalid",
+    401: "The user may not call this",
+    403: "Switched off, or the signature of another worker is wrong",
+    404: "Not there",
+    406: "The client takes no JSON",
+    409: "Taken, or the group of workers is being rebalanced: try again",
+    413: "The body is too large",
+    415: "The body is not JSON",
+    500: "A body that cannot be read, a time-out (the message names what the worker was doing), or a failure",
+    503: "The worker is not ready for this yet",
+}
+_PATHS: Final[Mapping[str, Schema]] = {"task": INTEGER}
+
+
+def describe(
+    path: str,
+    summary: str,
+    answers: Mapping[int, Schema | None],
+    *,
+    query: Mapping[str, Schema] | None = None,
+    body: Schema | None = None,
+    refusals: Iterable[int] = (),
+    forwarded: bool = False,
+) -> dict[str, Any]:
+    """The keyword arguments of a route that stand for what is said here.
+
+    Args:
+        answers: Entity by status, None where there is none; the first is the usual one.
+        query: Schema by parameter.
+        refusals: Statuses beyond those that any request may meet.
+        forwarded: Whether another worker may have to answer.
+    """
+    statuses = {400, 406, 500, *refusals}
+    if forwarded:
+        statuses.add(409)
+    if body is not None:
+        statuses |= {413, 415}
+    responses: dict[int | str, dict[str, Any]] = {
+        status: _answer(_REFUSALS[status], ref("Error")) for status in sorted(statuses - set(answers))
+    }
+    responses[401] = {"description": _REFUSALS[401], "content": {"application/json": {}}}
+    for status, entity in answers.items():
+        responses[status] = _answer("Done" if entity is None else "As asked", entity)
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": _PATHS.get(name, TEXT)}
+        for name in (part[1:-1] for part in path.split("/") if part.startswith("{"))
+    ]
+    parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in (query or {}).items()]
+    extra: dict[str, Any] = {"parameters": parameters}
+    if body is not None:
+        extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return {
+        "path": path,
+        "summary": summary,
+        "status_code": next(iter(answers)),
+        "response_class": Response,
+        "responses": responses,
+        "openapi_extra": extra,
+    }
+
+
+def _answer(description: str, entity: Schema | None) -> dict[str, Any]:
+    if entity is None:
+        return {"description": description}
+    return {"description": description, "content": {"application/json": {"schema": entity}}}
