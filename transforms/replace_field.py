@@ -51,8 +51,14 @@ class ReplaceField(Transformation[R]):
             "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
             doc="Put the default of a field in place of null.",
         )
-        .define("blacklist", Type.LIST, default="", importance=Importance.LOW, doc="Deprecated: use exclude.")
-        .define("whitelist", Type.LIST, default="", importance=Importance.LOW, doc="Deprecated: use include.")
+        .define(
+            "blacklist", Type.LIST, default="", importance=Importance.LOW, internal=True,
+            doc="Old name of exclude.",
+        )
+        .define(
+            "whitelist", Type.LIST, default="", importance=Importance.LOW, internal=True,
+            doc="Old name of include.",
+        )
     )  # fmt: skip
     side: ClassVar[Side]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import ClassVar
 
-from connect_py.api.config import ConfigDef, Importance, Type, one_of
+from connect_py.api.config import ConfigDef, Importance, Type, Width, one_of
 from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import RawHeaders
@@ -29,14 +29,18 @@ class JsonConverter(Converter, HeaderConverter):
 
     config_def: ClassVar[ConfigDef] = (
         ConfigDef()
-        .define("schemas.enable", Type.BOOLEAN, default=True, importance=Importance.HIGH,
+        .define("schemas.enable", Type.BOOLEAN, default=True, importance=Importance.HIGH, group="Schemas", order=0,
+                width=Width.MEDIUM, display_name="Enable Schemas",
                 doc="Include schemas within each of the serialized values and keys.")
-        .define("schemas.cache.size", Type.INT, default=1000, importance=Importance.HIGH,
+        .define("schemas.cache.size", Type.INT, default=1000, importance=Importance.HIGH, group="Schemas", order=1,
+                width=Width.MEDIUM, display_name="Schema Cache Size",
                 doc="The maximum number of schemas that can be cached in this converter instance.")
-        .define("decimal.format", Type.STRING, default="BASE64", importance=Importance.LOW,
+        .define("decimal.format", Type.STRING, default="BASE64", importance=Importance.LOW, group="Serialization",
+                order=0, width=Width.MEDIUM, display_name="Decimal Format",
                 validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
                 doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are read.")
         .define("replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.LOW,
+                group="Serialization", order=1, width=Width.MEDIUM, display_name="Replace null with default",
                 doc="Whether to replace fields that have a default value and that are null to the default value.")
         .define("schema.content", Type.STRING, default=None, importance=Importance.HIGH,
                 doc="A Connect schema in JSON that every message has; then messages are payloads only.")

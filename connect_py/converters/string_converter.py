@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from connect_py.api.batch import Column
-from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.config import ConfigDef, Importance, Type, Width
 from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import RawHeaders
@@ -20,6 +20,7 @@ class StringConverter(Converter, HeaderConverter):
 
     config_def: ClassVar[ConfigDef] = ConfigDef().define(
         "converter.encoding", Type.STRING, default="UTF-8", importance=Importance.HIGH,
+        width=Width.MEDIUM, display_name="Encoding",
         doc="The name of the Java character set to use for encoding strings as byte arrays.",
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ from connect_py.api.config import (
 )
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.api.plugin import Plugin, PluginKind
-from connect_py.config.config_provider import named_providers
+from connect_py.config.config_provider import PROVIDERS, named_providers
 from connect_py.config.connector_config import (
     CONVERTERS,
     NULL_TEXT,
@@ -34,7 +34,7 @@ from connect_py.config.connector_config import (
     source_config_def,
 )
 from connect_py.config.version_range import VersionRange
-from connect_py.config.worker_config import DistributedConfig
+from connect_py.config.worker_config import WorkerConfig
 from connect_py.config.worker_definitions import override_policy
 from connect_py.herder.herder import (
     BadRequestError,
@@ -54,6 +54,10 @@ CONVERTER_KINDS = {
     "value.converter": PluginKind.CONVERTER,
     "header.converter": PluginKind.HEADER_CONVERTER,
 }
+CONVERTER_TYPE = ConfigKey(
+    "converter.type", Type.STRING, NO_DEFAULT, None, Importance.LOW,
+    "Whether the converter is for keys, values or headers; the worker says it.",
+)  # fmt: skip
 PRINCIPAL_KEYS = ("sasl.jaas.config", "sasl.mechanism", "security.protocol")
 VALID_KINDS = "Valid types are sink, source, converter, header_converter, transformation, predicate."
 _IMPORTANCES = list(Importance)
@@ -83,7 +87,7 @@ class _Rows:
 class Validator:
     """Safe on any thread; calls wait for the connector process."""
 
-    def __init__(self, config: DistributedConfig, worker: Worker) -> None:
+    def __init__(self, config: WorkerConfig, worker: Worker) -> None:
         self._config = config
         self._worker = worker
         self._plugins = worker.plugins
@@ -112,11 +116,11 @@ class Validator:
             framework.error("connector.plugin.version", wrong_version)
             return self._infos(class_name, [framework], framework.count(), raw, redacted)
         self._add_aliases(framework, props)
-        self._add_nulls(framework, props)
         if plugin.kind is PluginKind.SINK:
             self._check_sink(framework, props)
         else:
             self._check_source(framework)
+        self._add_nulls(framework, props)
         with stages.stage(f"validating {plugin.kind.value} connector-specific properties for the connector"):
             self._add_connector(framework, plugin, class_name, props)
         overrides = self._override_rows(plugin, props)
@@ -150,61 +154,61 @@ class Validator:
         return f"Plugin {plugin.name} not found that matches the version range {wanted}, available versions: [{listed}]"
 
     def _framework_rows(self, plugin: Plugin, props: Config, *, common_only: bool) -> _Rows:
-        definition = self._framework_def(plugin, common_only=common_only)
         rows = _Rows()
+        definition = self._framework_def(plugin, props, common_only=common_only)
         values = definition.validate(props)
         for key in definition:
             rows.add(key, values[key.name])
+        if common_only:
+            return rows
         for name, kind in CONVERTER_KINDS.items():
             chosen = props.get(name)
-            if common_only:
-                rows.values[f"{name}.plugin.version"].value = None
-                rows.values[f"{name}.plugin.version"].visible = False
-            elif chosen is not None:
-                problem = self._class_problem(name, chosen.strip(), kind)
-                if problem is not None:
-                    rows.values[name].value = None
-                    rows.error(name, problem)
+            if chosen is None:
+                continue
+            found, problem = self._look_up(name, chosen.strip(), kind)
+            rows.values[name].value = None if found is None else found.name
+            rows.values[f"{name}.plugin.version"].visible = found is not None
+            if problem is not None:
+                rows.error(name, problem)
         return rows
 
-    def _framework_def(self, plugin: Plugin, *, common_only: bool = False) -> ConfigDef:
-        defaults = self._defaults(plugin)
+    def _framework_def(self, plugin: Plugin, props: Config, *, common_only: bool) -> ConfigDef:
         if common_only:
-            return common_config_def(defaults)
+            return common_config_def(FrameworkDefaults(self._plugins.version(plugin), self._versions(plugin)))
+        defaults = self._defaults(plugin, props)
         return (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(defaults)
 
-    def _defaults(self, plugin: Plugin) -> FrameworkDefaults:
-        converters = {key: self._config[key] for key in CONVERTERS}
+    def _defaults(self, plugin: Plugin, props: Config) -> FrameworkDefaults:
+        """Converters are the worker's; their versions those of the converters in force."""
         versions: dict[str, str | None] = {}
-        for key, name in converters.items():
-            try:
-                versions[key] = self._plugins.version(self._plugins.find(name, CONVERTER_KINDS[key]))
-            except ConnectError:
-                versions[key] = None
+        for key, kind in CONVERTER_KINDS.items():
+            in_force = props[key] if key in props else self._config[key]
+            found, problem = (None, None) if in_force is None else self._look_up(key, in_force.strip(), kind)
+            versions[key] = None if found is None or problem is not None else self._plugins.version(found)
         return FrameworkDefaults(
             self._plugins.version(plugin),
             self._versions(plugin),
-            converters,
+            {key: self._config[key] for key in CONVERTERS},
             versions,
             {key: [p.name for p in self._plugins.available(kind)] for key, kind in CONVERTER_KINDS.items()},
         )
 
-    def _class_problem(self, key: str, name: str, kind: PluginKind) -> str | None:
+    def _look_up(self, key: str, name: str, kind: PluginKind) -> tuple[Plugin | None, str | None]:
+        """The plugin of this name, of another kind even, and what is wrong with it."""
         try:
-            self._plugins.find(name, kind)
+            return self._plugins.find(name, kind), None
         except UnknownPluginError:
             try:
                 other = self._plugins.find(name)
             except ConnectError:
-                return str(ConfigValueError(key, name, f"Class {name} could not be found."))
-            return f"Class class {other.name} does not implement the {_INTERFACES[kind]} interface"
+                return None, str(ConfigValueError(key, name, f"Class {name} could not be found."))
+            return other, f"Class class {other.name} does not implement the {_INTERFACES[kind]} interface"
         except AmbiguousPluginError as error:
-            return str(error)
-        return None
+            return None, str(error)
 
     def _add_nulls(self, rows: _Rows, props: Config) -> None:
         for name, value in props.items():
-            if value is None and name != "name":
+            if value is None:
                 rows.error(name, NULL_TEXT)
 
     # ------------------------------------------------------------------ transformations and predicates
@@ -227,50 +231,56 @@ class Validator:
                 )
 
     def _add_alias(self, rows: _Rows, props: Config, kind: PluginKind, prefix: str, group: str, title: str) -> None:
+        type_name, version_name = f"{prefix}type", f"{prefix}plugin.version"
+        chosen = props.get(type_name)
+        plugin, problem = (None, None) if chosen is None else self._look_up(type_name, chosen.strip(), kind)
+        usable = None if problem is not None else plugin
+        version = None if usable is None else self._plugins.version(usable)
         type_key = ConfigKey(
-            f"{prefix}type", Type.CLASS, NO_DEFAULT, None,
+            type_name, Type.CLASS, NO_DEFAULT, None,
             Importance.HIGH, f"Class of the {kind.value}.", group, 0, Width.LONG, title.format("type"),
         )  # fmt: skip
         version_key = ConfigKey(
-            f"{prefix}plugin.version", Type.STRING, None, None, Importance.HIGH,
+            version_name, Type.STRING, version, None, Importance.HIGH,
             f"Version or version range of the {kind.value}.", group, 1, Width.LONG, title.format("version"),
         )  # fmt: skip
-        recommended = [plugin.name for plugin in self._plugins.available(kind)]
-        chosen = props.get(type_key.name)
-        type_value = ConfigValue(type_key.name, chosen, list(recommended))
-        version_value = ConfigValue(version_key.name, props.get(version_key.name))
+        type_value = ConfigValue(type_name, None if plugin is None else plugin.name)
+        type_value.recommended_values = [available.name for available in self._plugins.available(kind)]
+        version_value = ConfigValue(version_name, props.get(version_name, version))
+        version_value.recommended_values = [] if usable is None else [*self._versions(usable)]
         rows.add(type_key, type_value)
         rows.add(version_key, version_value)
         if chosen is None:
-            type_value.errors.append(str(MissingConfigError(type_key.name)))
-            return
-        problem = self._class_problem(type_key.name, chosen.strip(), kind)
+            type_value.errors.append(str(MissingConfigError(type_name)))
         if problem is not None:
-            type_value.value = None
             type_value.errors.append(problem)
+        if usable is None:
             return
-        plugin = self._plugins.find(chosen.strip(), kind)
-        type_value.value = plugin.name
-        wrong_version = self._version_problem(plugin, props.get(version_key.name))
+        wrong_version = self._version_problem(usable, props.get(version_name))
         if wrong_version is not None:
             type_value.errors.append(wrong_version)
             version_value.errors.append(wrong_version)
             return
-        own = {k: v for k, v in _below(props, prefix).items() if k not in ("type", "plugin.version")}
+        self._add_alias_keys(rows, props, usable, prefix, group)
+
+    def _add_alias_keys(self, rows: _Rows, props: Config, plugin: Plugin, prefix: str, group: str) -> None:
+        """The plugin's own keys, and for a transformation the two that every one has, sorted together."""
         implicit = ConfigDef()
-        if kind is PluginKind.TRANSFORMATION:
+        if plugin.kind is PluginKind.TRANSFORMATION:
             implicit.define("predicate", Type.STRING, default=None, doc="Alias of the predicate that decides.")
             implicit.define("negate", Type.BOOLEAN, default=False, doc="Whether the predicate is negated.")
-        checked = self._wait_plugin(plugin, {k: v for k, v in own.items() if k not in implicit.keys})
-        implicit_values = implicit.validate(own)
+        own = {k: v for k, v in _below(props, prefix).items() if k not in ("type", "plugin.version", *implicit.keys)}
+        checked = self._wait_plugin(plugin, own)
+        values = {key: _prefixed(value, key, prefix + key) for key, value in checked.values.items()}
+        full_names = ConfigDef(replace(key, name=prefix + key.name) for key in implicit)
+        values |= {name.removeprefix(prefix): value for name, value in full_names.validate(props).items()}
         keys = [key for key in checked.definitions if key.name not in implicit.keys and not key.internal]
         for order, key in enumerate(sorted([*keys, *implicit], key=_alias_order), start=2):
-            value = implicit_values.get(key.name) or checked.values.get(key.name) or ConfigValue(key.name)
             full = replace(
                 key, name=prefix + key.name, group=f"{group}: {key.group}" if key.group else group,
                 order_in_group=order, display_name=key.display_name or key.name,
             )  # fmt: skip
-            rows.add(full, _prefixed(value, key.name, full.name))
+            rows.add(full, values.get(key.name) or ConfigValue(full.name))
 
     def _wait_plugin(self, plugin: Plugin, props: Config) -> ConnectorValidation:
         return self._worker.validate_plugin(plugin, props).result(VALIDATION_SECONDS)
@@ -302,6 +312,8 @@ class Validator:
                 f"('topics.regex={pattern}') consumed by the connector",
             )
         group, override = self._config.group_id, "consumer.override.group.id"
+        if group is None:
+            return
         if override in props:
             rows.values.setdefault(override, ConfigValue(override, props[override]))
             if props[override] == group:
@@ -337,13 +349,15 @@ class Validator:
 
     def _override_rows(self, plugin: Plugin, props: Config) -> _Rows:
         sink = plugin.kind is PluginKind.SINK
+        own_offsets = self._config.exactly_once_sources or "offsets.storage.topic" in props
+        creates_topics = "topic.creation.default.replication.factor" in props
         dead_letters = bool((props.get("errors.deadletterqueue.topic.name") or "").strip())
         prefixes = []
         if not sink or dead_letters:
             prefixes.append("producer.override.")
-        if sink:
+        if sink or own_offsets:
             prefixes.append("consumer.override.")
-        if (sink and dead_letters) or (not sink and "topic.creation.default.replication.factor" in props):
+        if dead_letters if sink else own_offsets or creates_topics:
             prefixes.append("admin.override.")
         rows = _Rows()
         for prefix in prefixes:
@@ -377,14 +391,20 @@ class Validator:
             except ConnectError:
                 continue  # reported on the class key
             own = {key: value for key, value in _below(props, f"{name}.").items() if key != "plugin.version"}
-            own["converter.type"] = name.partition(".")[0]
-            checked = self._wait_plugin(plugin, own)
-            for key in checked.definitions:
-                if not key.internal:
-                    full = replace(key, name=f"{name}.{key.name}", display_name=key.display_name or key.name)
-                    value = checked.values.get(key.name) or ConfigValue(key.name)
-                    rows.add(full, _prefixed(value, key.name, full.name))
+            kind = name.partition(".")[0]
+            checked = self._wait_plugin(plugin, {**own, CONVERTER_TYPE.name: kind})
+            values = {CONVERTER_TYPE.name: ConfigValue(CONVERTER_TYPE.name, kind), **checked.values}
+            for key in self._with_converter_type(plugin, checked.definitions):
+                full = replace(key, name=f"{name}.{key.name}", display_name=key.display_name or key.name)
+                value = values.get(key.name) or ConfigValue(key.name)
+                rows.add(full, _prefixed(value, key.name, full.name))
         return rows
+
+    def _with_converter_type(self, plugin: Plugin, keys: Iterable[ConfigKey]) -> list[ConfigKey]:
+        """What is shown of a converter's keys. Those for keys and values are told their type; none has to define it."""
+        shown = [key for key in keys if not key.internal and key.name != CONVERTER_TYPE.name]
+        _, problem = self._look_up(CONVERTER_TYPE.name, plugin.name, PluginKind.CONVERTER)
+        return [CONVERTER_TYPE, *shown] if problem is None else shown
 
     # ------------------------------------------------------------------ answers
 
@@ -428,6 +448,8 @@ class Validator:
                 raise NotFoundError(name)
             plugin = self._plugins.find(name)
         except ConnectError as error:
+            if name.rpartition(".")[2] in PROVIDERS:
+                raise BadRequestError(f"Invalid plugin class {name}. {VALID_KINDS}") from error
             raise NotFoundError(f"Unknown plugin {name}.") from error
         if version is not None:
             try:
@@ -443,6 +465,8 @@ class Validator:
             framework = (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(defaults)
             known = {key.name for key in keys}
             keys += [key for key in framework if key.name not in known]
+        if plugin.kind in (PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER):
+            keys = self._with_converter_type(plugin, keys)
         return [key_info(key) for key in keys]
 
 

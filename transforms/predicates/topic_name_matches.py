@@ -12,11 +12,12 @@ from transforms.java_regex import JavaPattern, JavaRegexError
 
 
 def _java_regex(name: str, value: Parsed) -> None:
+    if value is None:
+        raise ConfigValueError(name, None, "Invalid regex: null")
     try:
         JavaPattern(value)
     except JavaRegexError as error:
-        why = f"entry must be a Java-compatible regular expression: {error}"
-        raise ConfigValueError(name, value, why) from error
+        raise ConfigValueError(name, value, f"Invalid regex: {error}") from error
 
 
 class TopicNameMatches(Predicate[R]):
