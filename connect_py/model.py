@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,3 +48,15 @@ class Status:
     generation: int
     trace: str | None = None  # the error's full text, for FAILED
     version: str | None = None  # of the plugin; None when unknown
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorOffset:
+    """What a connector has committed, or is to have, for one of its partitions.
+
+    A sink's partition is `{"kafka_partition": 0, "kafka_topic": "orders"}`, its offset `{"kafka_offset": 123}`, the
+    next one to read; a source's are its own, of JSON scalars.
+    """
+
+    partition: Mapping[str, Any] | None
+    offset: Mapping[str, Any] | None  # None: to be reset

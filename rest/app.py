@@ -15,7 +15,7 @@ from rest.description import ENTITIES
 from rest.forwarding import Forwarder
 from rest.http_rules import Endpoint, HttpRules
 from rest.response_headers import HeaderRule, ResponseHeaders
-from rest.routers import connector_plugins, connectors, internal, loggers, root
+from rest.routers import connector_plugins, connectors, internal, loggers, offsets, root
 
 DESCRIPTION = Endpoint.of("/openapi.json", "GET", negotiates=False)  # ours: the description of all this
 ENDPOINTS = (
@@ -33,6 +33,7 @@ ENDPOINTS = (
     Endpoint.of("/connectors/{connector}/fence", "PUT", signed=["PUT"]),
     Endpoint.of("/connectors/{connector}/tasks/{task:int}/status", "GET"),
     Endpoint.of("/connectors/{connector}/tasks/{task:int}/restart", "POST"),
+    Endpoint.of("/connectors/{connector}/offsets", "GET", "PATCH", "DELETE", body=["PATCH"]),
     Endpoint.of("/connectors/{connector}/topics", "GET"),
     Endpoint.of("/connectors/{connector}/topics/reset", "PUT"),
     Endpoint.of("/connector-plugins", "GET"),
@@ -61,7 +62,8 @@ class RestOptions:
 def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
     """Build the ASGI application that answers for this herder."""
     options = options or RestOptions()
-    routers = [router(herder) for router in (root.router, connectors.router, connector_plugins.router, internal.router)]
+    parts = (root.router, connectors.router, offsets.router, connector_plugins.router, internal.router)
+    routers = [router(herder) for router in parts]
     if options.admin:
         routers.append(loggers.router(herder))
     endpoints = (*ENDPOINTS, *ADMIN_ENDPOINTS) if options.admin else ENDPOINTS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import Response
@@ -17,7 +18,7 @@ from connect_py.herder.herder import (
     ServerInfo,
     TaskInfo,
 )
-from connect_py.model import ConnectorTaskId, Status
+from connect_py.model import ConnectorOffset, ConnectorTaskId, Status
 
 
 def json_response(entity: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -78,6 +79,10 @@ def connector_status(status: ConnectorStatus) -> dict[str, Any]:
 
 def task_info(info: TaskInfo) -> dict[str, Any]:
     return {"id": task_id(info.id), "config": dict(info.config)}
+
+
+def connector_offsets(offsets: Sequence[ConnectorOffset]) -> dict[str, Any]:
+    return {"offsets": [{"partition": entry.partition, "offset": entry.offset} for entry in offsets]}
 
 
 def plugin_info(info: PluginInfo) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rest.errors import RestError
 _STRING = "java.lang.String"
 _LIST = f"java.util.ArrayList<java.util.LinkedHashMap<{_STRING},{_STRING}>>"
 _MAP = "java.util.LinkedHashMap<java.lang.String,java.lang.String>"
+_OBJECT_MAP = "java.util.LinkedHashMap<java.lang.String,java.lang.Object>"
 
 
 class NumberText(str):
@@ -148,6 +149,25 @@ def expect_array(value: Any) -> list[Any]:
         raise RestError(500, 'Cannot invoke "java.util.List.size()" because the request entity is null')
     kind = ("Object", "START_OBJECT") if isinstance(value, dict) else ("String", "VALUE_STRING")
     raise RestError(500, _cannot_deserialize(_LIST, *kind))
+
+
+def object_map(value: Any) -> dict[str, Any] | None:
+    """Bind an object, or null, to a map of plain values: numbers are numbers again.
+
+    Raises:
+        RestError: 500, something else.
+    """
+    if value is None:
+        return None
+    return {key: _plain(member) for key, member in expect_object(value, _OBJECT_MAP).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, NumberText):
+        return float(value) if any(mark in value for mark in ".eE") else int(value)
+    if isinstance(value, dict):
+        return {key: _plain(member) for key, member in value.items()}
+    return [_plain(member) for member in value] if isinstance(value, list) else value
 
 
 def _cannot_deserialize(java_type: str, shape: str, token: str) -> str:

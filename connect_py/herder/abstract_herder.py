@@ -28,6 +28,7 @@ from connect_py.herder.herder import (
     InitialState,
     LoggerLevel,
     PluginInfo,
+    RequestConflictError,
     ServerInfo,
     Stage,
     StagedFuture,
@@ -39,8 +40,8 @@ from connect_py.herder.restart_plan import plan_restart
 from connect_py.herder.stage_board import StageBoard
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.validation import Validator
-from connect_py.herder.work_runner import WorkRunner
-from connect_py.model import ConnectorTaskId, Status, TargetState
+from connect_py.herder.work_runner import WorkRunner, strings
+from connect_py.model import ConnectorOffset, ConnectorTaskId, Status, TargetState
 from connect_py.storage.config_state import (
     Change,
     ClusterConfigState,
@@ -60,6 +61,8 @@ T = TypeVar("T")
 
 VERSION = "4.1.1"  # of the Kafka Connect whose behaviour this worker matches
 VALIDATION_THREADS = 4
+CONFIG_READ_SECONDS = 30.0  # for the config topic, before offsets are changed
+CONFLICT_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
 
 
 class AbstractHerder(Herder):
@@ -107,6 +110,7 @@ class AbstractHerder(Herder):
         self._restarts_lock = threading.Lock()
         self._started = False
         self._dirty = True  # what runs may differ from what should
+        self._altering: set[str] = set()  # connectors whose offsets are being changed
 
     # ------------------------------------------------------------------ whose request it is
 
@@ -352,6 +356,67 @@ class AbstractHerder(Herder):
             return [TaskInfo(task, cast(dict[str, str], dict(state.task_configs[task]))) for task in state.tasks(name)]
 
         return self._request(infos)
+
+    def connector_offsets(self, name: str) -> Future[list[ConnectorOffset]]:
+        def read() -> Future[list[ConnectorOffset]]:
+            return self._worker.offsets.read(name, strings(self._known(name).configs[name]))
+
+        return self._request(read)
+
+    def alter_connector_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
+        """The config topic is read to its end off the herder's thread; then everything is looked at again on it."""
+
+        def read() -> Future[None]:
+            return self._pool.submit(self._read_configs)
+
+        def alter() -> Future[str]:
+            self._check_stopped(name)
+            if name in self._altering or self._may_run_tasks(name):
+                raise RequestConflictError(CONFLICT_TEXT)
+            self._altering.add(name)
+            with self._stages.stage(f"modifying offsets for connector {name}"):
+                altered = chain(
+                    chain(done(None), lambda _: self._before_altering(name)),
+                    lambda _: self._alter_offsets(name, offsets),
+                )
+            altered.add_done_callback(lambda _: self._altering.discard(name))
+            return altered
+
+        return self._leader_request(lambda: chain(read(), lambda _: self._leader_request(alter)))
+
+    def _read_configs(self) -> None:
+        try:
+            self._configs.refresh(CONFIG_READ_SECONDS)
+        except ConnectError as error:
+            raise ConnectError(
+                "Failed to read to end of config topic before modifying connector offsets"
+            ) from error
+
+    def _check_stopped(self, name: str) -> ClusterConfigState:
+        """Refuse unless the connector exists, is meant to be stopped and has no tasks."""
+        state = self._known(name)
+        if state.target_state(name) is not TargetState.STOPPED or state.tasks(name):
+            raise BadRequestError(
+                "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for "
+                f"the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
+            )
+        return state
+
+    def _may_run_tasks(self, name: str) -> bool:
+        """Whether tasks of a stopped connector may still be about. On the herder's thread."""
+        return any(task.connector == name for task in self._work.running()[1])
+
+    def _before_altering(self, name: str) -> Future[None]:
+        """What keeps zombies of a stopped connector from storing offsets of their own afterwards."""
+        return done(None)
+
+    def _alter_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
+        state = self._check_stopped(name)
+        config, number = strings(state.configs[name]), state.start_numbers.get(name, 0)
+        if self._type_of(name) != PluginKind.SINK.value:
+            return self._worker.offsets.alter_source(name, config, offsets, number)
+        wanted = None if offsets is None else parse_sink_offsets(offsets)
+        return self._worker.offsets.alter_sink(name, config, wanted, number)
 
     def active_topics(self, name: str) -> list[str]:
         if not self._config["topic.tracking.enable"]:

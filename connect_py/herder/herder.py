@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar
 from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
 from connect_py.herder.request_signature import RequestSignature
-from connect_py.model import ConnectorTaskId, Status, TargetState
+from connect_py.model import ConnectorOffset, ConnectorTaskId, Status, TargetState
 
 T = TypeVar("T")
 Config: TypeAlias = Mapping[str, str | None]  # as a user sends it: placeholders unresolved, nulls possible
@@ -245,6 +245,18 @@ class Herder(ABC):
 
     @abstractmethod
     def task_infos(self, name: str) -> Future[list[TaskInfo]]: ...
+
+    @abstractmethod
+    def connector_offsets(self, name: str) -> Future[list[ConnectorOffset]]:
+        """What a connector has committed, in whatever state it is."""
+
+    @abstractmethod
+    def alter_connector_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
+        """Change offsets of a stopped connector, or (None) reset them all; the answer is a message for the user.
+
+        Errors: BadRequestError (not stopped, or offsets that cannot be read), RequestConflictError (its tasks may still
+        run, or another change is under way).
+        """
 
     @abstractmethod
     def active_topics(self, name: str) -> list[str]:

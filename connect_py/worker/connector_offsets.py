@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import Plugin, PluginKind
@@ -16,6 +16,7 @@ from connect_py.clock import Clock
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin, GroupNotEmptyError
 from connect_py.log_context import log_context
+from connect_py.model import ConnectorOffset
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores, Records
 from connect_py.storage.offset_table import check_primitives
@@ -25,22 +26,13 @@ from connect_py.worker.connector_host import ConnectorHost
 REQUEST_SECONDS: Final = 90.0  # what a user waits for at most
 READ_SECONDS: Final = 30.0
 THREADS: Final = 4  # requests that may wait for Kafka, or for a connector, at the same time
-KAFKA_TOPIC, KAFKA_PARTITION, KAFKA_OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
 
 Props: TypeAlias = Mapping[str, str]
 SinkOffsets: TypeAlias = Mapping[TopicPartition, int | None]
-SourceOffsets: TypeAlias = Sequence[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class ConnectorOffset(NamedTuple):
-    """One committed offset, as a connector means it; a sink's are in Kafka's own words."""
-
-    partition: Mapping[str, Any] | None
-    offset: Mapping[str, Any]
 
 
 class ConnectorOffsets:
@@ -124,16 +116,24 @@ class ConnectorOffsets:
 
     # ------------------------------------------------------------------ changing a source's
 
-    def alter_source(self, name: str, config: Props, offsets: SourceOffsets | None, start_number: int) -> Future[str]:
+    def alter_source(
+        self, name: str, config: Props, offsets: Sequence[ConnectorOffset] | None, start_number: int
+    ) -> Future[str]:
         """Change a source's offsets, or (None) reset them all; arguments and errors as for `alter_sink`."""
         return self._submit(name, lambda: self._alter_source(name, config, offsets, start_number))
 
-    def _alter_source(self, name: str, config: Props, offsets: SourceOffsets | None, start_number: int) -> str:
+    def _alter_source(
+        self, name: str, config: Props, offsets: Sequence[ConnectorOffset] | None, start_number: int
+    ) -> str:
         deadline = self._clock.monotonic() + REQUEST_SECONDS
         with _in_words(f"Failed to modify offsets for source connector {name}", keep=True):
             plugin, props = self._plugin(config), self._resolve(config)
             with self._store(name, props) as store:
-                wanted = [(partition, None) for partition, _ in store.offsets()] if offsets is None else offsets
+                wanted: list[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]
+                if offsets is None:
+                    wanted = [(partition, None) for partition, _ in store.offsets()]
+                else:
+                    wanted = [(entry.partition, entry.offset) for entry in offsets]
                 for partition, offset in wanted:
                     check_primitives(partition)
                     check_primitives(offset)
@@ -249,7 +249,7 @@ def _alter_group(admin: ClusterAdmin, group: str, wanted: SinkOffsets) -> None:
 
 def _sink_offsets(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[ConnectorOffset]:
     return [
-        ConnectorOffset({KAFKA_PARTITION: tp.partition, KAFKA_TOPIC: tp.topic}, {KAFKA_OFFSET: at.offset})
+        ConnectorOffset({"kafka_partition": tp.partition, "kafka_topic": tp.topic}, {"kafka_offset": at.offset})
         for tp, at in sorted(committed.items())
     ]
 

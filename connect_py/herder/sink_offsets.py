@@ -1,0 +1,85 @@
+"""The offsets of a sink as users write them: topic, partition and offset, each a JSON scalar of some kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from connect_py.api.record import TopicPartition
+from connect_py.herder.herder import BadRequestError
+from connect_py.model import ConnectorOffset
+
+KAFKA_TOPIC: Final = "kafka_topic"
+KAFKA_PARTITION: Final = "kafka_partition"
+KAFKA_OFFSET: Final = "kafka_offset"
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+
+
+def parse_sink_offsets(offsets: Iterable[ConnectorOffset]) -> dict[TopicPartition, int | None]:
+    """Return the next offset to read per partition, None to reset it; of entries for one partition the last counts.
+
+    Raises:
+        BadRequestError: With Connect's text about the first entry that cannot be read.
+    """
+    parsed: dict[TopicPartition, int | None] = {}
+    for entry in offsets:
+        parsed[_partition(entry.partition)] = _offset(entry.offset)
+    return parsed
+
+
+def _partition(partition: Mapping[str, Any] | None) -> TopicPartition:
+    if partition is None:
+        raise BadRequestError("The partition for a sink connector offset cannot be null or missing")
+    if KAFKA_TOPIC not in partition or KAFKA_PARTITION not in partition:
+        raise BadRequestError(
+            f"The partition for a sink connector offset must contain the keys '{KAFKA_TOPIC}' and '{KAFKA_PARTITION}'"
+        )
+    if partition[KAFKA_TOPIC] is None:
+        raise BadRequestError("Kafka topic names must be valid strings and may not be null")
+    if partition[KAFKA_PARTITION] is None:
+        raise BadRequestError("Kafka partitions must be valid numbers and may not be null")
+    number = _whole(partition[KAFKA_PARTITION], bits=32)
+    if number is None:
+        raise BadRequestError(
+            "Failed to parse the following Kafka partition value in the provided offsets: "
+            f"'{_text(partition[KAFKA_PARTITION])}'. Partition values for sink connectors need to be integers."
+        )
+    return TopicPartition(_text(partition[KAFKA_TOPIC]), number)
+
+
+def _offset(offset: Mapping[str, Any] | None) -> int | None:
+    if offset is None:
+        return None
+    if KAFKA_OFFSET not in offset:
+        raise BadRequestError(
+            f"The offset for a sink connector should either be null or contain the key '{KAFKA_OFFSET}'"
+        )
+    number = _whole(offset[KAFKA_OFFSET], bits=64)
+    if number is None:
+        raise BadRequestError(
+            "Failed to parse the following Kafka offset value in the provided offsets: "
+            f"'{_text(offset[KAFKA_OFFSET])}'. Offset values for sink connectors need to be integers."
+        )
+    return number
+
+
+def _whole(value: Any, *, bits: int) -> int | None:
+    text = _text(value)
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
+
+
+def _text(value: Any) -> str:
+    """As Java prints it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}={_text(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    return str(value)

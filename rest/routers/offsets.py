@@ -1,0 +1,70 @@
+"""`/connectors/{connector}/offsets`: what a connector has committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from connect_py.herder.herder import BadRequestError, Herder
+from connect_py.model import ConnectorOffset
+from rest import deadline, entities
+from rest.errors import AnsweringRoute, RestError
+from rest.json_body import expect_array, expect_object, known_fields, object_map, parse_json
+from rest.routers.path import name_in
+
+_REQUEST = "org.apache.kafka.connect.runtime.rest.entities.ConnectorOffsets"
+_ENTRY = "org.apache.kafka.connect.runtime.rest.entities.ConnectorOffset"
+
+
+def router(herder: Herder) -> APIRouter:
+    routes = APIRouter(route_class=AnsweringRoute)
+
+    @routes.get("/connectors/{connector}/offsets", summary="What it has committed, in whatever state it is")
+    async def get_offsets(request: Request) -> Response:
+        found = await deadline.answer(herder, herder.connector_offsets(name_in(request)))
+        return entities.json_response(entities.connector_offsets(found))
+
+    @routes.patch("/connectors/{connector}/offsets", summary="Change offsets of a stopped connector; null resets one")
+    async def alter_offsets(request: Request) -> Response:
+        offsets = _offsets(parse_json(await request.body()))
+        return await _altered(request, offsets)
+
+    @routes.delete("/connectors/{connector}/offsets", summary="Reset all offsets of a stopped connector")
+    async def reset_offsets(request: Request) -> Response:
+        return await _altered(request, None)
+
+    async def _altered(request: Request, offsets: Sequence[ConnectorOffset] | None) -> Response:
+        message = await deadline.answer(herder, herder.alter_connector_offsets(name_in(request), offsets))
+        return entities.json_response({"message": message})
+
+    return routes
+
+
+def _offsets(body: Any) -> list[ConnectorOffset]:
+    """The entries of a request; of several for one partition the last.
+
+    Raises:
+        BadRequestError: There are none.
+        RestError: 500, the body has another shape.
+    """
+    members = expect_object(body, _REQUEST)
+    known_fields(members, _REQUEST, "offsets")
+    given = members.get("offsets")
+    entries = [] if given is None else [_entry(entry) for entry in expect_array(given)]
+    if not entries:
+        raise BadRequestError("Partitions / offsets need to be provided for an alter offsets request")
+    if None in entries:
+        raise RestError(500, f'Cannot invoke "{_ENTRY}.partition()" because "offset" is null')
+    by_partition = {json.dumps(entry.partition, sort_keys=True): entry for entry in entries if entry is not None}
+    return list(by_partition.values())
+
+
+def _entry(value: Any) -> ConnectorOffset | None:
+    if value is None:
+        return None
+    members = expect_object(value, _ENTRY)
+    known_fields(members, _ENTRY, "partition", "offset")
+    return ConnectorOffset(object_map(members.get("partition")), object_map(members.get("offset")))
