@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from connect_py.api.batch import Batch
+from connect_py.api.cluster import ClientKind
 from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
 from connect_py.api.record import (
     NO_HEADERS,
@@ -20,11 +21,11 @@ from connect_py.api.record import (
     OffsetAndMetadata,
     RecordOrigin,
     SinkRecord,
+    SourceRecord,
     TimestampType,
     TopicPartition,
 )
 from connect_py.api.schema import Schema, Value
-from connect_py.api.task import ClientKind
 
 
 class FakeClock:
@@ -188,12 +189,27 @@ class FakeOffsetStorageReader:
 
 
 @dataclass(slots=True)
+class FakeTransactionContext:
+    """A `TransactionContext` that writes down what was asked for; None stands for the end of a batch."""
+
+    committed: list[SourceRecord | None] = field(default_factory=list)
+    aborted: list[SourceRecord | None] = field(default_factory=list)
+
+    def commit_transaction(self, record: SourceRecord | None = None) -> None:
+        self.committed.append(record)
+
+    def abort_transaction(self, record: SourceRecord | None = None) -> None:
+        self.aborted.append(record)
+
+
+@dataclass(slots=True)
 class FakeSourceTaskContext:
     """A `SourceTaskContext`."""
 
     connector: str = "connector"
     task: int = 0
     offset_storage_reader: FakeOffsetStorageReader = field(default_factory=FakeOffsetStorageReader)
+    transaction_context: FakeTransactionContext | None = None
     props: Mapping[str, str] = field(default_factory=dict)
 
     def configs(self) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ Settings: TypeAlias = dict[str, object]
 log = logging.getLogger(__name__)
 
 INT_MAX: Final = 2**31 - 1
+TRANSACTION_TIMEOUT_MS: Final = 60_000  # Java's default
 
 _COMMON: Final = frozenset(
     [
@@ -474,6 +475,26 @@ class ClientConfigs:
         """The source producer."""
         return translate(self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer"), "producer")
 
+    def transactional_producer(self, task: int | None = None) -> Settings:
+        """The source producer with exactly-once support, of this task unless another one is given."""
+        number = self.task if task is None else task
+        props = self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer")
+        fixed = {
+            "transactional.id": transactional_id(self.worker, self.connector, number),
+            "enable.idempotence": "true",
+            "acks": "all",
+        }
+        for key, value in fixed.items():
+            if props.get(key, value).strip().lower() not in (value.lower(), _TASK_PRODUCER.get(key)):
+                log.warning("producer setting %s cannot be changed with exactly-once support; it is %s", key, value)
+        settings = translate(props | fixed, "producer")
+        # The client wants deliveries to be given up before the transaction is, and says so only by refusing to start.
+        transaction_ms = int(str(settings.setdefault("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)))
+        for key in ("delivery.timeout.ms", "message.timeout.ms"):
+            if key in settings:
+                settings[key] = min(int(str(settings[key])), transaction_ms)
+        return settings
+
     def dead_letter_producer(self) -> Settings:
         """The producer of the dead-letter queue."""
         return translate(self._layers(self._base("connector-dlq-producer") | _TASK_PRODUCER, "producer"), "producer")
@@ -506,6 +527,16 @@ class ClientConfigs:
         worker = with_prefix(self.worker, f"{kind}.")
         connector = with_prefix(self.connector_config, f"{kind}.override.")
         return {**base, **worker, **connector}
+
+
+def exactly_once_sources(worker: Mapping[str, str]) -> bool:
+    """Whether the worker runs its source tasks in transactions."""
+    return worker.get("exactly.once.source.support", "disabled").strip().lower() == "enabled"
+
+
+def transactional_id(worker: Mapping[str, str], connector: str, task: int | None) -> str:
+    """Under which id a source task writes; Java's, so that a take-over fences Java's tasks."""
+    return f"{worker.get('group.id', '')}-{connector}-{task}"
 
 
 def worker_client(props: Mapping[str, str], kind: Kind, client_id: str) -> Settings:

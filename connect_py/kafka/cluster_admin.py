@@ -45,6 +45,11 @@ _REFUSED: Final = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.UNSUPPORTED_VERSION, KafkaError._AUTHENTICATION,
 })  # fmt: skip
+# A topic that can never be made like this.
+_IMPOSSIBLE: Final = frozenset({
+    KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_PARTITIONS, KafkaError.INVALID_CONFIG,
+    KafkaError.POLICY_VIOLATION, KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_REQUEST,
+})  # fmt: skip
 
 T = TypeVar("T")
 
@@ -176,9 +181,12 @@ class ClusterAdmin:
             for p, future in futures.items()
         }
 
-    def create_topic(self, topic: str, partitions: int, replication_factor: int) -> bool:
-        """Create a topic; False: it exists already."""
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor)
+    def create_topic(
+        self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str] | None = None
+    ) -> bool:
+        """Create a topic with these topic configs; False: it exists already. -1: the broker's default."""
+        config = dict(settings or {})
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=config)
         future = self._admin().create_topics([new], request_timeout=REQUEST_SECONDS)[topic]
         try:
             _answer(future, f"new topic {topic!r}")
@@ -234,6 +242,6 @@ def translated(error: KafkaException, about: str) -> ConnectError:
         return GroupNotEmptyError(text)
     if code in _MISSING:
         return NotFoundError(text)
-    if code in _REFUSED:
+    if code in _REFUSED or code in _IMPOSSIBLE:
         return ConnectError(text)
     return RetriableError(text)

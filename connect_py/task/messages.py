@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from connect_py.api.schema import Value
 from connect_py.log_context import LogLine
@@ -53,7 +53,7 @@ class Answer:
     """The outcome of a `Question`: a value, or an error's text."""
 
     number: int
-    value: Value = None
+    value: Any = None
     error: str | None = None
 
 
@@ -101,12 +101,15 @@ class Beat:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+SourceEntry: TypeAlias = Mapping[str, Value]
+
+
 @dataclass(frozen=True, slots=True)
 class ReadSourceOffsets:
-    """Asks for the stored offsets of source partitions, in order; the answer is a list."""
+    """Asks for the stored offsets of source partitions, everything written so far included; a list, in order."""
 
     number: int
-    partitions: Sequence[Mapping[str, Value]]
+    partitions: Sequence[SourceEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +117,40 @@ class WriteSourceOffsets:
     """Asks to store offsets; answered when they are safe."""
 
     number: int
-    offsets: Sequence[tuple[Mapping[str, Value], Mapping[str, Value]]]
+    offsets: Sequence[tuple[SourceEntry, SourceEntry]]
 
 
-Question: TypeAlias = ReadSourceOffsets | WriteSourceOffsets
+@dataclass(frozen=True, slots=True)
+class MakeOffsetKeys:
+    """Asks under which keys of the offset topic the offsets of source partitions are stored; bytes, in order."""
+
+    number: int
+    partitions: Sequence[SourceEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class CopySourceOffsets:
+    """What a task wrote to its connector's own offset topic, for the worker's topic; not answered."""
+
+    offsets: Sequence[tuple[SourceEntry, SourceEntry]]
+
+
+@dataclass(frozen=True, slots=True)
+class FenceZombies:
+    """Asks that no producer of an earlier task set can write any more."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTask:
+    """Asks whether this task of this task set is still wanted here, else an error; the answer is its offset topic."""
+
+    number: int
+
+
+Question: TypeAlias = ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
 ToTask: TypeAlias = SetTargetState | Stop | SetLogLevels | Answer
-FromTask: TypeAlias = Started | Paused | Resumed | Stopped | Failed | TopicUsed | Beat | LogLine | Question
+FromTask: TypeAlias = (
+    Started | Paused | Resumed | Stopped | Failed | TopicUsed | Beat | LogLine | Question | CopySourceOffsets
+)

@@ -2,57 +2,68 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from connect_py.api.record import SourceRecord
 from connect_py.api.schema import Value
 
-Entry = Mapping[str, Value]
+Entry: TypeAlias = Mapping[str, Value]
+PartitionKey: TypeAlias = frozenset[tuple[str, Value]]
 
 
 @dataclass(slots=True, eq=False)
 class Submitted:
     """One record on its way; `done` once it was acknowledged, filtered or skipped."""
 
-    partition: Entry
-    offset: Entry
+    record: SourceRecord  # as the task made it
     done: bool = False
+
+
+def partition_key(partition: Entry) -> PartitionKey:
+    """What makes a source partition the same one, whatever the order of its members."""
+    return frozenset(partition.items())
 
 
 class SubmittedRecords:
     """An offset may be stored when its record and all earlier ones of the same source partition are done.
 
-    Records are submitted on the task thread and acknowledged on any.
+    Everything happens on the task thread: acknowledgements come inside the producer's `poll`.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._queues: dict[object, deque[Submitted]] = {}
+        self._queues: dict[PartitionKey, deque[Submitted]] = {}
+        self._last: tuple[Entry, deque[Submitted]] | None = None  # tasks often use one map object for many records
+        self.active = 0  # submitted and not done
 
-    def submit(self, partition: Entry, offset: Entry) -> Submitted:
+    def submit(self, record: SourceRecord) -> Submitted:
         """Note a record before it is sent."""
-        record = Submitted(partition, offset)
-        with self._lock:
-            self._queues.setdefault(frozenset(partition.items()), deque()).append(record)
-        return record
+        submitted = Submitted(record)
+        partition = record.source_partition
+        if self._last is None or self._last[0] is not partition:
+            self._last = (partition, self._queues.setdefault(partition_key(partition), deque()))
+        self._last[1].append(submitted)
+        self.active += 1
+        return submitted
 
-    def acknowledge(self, record: Submitted) -> None:
+    def acknowledge(self, submitted: Submitted) -> None:
         """Note that a record is done."""
-        with self._lock:
-            record.done = True
+        if not submitted.done:
+            submitted.done = True
+            self.active -= 1
 
-    def committable(self) -> list[tuple[Entry, Entry]]:
-        """Take out what is done, and return the last offset of each partition that moved."""
-        moved = []
-        with self._lock:
-            for key, queue in list(self._queues.items()):
-                last = None
-                while queue and queue[0].done:
-                    last = queue.popleft()
-                if last is not None:
-                    moved.append((last.partition, last.offset))
-                if not queue:
-                    del self._queues[key]
+    def committable(self) -> dict[PartitionKey, tuple[Entry, Entry]]:
+        """Take out what is done, and return partition and last offset of each partition that moved."""
+        moved = {}
+        self._last = None
+        for key, queue in list(self._queues.items()):
+            last = None
+            while queue and queue[0].done:
+                last = queue.popleft()
+            if last is not None:
+                moved[key] = (last.record.source_partition, last.record.source_offset)
+            if not queue:
+                del self._queues[key]
         return moved

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from connect_py.api.errors import ConnectError
-from connect_py.api.schema import Value
 from connect_py.model import TargetState
 from connect_py.task.messages import Answer, FromTask, Question
 
@@ -69,7 +69,7 @@ class TaskControl:
         """A number for a question."""
         return next(self._numbers)
 
-    def ask(self, question: Question, timeout: float) -> Value:
+    def ask(self, question: Question, timeout: float) -> Any:
         """Send a question to the worker and wait for its answer, also while stopping.
 
         Raises:
@@ -79,7 +79,36 @@ class TaskControl:
         with self._changed:
             if not self._changed.wait_for(lambda: question.number in self._answers, timeout):
                 raise ConnectError(f"the worker did not answer within {timeout:.0f} s: {type(question).__name__}")
-            answer = self._answers.pop(question.number)
+        return self._take(question.number)
+
+    def ask_patiently(self, question: Question) -> Any:
+        """Send a question and wait for its answer however long it takes.
+
+        Raises:
+            ConnectError: The worker answered with an error.
+            TaskStoppedError: A stop was asked for first.
+        """
+        self.send(question)
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or question.number in self._answers)
+        if question.number not in self._answers:
+            self.check()
+        return self._take(question.number)
+
+    def answered(self, question: Question) -> bool:
+        """Whether the answer to a question that was sent is there; if so, it is taken.
+
+        Raises:
+            ConnectError: The worker answered with an error.
+        """
+        if question.number not in self._answers:
+            return False
+        self._take(question.number)
+        return True
+
+    def _take(self, number: int) -> Any:
+        with self._changed:
+            answer = self._answers.pop(number)
         if answer.error is not None:
             raise ConnectError(answer.error)
         return answer.value

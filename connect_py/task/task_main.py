@@ -17,25 +17,29 @@ from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler, ErrorReporter
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.error_handling.log_reporter import LogReporter
-from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.client_config import ClientConfigs, exactly_once_sources, transactional_id
 from connect_py.kafka.client_log import client_log
 from connect_py.kafka.cluster_admin import ClusterAdmin
+from connect_py.metrics.sampled import Window
+from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec
+from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
+from connect_py.task.exactly_once_committer import ExactlyOnceCommitter
+from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUsed
 from connect_py.task.record_pipeline import RecordPipeline
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
 from connect_py.task.sink_task_context import WorkerSinkTaskContext
-from connect_py.task.source_loop import (
-    SourceTaskRunner,
-    TopicCreation,
-    WorkerOffsetStorageReader,
-    WorkerSourceTaskContext,
-)
+from connect_py.task.source_committer import SourceCommitter
+from connect_py.task.source_loop import SourceTaskRunner
+from connect_py.task.source_task_context import WorkerOffsetStorageReader, WorkerSourceTaskContext
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.task_plugins import TaskPlugins
+from connect_py.task.topic_creation import TopicCreation
+from connect_py.task.topic_keeper import TopicKeeper
 from connect_py.task.topic_selection import TopicSelection
+from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +81,7 @@ class TaskMain:
         if self._sink is not None:
             values |= self._sink.metrics.values()
         if self._source is not None:
-            values |= {
-                "source-record-poll-total": self._source.polled,
-                "source-record-write-total": self._source.written,
-            }
+            values |= self._source.metrics.values()
         if self._errors is not None:
             counters = self._errors.counters
             values |= {
@@ -108,8 +109,9 @@ class TaskMain:
         config = spec.connector_config
         clients = ClientConfigs(spec.worker_props, config, spec.id.connector, spec.id.task)
         error_config = ErrorConfig.parse(config)
-        settings = LoopSettings.of(spec.worker_props, None)
-        enabled = spec.worker_props.get("topic.creation.enable", "true").strip().lower() == "true"
+        may_create = spec.worker_props.get("topic.creation.enable", "true").strip().lower() == "true"
+        rules = TopicCreation.parse(config, enabled=may_create)
+        metrics = SourceMetrics(self._clock, Window.of(spec.worker_props))
         with ExitStack() as closing:
             reporters: list[ErrorReporter] = []
             if error_config.log_enable:
@@ -120,15 +122,46 @@ class TaskMain:
             chain = plugins.chain(errors)
             closing.callback(chain.close)
             closing.callback(task.stop)
+            exactly_once = exactly_once_sources(spec.worker_props)
+            settings = clients.transactional_producer() if exactly_once else clients.producer()
+            producer = Producer(settings, logger=client_log)
+            transactions = None
+            if exactly_once and TransactionBoundary.of(config) is TransactionBoundary.CONNECTOR:
+                transactions = WorkerTransactionContext()
+            committer = self._committer(task, producer, metrics, transactions)
+            topics = TopicKeeper(
+                rules, ClusterAdmin(clients.admin()), producer, self._control.wait,
+                lambda topic: self._control.send(TopicUsed(topic)),
+            )  # fmt: skip
             runner = self._source = SourceTaskRunner(
-                spec.id, task, spec.task_config, Producer(clients.producer(), logger=client_log),
-                ClusterAdmin(clients.admin()),
-                TopicCreation.parse(config, enabled=enabled), converters, chain, errors, self._control, self._clock,
-                commit_interval_ms=settings.commit_interval_ms, commit_timeout_ms=settings.commit_timeout_ms,
+                task, spec.task_config, producer, topics, committer, converters, chain, errors, self._control, metrics,
+                self._clock,
             )  # fmt: skip
             reader = WorkerOffsetStorageReader(self._control)
-            task.initialize(WorkerSourceTaskContext(spec.id, spec.task_config, reader))
+            task.initialize(WorkerSourceTaskContext(spec.id, spec.task_config, reader, transactions))
             runner.run()
+
+    def _committer(
+        self,
+        task: SourceTask,
+        producer: Producer,
+        metrics: SourceMetrics,
+        transactions: WorkerTransactionContext | None,
+    ) -> SourceCommitter:
+        spec = self._spec
+        settings = LoopSettings.of(spec.worker_props, None)
+        if not exactly_once_sources(spec.worker_props):
+            return AtLeastOnceCommitter(
+                task, producer, self._control, metrics, self._clock,
+                commit_interval_ms=settings.commit_interval_ms, commit_timeout_ms=settings.commit_timeout_ms,
+            )  # fmt: skip
+        config = spec.connector_config
+        return ExactlyOnceCommitter(
+            task, producer, transactional_id(spec.worker_props, spec.id.connector, spec.id.task), self._control,
+            metrics, self._clock, boundary=TransactionBoundary.of(config),
+            interval_ms=int(config.get("transaction.boundary.interval.ms") or settings.commit_interval_ms),
+            transactions=transactions, copies_offsets=bool(config.get("offsets.storage.topic")),
+        )  # fmt: skip
 
     def _run_sink(self, task: SinkTask, class_name: str, plugins: TaskPlugins) -> None:
         spec = self._spec

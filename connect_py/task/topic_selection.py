@@ -16,25 +16,25 @@ _POSIX: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
-def java_regex(pattern: str) -> re.Pattern[str]:
+def java_regex(pattern: str, key: str = "topics.regex") -> re.Pattern[str]:
     """Compile a regular expression of Java's: quotations and POSIX classes are rewritten, the rest is the same.
 
     Raises:
-        ConfigError: It does not compile.
+        ConfigError: It does not compile; `key` names it.
     """
     text = re.sub(r"\\Q(.*?)(?:\\E|\Z)", lambda m: re.escape(m.group(1)), pattern, flags=re.DOTALL)
     text = re.sub(r"\(\?<([A-Za-z]\w*)>", r"(?P<\1>", text)
-    text = re.sub(r"\\p\{(?:Is)?(\w+)\}", _posix_class, text)
+    text = re.sub(r"\\p\{(?:Is)?(\w+)\}", lambda m: _posix_class(m, key), text)
     try:
         return re.compile(text)
     except re.error as error:
-        raise ConfigError("topics.regex", f"Invalid regex: {error}") from error
+        raise ConfigError(key, f"Invalid regex: {error}") from error
 
 
-def _posix_class(match: re.Match[str]) -> str:
+def _posix_class(match: re.Match[str], key: str) -> str:
     inside = _POSIX.get(match.group(1))
     if inside is None:
-        raise ConfigError("topics.regex", f"Invalid regex: class {match.group(0)} is not supported")
+        raise ConfigError(key, f"Invalid regex: class {match.group(0)} is not supported")
     return f"[{inside}]"
 
 

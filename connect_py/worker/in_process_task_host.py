@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from connect_py.clock import Clock
 from connect_py.model import TargetState
 from connect_py.task.messages import (
+    CopySourceOffsets,
     Failed,
     FromTask,
     Paused,
-    ReadSourceOffsets,
+    Question,
     Resumed,
     Started,
     Stopped,
     TaskSpec,
     TopicUsed,
-    WriteSourceOffsets,
 )
 from connect_py.task.task_control import TaskControl
 from connect_py.task.task_main import TaskMain
@@ -80,5 +80,7 @@ class InProcessTaskHost:
                 self._listener.on_failed(task, trace)
             case Stopped():
                 self._listener.on_stopped(task)
-            case ReadSourceOffsets() | WriteSourceOffsets():
-                self._control.answer(self._listener.answer(task, message))
+            case CopySourceOffsets():
+                self._listener.on_offsets_written(message)
+            case _ if isinstance(message, Question):
+                self._listener.answer(message, self._control.answer)

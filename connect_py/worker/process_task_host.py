@@ -16,10 +16,12 @@ from connect_py.log_context import LogLine, log_context
 from connect_py.model import TargetState
 from connect_py.task.channel import Channel
 from connect_py.task.messages import (
+    Answer,
     Beat,
+    CopySourceOffsets,
     Failed,
     Paused,
-    ReadSourceOffsets,
+    Question,
     Resumed,
     SetLogLevels,
     SetTargetState,
@@ -28,7 +30,6 @@ from connect_py.task.messages import (
     Stopped,
     TaskSpec,
     TopicUsed,
-    WriteSourceOffsets,
 )
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.task_host import TaskHostListener
@@ -208,10 +209,14 @@ class ProcessTaskHost:
                 self._listener.on_failed(task, trace)
             case Stopped():
                 self._listener.on_stopped(task)
-            case ReadSourceOffsets() | WriteSourceOffsets():
-                answer = self._listener.answer(task, message)
-                with self._lock:
-                    self._send(answer)
+            case CopySourceOffsets():
+                self._listener.on_offsets_written(message)
+            case _ if isinstance(message, Question):
+                self._listener.answer(message, self._reply)
+
+    def _reply(self, answer: Answer) -> None:
+        with self._lock:
+            self._send(answer)
 
     def _fail(self, why: str) -> None:
         with self._lock:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from connect_py.model import ConnectorTaskId, TargetState
-from connect_py.task.messages import Answer, Question, TaskSpec
+from connect_py.task.messages import Answer, CopySourceOffsets, Question, TaskSpec
 
 
 class TaskHostListener(Protocol):
@@ -24,8 +24,11 @@ class TaskHostListener(Protocol):
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None: ...  # noqa: A002 - Connect's word
 
-    def answer(self, id: ConnectorTaskId, question: Question) -> Answer:  # noqa: A002 - Connect's word
-        """Answer a question of the task; may wait."""
+    def on_offsets_written(self, message: CopySourceOffsets) -> None:
+        """The task wrote offsets to its connector's own topic."""
+
+    def answer(self, question: Question, reply: Callable[[Answer], None]) -> None:
+        """Answer a question of the task by calling `reply`, on any thread; returns at once."""
 
 
 class TaskHost(Protocol):

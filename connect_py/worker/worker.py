@@ -7,27 +7,29 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from connect_py.api.config import ConfigKey, ConfigValue, Type, parse
 from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import Plugin, PluginKind
-from connect_py.api.schema import Value
 from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.log_context import log_context
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
-from connect_py.task.messages import Answer, Question, ReadSourceOffsets, TaskSpec
+from connect_py.task.messages import Answer, CopySourceOffsets, Question, TaskSpec
+from connect_py.task.topic_creation import TopicCreation
 from connect_py.worker.connector_host import ConnectorHost
 from connect_py.worker.connector_offsets import ConnectorOffsets
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import ProcessTaskHost
+from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
 from connect_py.worker.task_host import TaskHost, TaskHostListener
 from connect_py.worker.worker_listener import WorkerListener
 
 START_THREADS: Final = 8  # starts and stops that may wait at the same time
+QUESTION_THREADS: Final = 16  # for source tasks' questions, which may wait for Kafka
 KILL_SECONDS: Final = 5.0  # for a killed process to be gone
 TOPIC_KEYS: Final = ("topics", "topics.regex")
 TASK_CLASS: Final = "task.class"
@@ -35,20 +37,9 @@ TASK_CLASS: Final = "task.class"
 Props: TypeAlias = Mapping[str, str]
 ConfigResolver: TypeAlias = Callable[[Props], Props]
 """Replaces the placeholders of config providers in a configuration. ConfigError when a provider cannot read."""
-SourceEntry: TypeAlias = Mapping[str, Value]
 TaskHostFactory: TypeAlias = Callable[[TaskSpec, TaskHostListener], TaskHost]
 
 log = logging.getLogger(__name__)
-
-
-class SourceOffsets(Protocol):
-    """Where offsets of source connectors are kept; safe on any thread."""
-
-    def get(self, connector: str, partition: Any) -> Any:
-        """The stored offset of one source partition, or None."""
-
-    def set(self, connector: str, offsets: Sequence[tuple[Any, Any]]) -> Future[None]:
-        """Store offsets; done when they are safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +61,7 @@ class _Slot:
 
     def __init__(self) -> None:
         self.host: TaskHost | None = None
+        self.session: SourceTaskSession | None = None
         self.abandoned = False
         self.target = TargetState.STARTED
 
@@ -111,6 +103,8 @@ class Worker:
         self._resolve = resolve
         self._clock = clock or SystemClock()
         self._source_offsets = source_offsets
+        self._offset_stores = offset_stores
+        self.gate: SourceTaskGate | None = None  # the herder's; without it no source task writes in transactions
         self._silence_seconds = int(self._props.get("session.timeout.ms", 10_000)) / 1000
         self._server = ForkServer(plugins.preload())
         self._make_task_host = make_task_host or self._process_host
@@ -120,6 +114,7 @@ class Worker:
         self._tasks: dict[ConnectorTaskId, _Slot] = {}
         self._log_levels: dict[str, int | None] = {}
         self._executor = ThreadPoolExecutor(START_THREADS, "StartAndStopExecutor")
+        self._questions = ThreadPoolExecutor(QUESTION_THREADS, "source-offsets")
         self._stopping = False
 
     def _process_host(self, spec: TaskSpec, listener: TaskHostListener) -> TaskHost:
@@ -153,6 +148,7 @@ class Worker:
         self.offsets.close()
         self._connectors.close(KILL_SECONDS)
         self._executor.shutdown(wait=False, cancel_futures=True)
+        self._questions.shutdown(wait=False, cancel_futures=True)
 
     def start_connector(self, name: str, config: Props, target: TargetState) -> Future[None]:
         """Start a connector, or hold it ready when its target is PAUSED or STOPPED.
@@ -172,6 +168,7 @@ class Worker:
                 self._connectors.stop_connector(name, tell=False).result()
             try:
                 resolved = self._resolve(config)
+                self._check_source(resolved)
             except Exception as error:
                 self._connectors.fail_connector(name, stack_trace(error))
                 raise
@@ -180,6 +177,12 @@ class Worker:
             outcome.set_exception(error)
             return
         _pass_on(started, outcome, lambda nothing: nothing)
+
+    def _check_source(self, config: Props) -> None:
+        """ConfigError for topic creation rules that make no sense: validation does not look at them, as in Java."""
+        plugin = self._plugins.find_connector(config.get("connector.class") or "")
+        if plugin.kind is PluginKind.SOURCE:
+            TopicCreation.parse(config)
 
     def stop_connector(self, name: str) -> Future[None]:
         """Stop a connector and forget it; it has 5 s. Done at once when it does not run here."""
@@ -274,11 +277,14 @@ class Worker:
                     dict(self._resolve(spec.task_config)), spec.target, spec.start_number, spec.plugins,
                     {name: level for name, level in levels.items() if level is not None},
                 )  # fmt: skip
-                host = self._make_task_host(resolved, self._listener_of_tasks)
+                session = SourceTaskSession(
+                    resolved, self._source_offsets, self._offset_stores, self.gate, self._questions
+                )
+                host = self._make_task_host(resolved, _TaskNews(self._listener, session))
                 with self._lock:
                     if slot.abandoned:
                         return
-                    slot.host = host
+                    slot.host, slot.session = host, session
                     target = slot.target
                     if self._log_levels != levels:  # they changed meanwhile
                         host.set_log_levels(self._log_levels)
@@ -289,10 +295,6 @@ class Worker:
                 log.exception("task %s could not be started", spec.id)
                 if not slot.abandoned:
                     self._listener.on_task_failure(spec.id, stack_trace(error))
-
-    @property
-    def _listener_of_tasks(self) -> TaskHostListener:
-        return _TaskNews(self._listener, self._source_offsets)
 
     def stop_tasks(self, ids: Iterable[ConnectorTaskId]) -> Future[None]:
         """Ask all of these to stop at once; cancel what is left after `task.shutdown.graceful.timeout.ms`.
@@ -335,6 +337,9 @@ class Worker:
         for task, host in late.items():
             if not host.wait(KILL_SECONDS):
                 log.error("the process of task %s is still there after it was killed", task)
+        for slot in slots.values():
+            if slot.session is not None:
+                slot.session.close()
 
     def running_connectors(self) -> frozenset[str]:
         """Names of the connectors that this worker holds, failed, paused and stopped ones included."""
@@ -398,28 +403,26 @@ class Worker:
 
 
 class _TaskNews:
-    """Translates a task's news for the worker's listener, and answers its questions."""
+    """Translates a task's news for the worker's listener, and passes its questions on."""
 
-    def __init__(self, listener: WorkerListener, offsets: SourceOffsets | None) -> None:
-        self._offsets = offsets
+    def __init__(self, listener: WorkerListener, session: SourceTaskSession) -> None:
+        self._listener = listener
+        self._session = session
         self.on_started = listener.on_task_startup
         self.on_paused = listener.on_task_pause
         self.on_resumed = listener.on_task_resume
-        self.on_failed = listener.on_task_failure
         self.on_stopped = listener.on_task_shutdown
         self.on_topic_used = listener.on_topic_used
 
-    def answer(self, id: ConnectorTaskId, question: Question) -> Answer:  # noqa: A002 - Connect's word
-        try:
-            if self._offsets is None:
-                raise ConnectError("this worker keeps no offsets of source connectors")
-            if isinstance(question, ReadSourceOffsets):
-                found = [self._offsets.get(id.connector, partition) for partition in question.partitions]
-                return Answer(question.number, found)
-            self._offsets.set(id.connector, question.offsets).result()
-            return Answer(question.number)
-        except Exception as error:  # noqa: BLE001 - the task gets it
-            return Answer(question.number, error=str(error))
+    def on_failed(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word
+        self._session.close()
+        self._listener.on_task_failure(id, trace)
+
+    def on_offsets_written(self, message: CopySourceOffsets) -> None:
+        self._session.copy(message)
+
+    def answer(self, question: Question, reply: Callable[[Answer], None]) -> None:
+        self._session.answer(question, reply)
 
 
 def _mapped(future: Future[Any], change: Callable[[Any], Any]) -> Future[Any]:

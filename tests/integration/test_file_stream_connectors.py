@@ -37,6 +37,9 @@ class Offsets:
         self._lock = threading.Lock()
         self.stored: dict[tuple[str, frozenset[Any]], Mapping[str, Any]] = {}
 
+    def refresh(self, timeout: float) -> None:
+        return
+
     def get(self, connector: str, partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
         with self._lock:
             return self.stored.get((connector, frozenset(partition.items())))

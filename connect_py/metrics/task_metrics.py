@@ -1,0 +1,61 @@
+"""Measurements that sink and source tasks share, by Connect's names: state, batches, commits."""
+
+from __future__ import annotations
+
+from connect_py.clock import Clock
+from connect_py.metrics.sampled import SampledStat, StateRatios, Window
+
+
+class CommitMetrics:
+    """Commits of offsets."""
+
+    def __init__(self, clock: Clock, window: Window) -> None:
+        self._seconds = SampledStat(clock, window)
+        self._good = SampledStat(clock, window)  # 1 or 0 for each
+        self.completed = 0
+        self.failures = 0
+
+    def succeeded(self, seconds: float) -> None:
+        """A commit ended well after that long."""
+        self.completed += 1
+        self._seconds.record(seconds)
+        self._good.record(1.0)
+
+    def failed(self, seconds: float) -> None:
+        """A commit failed, or was given up, after that long."""
+        self.failures += 1
+        self._seconds.record(seconds)
+        self._good.record(0.0)
+
+    def values(self) -> dict[str, float]:
+        """By Connect's names."""
+        good = self._good.avg()
+        return {
+            "offset-commit-avg-time-ms": 1000 * self._seconds.avg(),
+            "offset-commit-max-time-ms": 1000 * self._seconds.max(),
+            "offset-commit-success-percentage": good,
+            "offset-commit-failure-percentage": 1.0 - good if self.completed + self.failures else 0.0,
+        }
+
+
+class TaskMetrics:
+    """What every task measures."""
+
+    def __init__(self, clock: Clock, window: Window) -> None:
+        self.state = StateRatios(clock)
+        self.commits = CommitMetrics(clock, window)
+        self._batches = SampledStat(clock, window)
+
+    def batch(self, records: int) -> None:
+        """A poll brought that many records."""
+        self._batches.record(records)
+
+    def values(self) -> dict[str, float]:
+        """By Connect's names. Any thread."""
+        return {
+            "running-ratio": self.state.ratio("running"),
+            "pause-ratio": self.state.ratio("paused"),
+            "batch-size-avg": self._batches.avg(),
+            "batch-size-max": self._batches.max(),
+            **self.commits.values(),
+        }

@@ -1,0 +1,148 @@
+"""`AtLeastOnceCommitter`: offsets follow acknowledgements; after a crash some records come again."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from confluent_kafka import Message, Producer
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.record import OffsetAndMetadata, SourceRecord
+from connect_py.api.task import SourceTask
+from connect_py.clock import Clock
+from connect_py.metrics.source_metrics import SourceMetrics
+from connect_py.task.messages import WriteSourceOffsets
+from connect_py.task.source_committer import SourceCommitter
+from connect_py.task.submitted_records import Entry, PartitionKey, Submitted, SubmittedRecords
+from connect_py.task.task_control import TaskControl
+
+LEAST_FLUSH_SECONDS: Final = 1.0  # for storing offsets at the end, however long deliveries took
+
+log = logging.getLogger(__name__)
+
+
+class AtLeastOnceCommitter(SourceCommitter):
+    """Has the worker store offsets every commit interval, while polling goes on."""
+
+    def __init__(
+        self,
+        task: SourceTask,
+        producer: Producer,
+        control: TaskControl,
+        metrics: SourceMetrics,
+        clock: Clock,
+        *,
+        commit_interval_ms: int,
+        commit_timeout_ms: int,
+    ) -> None:
+        super().__init__(task, metrics, clock)
+        self._producer = producer
+        self._control = control
+        self._interval = commit_interval_ms / 1000
+        self._timeout = commit_timeout_ms / 1000
+        self._submitted = SubmittedRecords()
+        self._next_commit = clock.monotonic() + self._interval
+        self._unstored: dict[PartitionKey, tuple[Entry, Entry]] = {}  # may be stored, and are not yet
+        self._running: WriteSourceOffsets | None = None
+        self._started = 0.0
+
+    def open(self) -> None:
+        self._next_commit = self._clock.monotonic() + self._interval
+
+    def submit(self, record: SourceRecord) -> Submitted:
+        return self._submitted.submit(record)
+
+    def drop(self, submitted: Submitted) -> None:
+        self._done(submitted, None)
+
+    def sending(self, topic: str) -> None:
+        return
+
+    def dispatched(self, submitted: Submitted) -> None:
+        return
+
+    def acknowledged(self, submitted: Submitted, message: Message) -> None:
+        self._metrics.written += 1
+        self._done(submitted, OffsetAndMetadata(message.offset() or 0))
+
+    def lost(self, submitted: Submitted) -> None:
+        self._done(submitted, None)
+
+    @property
+    def tolerates_lost_records(self) -> bool:
+        return True
+
+    @property
+    def active(self) -> int:
+        return self._submitted.active
+
+    def _done(self, submitted: Submitted, metadata: OffsetAndMetadata | None) -> None:
+        self._submitted.acknowledge(submitted)
+        self._record_committed(submitted.record, metadata)
+
+    def batch_done(self) -> None:
+        return
+
+    def tick(self) -> None:
+        now = self._clock.monotonic()
+        if self._running is not None:
+            self._look(self._running, now)
+        elif now >= self._next_commit:
+            self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        self._next_commit = now + self._interval
+        self._unstored |= self._submitted.committable()
+        self._started = now
+        if not self._unstored:
+            self._succeeded(0.0)
+            return
+        self._running = WriteSourceOffsets(self._control.next_number(), list(self._unstored.values()))
+        self._control.send(self._running)
+
+    def _look(self, running: WriteSourceOffsets, now: float) -> None:
+        try:
+            if self._control.answered(running):
+                self._stored(now)
+            elif now - self._started > self._timeout:
+                self._failed(f"no answer within {self._timeout * 1000:.0f} ms", now)
+        except ConnectError as error:
+            self._failed(str(error), now)
+
+    def _stored(self, now: float) -> None:
+        self._running = None
+        self._unstored.clear()
+        self._succeeded(now - self._started)
+
+    def _succeeded(self, seconds: float) -> None:
+        self._metrics.commits.succeeded(seconds)
+        self._tell_task()
+
+    def _failed(self, why: str, now: float) -> None:
+        """What was not stored is tried again with the next commit."""
+        self._running = None
+        self._metrics.commits.failed(now - self._started)
+        log.error("Failed to commit offsets: %s", why, extra={"action": "commit_failed"})
+
+    def close(self, *, failed: bool) -> None:
+        """The same whether the task failed or not: what was acknowledged is in Kafka."""
+        deadline = self._clock.monotonic() + self._timeout
+        left = self._producer.flush(self._timeout)
+        if left:
+            log.error(
+                "%d records were not acknowledged within %.0f ms and will be read again", left, self._timeout * 1000
+            )
+        self._running = None
+        self._unstored |= self._submitted.committable()
+        self._started = self._clock.monotonic()
+        if not self._unstored:
+            self._succeeded(0.0)
+            return
+        question = WriteSourceOffsets(self._control.next_number(), list(self._unstored.values()))
+        try:
+            self._control.ask(question, max(LEAST_FLUSH_SECONDS, deadline - self._started))
+        except ConnectError as error:
+            self._failed(str(error), self._clock.monotonic())
+        else:
+            self._stored(self._clock.monotonic())

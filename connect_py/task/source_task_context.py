@@ -1,0 +1,63 @@
+"""`WorkerSourceTaskContext`: what a source task may ask of the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from connect_py.api.schema import Value
+from connect_py.model import ConnectorTaskId
+from connect_py.task.messages import ReadSourceOffsets
+from connect_py.task.task_control import TaskControl
+from connect_py.task.transaction_boundary import WorkerTransactionContext
+
+
+class WorkerOffsetStorageReader:
+    """Asks the worker, which reads its offset topic to the end first."""
+
+    def __init__(self, control: TaskControl) -> None:
+        self._control = control
+
+    def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
+        """The offset of one source partition, or None; ConnectError when the worker cannot tell."""
+        return self.offsets([partition])[0]
+
+    def offsets(self, partitions: Iterable[Mapping[str, Value]]) -> Sequence[Mapping[str, Value] | None]:
+        """The same for several, in order."""
+        question = ReadSourceOffsets(self._control.next_number(), [dict(p) for p in partitions])
+        found: Sequence[Mapping[str, Value] | None] = self._control.ask_patiently(question)
+        return found
+
+
+class WorkerSourceTaskContext:
+    """Satisfies `connect_py.api.task.SourceTaskContext`."""
+
+    def __init__(
+        self,
+        id: ConnectorTaskId,  # noqa: A002 - Connect's word
+        task_config: Mapping[str, str],
+        reader: WorkerOffsetStorageReader,
+        transactions: WorkerTransactionContext | None,
+    ) -> None:
+        self._id = id
+        self._task_config = dict(task_config)
+        self._reader = reader
+        self._transactions = transactions
+
+    @property
+    def connector(self) -> str:
+        return self._id.connector
+
+    @property
+    def task(self) -> int:
+        return self._id.task
+
+    @property
+    def offset_storage_reader(self) -> WorkerOffsetStorageReader:
+        return self._reader
+
+    @property
+    def transaction_context(self) -> WorkerTransactionContext | None:
+        return self._transactions
+
+    def configs(self) -> Mapping[str, str]:
+        return dict(self._task_config)

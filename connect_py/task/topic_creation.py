@@ -1,0 +1,117 @@
+"""`TopicCreation`: the `topic.creation.*` rules of a source: which topics it creates, and how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type, parse, with_prefix
+from connect_py.api.errors import ConfigError
+from connect_py.task.topic_selection import java_regex
+
+PREFIX: Final = "topic.creation."
+GROUPS: Final = f"{PREFIX}groups"
+DEFAULT: Final = "default"
+OWN_KEYS: Final = ("include", "exclude", "partitions", "replication.factor")
+
+
+def _partitions(name: str, value: Parsed) -> None:
+    if value != -1 and value < 1:
+        raise ConfigValueError(name, value, "Number of partitions must be positive, or -1 to use the broker's default")
+
+
+def _replication_factor(name: str, value: Parsed) -> None:
+    if value != -1 and value < 1:
+        raise ConfigValueError(
+            name, value, "Replication factor must be positive and not larger than the number of brokers in the Kafka "
+            "cluster, or -1 to use the broker's default",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopicRule:
+    """How a topic is created."""
+
+    group: str  # the name of the group that says so
+    partitions: int  # -1: the broker's default
+    replication_factor: int  # -1: the broker's default
+    settings: Mapping[str, str]  # further topic configs
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    include: re.Pattern[str]
+    exclude: re.Pattern[str] | None
+    rule: NewTopicRule
+
+    def matches(self, topic: str) -> bool:
+        return self.include.fullmatch(topic) is not None and not (self.exclude and self.exclude.fullmatch(topic))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreation:
+    """The first group whose patterns fit a topic's whole name decides, else the default group."""
+
+    groups: Sequence[_Group] = ()  # the last one is the default group, which fits every topic
+
+    @classmethod
+    def parse(cls, config: Mapping[str, str], *, enabled: bool = True) -> TopicCreation:
+        """Read a connector's configuration. Without any `topic.creation.*` key no topic is ever created.
+
+        Args:
+            config: Placeholders resolved.
+            enabled: The worker's `topic.creation.enable`.
+
+        Raises:
+            ConfigError: The default group lacks a number, a number or a pattern is not acceptable.
+        """
+        if not enabled or not any(key.startswith(PREFIX) for key in config):
+            return cls()
+        default = _numbers(DEFAULT, config, None)
+        names = dict.fromkeys(parse(GROUPS, config.get(GROUPS, ""), Type.LIST))
+        groups = []
+        for name in names:
+            if name != DEFAULT:
+                settings = with_prefix(config, f"{PREFIX}{name}.")
+                include, exclude = (_pattern(name, key, settings) for key in ("include", "exclude"))
+                if include is not None:
+                    groups.append(_Group(include, exclude, _numbers(name, config, default)))
+        return cls((*groups, _Group(re.compile(".*", re.DOTALL), None, default)))
+
+    def rule(self, topic: str) -> NewTopicRule | None:
+        """How to create a topic; None: it is not ours to create."""
+        return next((group.rule for group in self.groups if group.matches(topic)), None)
+
+
+def _numbers(group: str, config: Mapping[str, str], default: NewTopicRule | None) -> NewTopicRule:
+    """A group's numbers, which the default group must have and lends to others; the rest is each group's own."""
+    prefix = f"{PREFIX}{group}."
+    definition = ConfigDef()
+    for key, kind, check, standing_in in (
+        ("partitions", Type.INT, _partitions, default and default.partitions),
+        ("replication.factor", Type.SHORT, _replication_factor, default and default.replication_factor),
+    ):
+        if standing_in is None:
+            definition.define(prefix + key, kind, validator=check, importance=Importance.LOW, doc="")
+        else:
+            definition.define(
+                prefix + key, kind, default=standing_in, validator=check, importance=Importance.LOW, doc=""
+            )
+    values = definition.parse(config)
+    settings = {key: value for key, value in with_prefix(config, prefix).items() if key not in OWN_KEYS}
+    return NewTopicRule(group, values[f"{prefix}partitions"], values[f"{prefix}replication.factor"], settings)
+
+
+def _pattern(group: str, key: str, settings: Mapping[str, str]) -> re.Pattern[str] | None:
+    name = f"{PREFIX}{group}.{key}"
+    expressions = [e for e in parse(name, settings.get(key, ""), Type.LIST) if e]
+    if not expressions:
+        return None
+    try:
+        for expression in expressions:
+            java_regex(expression, name)
+        return java_regex("|".join(expressions), name)
+    except ConfigError as error:
+        raise ConfigValueError(name, expressions, f"Syntax error in regular expression: {error.why}") from error

@@ -1,0 +1,95 @@
+"""`TopicKeeper`: sees to it that a topic exists before a source task's first record goes there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from connect_py.api.errors import NotFoundError, RetriableError
+from connect_py.kafka.cluster_admin import ClusterAdmin
+from connect_py.task.topic_creation import NewTopicRule, TopicCreation
+
+AGAIN_SECONDS: Final = 1.0
+METADATA_SECONDS: Final = 5.0
+_MISSING: Final = frozenset({
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.LEADER_NOT_AVAILABLE,
+})  # fmt: skip
+
+log = logging.getLogger(__name__)
+
+
+class TopicKeeper:
+    """Used on the task thread."""
+
+    def __init__(
+        self,
+        rules: TopicCreation,
+        admin: ClusterAdmin,
+        producer: Producer,
+        wait: Callable[[float], None],
+        on_topic: Callable[[str], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            wait: Waits that many seconds, and raises when the task is to stop.
+            on_topic: Told of each topic once, when it exists.
+        """
+        self._rules = rules
+        self._admin = admin
+        self._producer = producer
+        self._wait = wait
+        self._on_topic = on_topic
+        self._known: set[str] = set()
+
+    def ensure(self, topic: str) -> None:
+        """Return when the topic exists: made by our rules, by the broker's, or by somebody else, however long it takes.
+
+        Raises:
+            ConnectError: Our rules say how to make it, and the cluster refuses.
+        """
+        if topic in self._known:
+            return
+        rule = self._rules.rule(topic)
+        if rule is not None:
+            self._make(topic, rule)
+        self._await(topic)
+        self._known.add(topic)
+        self._on_topic(topic)
+
+    def _make(self, topic: str, rule: NewTopicRule) -> None:
+        while True:
+            try:
+                try:
+                    self._admin.topic_id(topic)
+                except NotFoundError:
+                    if self._admin.create_topic(topic, rule.partitions, rule.replication_factor, rule.settings):
+                        log.info("Created topic '%s' using creation group %s", topic, rule.group)
+                return
+            except NotFoundError:
+                raise
+            except RetriableError as error:
+                log.warning("topic '%s' is not made yet: %s", topic, error)
+                self._wait(AGAIN_SECONDS)
+
+    def _await(self, topic: str) -> None:
+        """Wait, as Java's producer does. Asking makes the topic where the broker makes topics by itself."""
+        told = False
+        while True:
+            try:
+                problem = self._producer.list_topics(topic, METADATA_SECONDS).topics[topic].error
+            except KafkaException as error:
+                problem = error.args[0]
+            if problem is None or (problem.code() not in _MISSING and not problem.retriable()):
+                return  # anything else is told by the delivery of the record
+            if not told and problem.code() != KafkaError.LEADER_NOT_AVAILABLE:
+                told = True
+                log.warning(
+                    "topic '%s' cannot be written yet (%s); the task waits for it. Unless somebody makes it, the "
+                    "connector needs topic.creation.default.partitions and .replication.factor",
+                    topic, problem.str(), extra={"action": "wait_topic"},
+                )  # fmt: skip
+            self._wait(AGAIN_SECONDS if told else 0.1)

@@ -1,0 +1,158 @@
+"""`SourceTaskSession`: answers what one source task asks its worker: about offsets, and before it may write."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack
+from typing import Any, Final, Protocol
+
+from connect_py.api.errors import ConnectError
+from connect_py.log_context import log_context
+from connect_py.model import ConnectorTaskId
+from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores
+from connect_py.task.messages import (
+    Answer,
+    CopySourceOffsets,
+    FenceZombies,
+    MakeOffsetKeys,
+    Question,
+    ReadSourceOffsets,
+    TaskSpec,
+    VerifyTask,
+)
+
+READ_SECONDS: Final = 120.0  # an open transaction of somebody who died hides what follows it for a minute
+
+log = logging.getLogger(__name__)
+
+
+class SourceTaskGate(Protocol):
+    """What the owner of cluster state does before a source task may write in transactions. Safe on any thread."""
+
+    def fence_zombie_source_tasks(self, name: str) -> Future[None]:
+        """Done when no producer of an earlier task set of this connector can write any more."""
+
+    def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - Connect's word
+        """Done when the task, as started under that number, is still this worker's; an error otherwise."""
+
+
+class SourceOffsets(Protocol):
+    """Where offsets of source connectors are kept; safe on any thread."""
+
+    def refresh(self, timeout: float) -> None:
+        """Have `get` know everything that was written before this call."""
+
+    def get(self, connector: str, partition: Any) -> Any:
+        """The stored offset of one source partition, or None."""
+
+    def set(self, connector: str, offsets: Sequence[tuple[Any, Any]]) -> Future[None]:
+        """Store offsets; done when they are safe."""
+
+
+class SourceTaskSession:
+    """Lives as long as its task. Questions are answered on threads of the executor, where they may wait."""
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        offsets: SourceOffsets | None,
+        stores: ConnectorOffsetStores | None,
+        gate: SourceTaskGate | None,
+        executor: Executor,
+    ) -> None:
+        """Prepare. With `stores` the connector may have a topic of its own; without, `offsets` are all there is."""
+        self._spec = spec
+        self._offsets = offsets
+        self._stores = stores
+        self._gate = gate
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._closing = ExitStack()
+        self._closed = False
+        self._store: ConnectorOffsetStore | None = None
+
+    def answer(self, question: Question, reply: Callable[[Answer], None]) -> None:
+        """Answer by calling `reply`, on any thread; returns at once."""
+
+        def work() -> None:
+            try:
+                with log_context(self._spec.id.connector, self._spec.id.task):
+                    self._ask(question).add_done_callback(lambda done: reply(_answered(question.number, done)))
+            except Exception as error:  # noqa: BLE001 - the task gets it
+                reply(Answer(question.number, error=str(error)))
+
+        self._submit(work)
+
+    def copy(self, message: CopySourceOffsets) -> None:
+        """Have the worker's topic follow the connector's own."""
+        self._submit(lambda: self._opened().copy(message.offsets))
+
+    def close(self) -> None:
+        """Let go of the connector's own topic. Any number of times."""
+        with self._lock:
+            self._closed = True
+            closing = self._closing.pop_all()
+            self._store = None
+        self._submit(closing.close)
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        try:
+            self._executor.submit(work)
+        except RuntimeError:
+            log.debug("the worker stops; its task does, too")
+
+    def _ask(self, question: Question) -> Future[Any]:
+        if isinstance(question, FenceZombies):
+            return self._the_gate().fence_zombie_source_tasks(self._spec.id.connector)
+        if isinstance(question, VerifyTask):
+            self._the_gate().verify_source_task(self._spec.id, self._spec.start_number).result(READ_SECONDS)
+            return _done(self._opened().topic)
+        name = self._spec.id.connector
+        if self._stores is None and not isinstance(question, MakeOffsetKeys):
+            offsets = self._the_offsets()
+            if isinstance(question, ReadSourceOffsets):
+                offsets.refresh(READ_SECONDS)
+                return _done([offsets.get(name, partition) for partition in question.partitions])
+            return offsets.set(name, question.offsets)
+        store = self._opened()
+        if isinstance(question, ReadSourceOffsets):
+            store.refresh(READ_SECONDS)
+            return _done([store.get(partition) for partition in question.partitions])
+        if isinstance(question, MakeOffsetKeys):
+            return _done([key for key, _ in store.records([(partition, {}) for partition in question.partitions])])
+        store.set(question.offsets)
+        return _done(None)
+
+    def _the_gate(self) -> SourceTaskGate:
+        if self._gate is None:
+            raise ConnectError("this worker cannot run source tasks with exactly-once support")
+        return self._gate
+
+    def _the_offsets(self) -> SourceOffsets:
+        if self._offsets is None:
+            raise ConnectError("this worker keeps no offsets of source connectors")
+        return self._offsets
+
+    def _opened(self) -> ConnectorOffsetStore:
+        """The connector's store, opened at the first question; one question at a time waits for that."""
+        with self._lock:
+            if self._store is None:
+                if self._closed or self._stores is None:
+                    raise ConnectError("this worker keeps no offsets for this task")
+                opening = self._stores.open(self._spec.id.connector, self._spec.connector_config, READ_SECONDS)
+                self._store = self._closing.enter_context(opening)
+            return self._store
+
+
+def _done(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
+
+
+def _answered(number: int, done: Future[Any]) -> Answer:
+    error = done.exception()
+    return Answer(number, done.result()) if error is None else Answer(number, error=str(error))
