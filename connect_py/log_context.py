@@ -23,7 +23,9 @@ LEVELS: Final[Mapping[str, int]] = {  # Connect's words, from the quietest on
 }
 
 # What a record always has; anything else came in through `extra` and rides along for machines.
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "connector_context", "context"}
+STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message", "asctime", "connector_context", "context", "shown_level",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,11 @@ class ContextFilter(logging.Filter):
         return True
 
 
+def shown_level(record: logging.LogRecord) -> str:
+    """The level in Connect's words."""
+    return {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(record.levelname, record.levelname)
+
+
 class TextFormatter(logging.Formatter):
     """Connect's default pattern: `[2026-08-22 10:00:00,123] INFO [orders|task-0] text (module:123)`."""
 
@@ -94,7 +101,7 @@ class TextFormatter(logging.Formatter):
         super().__init__("[%(asctime)s] %(shown_level)s %(connector_context)s%(message)s (%(name)s:%(lineno)d)")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
-        record.shown_level = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(record.levelname, record.levelname)
+        record.shown_level = shown_level(record)
         if not hasattr(record, "connector_context"):
             record.connector_context = current_context().prefix
         return super().formatMessage(record)
@@ -123,7 +130,7 @@ class LogLine:
         fields = {
             name: value if isinstance(value, str | int | float | bool | None) else str(value)
             for name, value in vars(record).items()
-            if name not in _STANDARD
+            if name not in STANDARD_FIELDS
         }
         context = getattr(record, "context", None) or current_context()
         return cls(

@@ -11,7 +11,7 @@ from typing import Any, Final, Self, cast
 from connect_py.api.config import HIDDEN, ConfigDef, ConfigValueError, Parsed, with_prefix
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import ConfigResolver
-from connect_py.config.worker_definitions import MIN_KEY_BITS, distributed_config_def, standalone_config_def
+from connect_py.config.worker_definitions import MIN_KEY_BITS, distributed_config_def, log_levels, standalone_config_def
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +94,16 @@ class WorkerConfig:
         return ",".join(self["bootstrap.servers"])
 
     @property
+    def group_id(self) -> str | None:
+        """The worker group, if there is one."""
+        return None
+
+    @property
+    def exactly_once_sources(self) -> bool:
+        """Whether sources may write in transactions."""
+        return False
+
+    @property
     def client_id_prefix(self) -> str:
         """What the names of the worker's own clients start with."""
         raise NotImplementedError
@@ -102,6 +112,14 @@ class WorkerConfig:
         """Settings of the worker's own Kafka clients, in Java's names: all without a client prefix."""
         found = {k: v for k, v in self.props.items() if k in _CLIENT_KEYS or k.startswith(_CLIENT_PREFIXES)}
         return {"bootstrap.servers": self.bootstrap_servers, **found}
+
+    def log_levels(self) -> dict[str, str]:
+        """Levels that loggers begin with, in Connect's words; `root` is all that have none of their own."""
+        return log_levels("connect_py.log.levels", self["connect_py.log.levels"])
+
+    def stop_ms(self) -> int:
+        """How long tasks, and what else this mode waits for, may take to stop."""
+        return cast(int, self["task.shutdown.graceful.timeout.ms"])
 
     def log_values(self) -> None:
         """Log the configuration: secrets hidden, what has no effect named."""
@@ -171,9 +189,16 @@ class DistributedConfig(WorkerConfig):
         if self["heartbeat.interval.ms"] >= self["session.timeout.ms"]:
             raise ConfigError("", "Heartbeat must be set lower than the session timeout")
 
+    def stop_ms(self) -> int:
+        return WorkerConfig.stop_ms(self) + cast(int, self["worker.sync.timeout.ms"])
+
     @property
     def group_id(self) -> str:
         return cast(str, self["group.id"])
+
+    @property
+    def exactly_once_sources(self) -> bool:
+        return cast(str, self["exactly.once.source.support"]).lower() == "enabled"
 
     @property
     def client_id_prefix(self) -> str:

@@ -18,6 +18,7 @@ from connect_py.api.config import (
     one_of,
 )
 from connect_py.api.errors import ConfigError
+from connect_py.log_context import LEVELS
 
 INT_MAX: Final = 2**31 - 1
 OVERRIDE_POLICIES: Final = ("All", "None", "Principal", "Allowlist")
@@ -98,6 +99,21 @@ def _mac_algorithms(name: str, value: Parsed) -> None:
         _mac_algorithm(name, item)
 
 
+def log_levels(name: str, value: Parsed) -> dict[str, str]:
+    """Read `LEVEL` and `logger=LEVEL`: Connect's words by logger, `root` for all."""
+    levels = {}
+    for item in value or ():
+        logger, _, level = item.rpartition("=")
+        if level.strip().upper() not in LEVELS:
+            raise ConfigValueError(name, value, f"{item} is no level; levels are {', '.join(LEVELS)}")
+        levels[logger.strip() or "root"] = level.strip().upper()
+    return levels
+
+
+def _log_levels(name: str, value: Parsed) -> None:
+    log_levels(name, value)
+
+
 def _class_name(name: str, value: Parsed) -> None:
     """A class must have a name; whether it exists is known once the plugins are."""
     if value == "":
@@ -108,6 +124,7 @@ def common_config_def() -> ConfigDef:
     """The keys of both modes: converters, commits, REST, plugins, metrics, TLS."""
     definition = ConfigDef()
     _define(definition, _COMMON)
+    _define(definition, _OURS)
     _define(definition, _REST)
     _define(definition, _SSL)
     return definition
@@ -169,6 +186,13 @@ _COMMON: tuple[Row, ...] = (
     ("metrics.recording.level", STRING, "INFO", L, one_of("INFO", "DEBUG"), "Level of detail of metrics."),
     ("metric.reporters", LIST, "org.apache.kafka.common.metrics.JmxReporter", L, None,
      "Accepted without effect; metrics are served over HTTP."),
+)  # fmt: skip
+
+_OURS: tuple[Row, ...] = (
+    ("connect_py.log.format", STRING, "text", L, one_of("text", "json"),
+     "Form of log lines: text as Connect's, or json."),
+    ("connect_py.log.levels", LIST, "", L, _log_levels,
+     "Levels of loggers, as INFO for all or connect_py.herder=DEBUG for some."),
 )  # fmt: skip
 
 _REST: tuple[Row, ...] = (

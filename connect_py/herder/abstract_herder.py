@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock
-from connect_py.config.worker_config import DistributedConfig
+from connect_py.config.worker_config import WorkerConfig
 from connect_py.herder.futures import chain, done, failed, pass_on, translated
 from connect_py.herder.herder import (
     BadRequestError,
@@ -74,7 +74,7 @@ class AbstractHerder(Herder):
 
     def __init__(
         self,
-        config: DistributedConfig,
+        config: WorkerConfig,
         info: ServerInfo,
         *,
         configs: ConfigStore,
@@ -83,6 +83,7 @@ class AbstractHerder(Herder):
         worker: Worker,
         queue: RequestQueue,
         clock: Clock,
+        thread_name: str,
     ) -> None:
         """Prepare; nothing runs yet.
 
@@ -110,6 +111,46 @@ class AbstractHerder(Herder):
         self._restarts_lock = threading.Lock()
         self._started = False
         self._dirty = True  # what runs may differ from what should
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
+        self.failure: BaseException | None = None  # why the thread ended by itself
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Begin; `started` tells when the worker is ready, `failure` when it cannot be."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> bool:
+        """Stop everything that runs here, in order; False when that took longer than `timeout` seconds."""
+        self._stopping.set()
+        self._queue.wake()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the herder's end; whether it has ended."""
+        return self._ended.wait(seconds)
+
+    def _run(self) -> None:
+        try:
+            self._main()
+        except Exception as error:
+            log.exception("herder thread ends")
+            self.failure = error
+        finally:
+            self._end()
+            self._ended.set()
+
+    @abstractmethod
+    def _main(self) -> None:
+        """Work on the herder's thread until `_stopping` is set."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Stop what runs here and what it is kept in; also after a failure."""
         self._altering: set[str] = set()  # connectors whose offsets are being changed
 
     # ------------------------------------------------------------------ whose request it is

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import logging
 import secrets
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -74,6 +73,8 @@ class LeadershipLost(Exception):  # noqa: N818 - an event, not a failure
 class DistributedHerder(AbstractHerder):
     """Runs everything itself for now: the group's leader is its only working member, others wait for the lead."""
 
+    _config: DistributedConfig
+
     def __init__(
         self,
         config: DistributedConfig,
@@ -115,6 +116,7 @@ class DistributedHerder(AbstractHerder):
             worker=make_worker(publisher, self._stores.offset),
             queue=RequestQueue(self._clock),
             clock=self._clock,
+            thread_name=f"DistributedHerder-connect-{config['client.id'] or worker_id}-1",
         )
         self._member = GroupMember(
             config.control_topic().name,
@@ -127,44 +129,16 @@ class DistributedHerder(AbstractHerder):
             config["session.timeout.ms"] / 1000,
             self._clock,
         )
-        self._stopping = threading.Event()
-        self._ended = threading.Event()
         self._epoch: Epoch | None = None  # of our own term
-        self.failure: BaseException | None = None  # why the thread ended by itself
-        self._thread = threading.Thread(target=self._run, name=f"DistributedHerder-connect-{worker_id}-1", daemon=True)
 
     # ------------------------------------------------------------------ life
 
-    def start(self) -> None:
-        """Begin; `started` tells when the worker is ready, `failure` when it cannot be."""
-        self._thread.start()
-
-    def stop(self, timeout: float) -> bool:
-        """Stop everything that runs here, in order; False when that took longer than `timeout` seconds."""
-        self._stopping.set()
-        self._queue.wake()
-        if not self._thread.is_alive():
-            return True
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the herder's end; whether it has ended."""
-        return self._ended.wait(seconds)
-
-    def _run(self) -> None:
-        try:
-            self._start_stores()
-            self._worker.start()
-            self._member.start()
-            while not self._stopping.is_set():
-                self._lead_once()
-        except Exception as error:
-            log.exception("herder thread ends")
-            self.failure = error
-        finally:
-            self._end()
-            self._ended.set()
+    def _main(self) -> None:
+        self._start_stores()
+        self._worker.start()
+        self._member.start()
+        while not self._stopping.is_set():
+            self._lead_once()
 
     def _start_stores(self) -> None:
         """Create or check the topics and read them to their ends, for up to a quarter of an hour."""

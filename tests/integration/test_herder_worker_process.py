@@ -174,7 +174,7 @@ def test_wrong_usage_ends_with_1(tmp_path: Path) -> None:
 def test_bad_properties_end_with_2_and_javas_words(tmp_path: Path) -> None:
     status, text = outcome(tmp_path, {"group.id": "g"})
     assert status == 2
-    assert 'Missing required configuration "bootstrap.servers" which has no default value.' in text
+    assert 'Missing required configuration "key.converter" which has no default value.' in text
 
 
 def test_port_in_use_ends_with_2_and_names_it(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> None:

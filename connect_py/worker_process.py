@@ -1,0 +1,229 @@
+"""`WorkerProcess`: the life of a worker's process in either mode: properties, REST, Kafka, herder, and how it ends."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+
+from connect_py.api.config import ConfigValueError
+from connect_py.api.errors import ConnectError
+from connect_py.api.plugin import PluginKind
+from connect_py.clock import SystemClock
+from connect_py.config.properties_file import read_properties
+from connect_py.config.worker_config import StorageTopic, WorkerConfig
+from connect_py.herder.abstract_herder import AbstractHerder
+from connect_py.kafka.client_config import translate
+from connect_py.log_output import configure_logging, set_log_levels
+from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.rest_service import RestService
+from connect_py.storage.connector_offset_store import ConnectorOffsetStores
+from connect_py.storage.offset_store import OffsetStore
+from connect_py.storage.storage_clients import Settings, StorageClients
+from connect_py.storage.topic_admin import TopicAdmin
+from connect_py.worker.worker import Worker
+from connect_py.worker.worker_listener import WorkerListener
+
+log = logging.getLogger(__name__)
+
+ENDED, NOT_STARTED, STARTED_BADLY = 1, 2, 3  # exit statuses
+CLUSTER_SECONDS: Final = 60.0  # how long Kafka may be unreachable at start
+CLUSTER_ATTEMPT_SECONDS: Final = 4.0
+CONNECTOR_STOP_SECONDS: Final = 5.0
+FORWARDING_STOP_SECONDS: Final = 10.0
+POLL_SECONDS: Final = 0.2
+CONVERTERS: Final = {
+    "key.converter": PluginKind.CONVERTER, "value.converter": PluginKind.CONVERTER,
+    "header.converter": PluginKind.HEADER_CONVERTER,
+}  # fmt: skip
+
+C = TypeVar("C", bound=WorkerConfig)
+H = TypeVar("H", bound=AbstractHerder)
+
+
+class WorkerProcess(ABC, Generic[C, H]):
+    """One run of one worker on the main thread. A mode says which herder there is, and what follows its start."""
+
+    config_type: ClassVar[type[Any]]
+
+    def __init__(self, log_levels: Mapping[str, str] | None = None) -> None:
+        """`log_levels`, from the command line: Connect's words by logger, "root" for all; they win over the file's."""
+        self._log_levels = dict(log_levels or {})
+        self._stopping = threading.Event()
+
+    @abstractmethod
+    def make_herder(
+        self, config: C, plugins: PluginRegistry, clients: StorageClients, cluster_id: str, rest: RestService
+    ) -> H:
+        """Make the herder; nothing runs yet."""
+
+    def after_start(self, herder: H) -> None:
+        """Do what the command line asks for; an error ends the worker with status 3."""
+
+    def run(self, properties: Path) -> int:
+        """Run a worker until SIGTERM or SIGINT and return the process's exit status."""
+        clock = SystemClock()
+        begun = clock.monotonic()
+        configure_logging()
+        log.info("Kafka Connect worker initializing ...")
+        try:
+            config = self._read(properties)
+            config.log_values()
+            self._listen_to_signals()
+            rest = RestService(config)
+        except (ConnectError, OSError, ValueError) as error:
+            return _refuse(error)
+        try:
+            herder = self._herder(config, rest)
+        except ConnectError as error:
+            rest.stop()
+            return _refuse(error)
+        if herder is None:
+            rest.stop()
+            return 0
+        log.info("Kafka Connect worker initialization took %d ms", 1000 * (clock.monotonic() - begun))
+        status = self._serve(config, herder, rest)
+        log.info("Kafka Connect stopped")
+        return status
+
+    def _read(self, properties: Path) -> C:
+        config = cast(C, self.config_type.of(read_properties(properties)))
+        configure_logging(config["connect_py.log.format"])
+        set_log_levels(config.log_levels() | self._log_levels)
+        return config
+
+    def _serve(self, config: C, herder: H, rest: RestService) -> int:
+        log.info("Kafka Connect starting")
+        herder.start()
+        status = 0
+        try:
+            rest.start(herder)
+        except ConnectError as error:
+            log.error("Failed to start Connect: %s", error)
+            status = STARTED_BADLY
+        if status == 0:
+            log.info("Kafka Connect started")
+            try:
+                self.after_start(herder)
+            except (ConnectError, OSError, ValueError) as error:
+                log.error("Stopping after connector error: %s", error)
+                status = STARTED_BADLY
+        while status == 0 and not self._stopping.wait(POLL_SECONDS) and not herder.wait(0):
+            pass
+        log.info("Kafka Connect stopping")
+        in_time = herder.stop(config.stop_ms() / 1000 + CONNECTOR_STOP_SECONDS + FORWARDING_STOP_SECONDS)
+        rest.stop()
+        if herder.failure is not None:
+            log.error("Stopping due to error: %s", herder.failure)
+            return ENDED if herder.started() else NOT_STARTED
+        if not in_time:
+            log.error("the herder did not stop in time")
+            logging.shutdown()
+            os._exit(status or ENDED)  # threads that hang must not keep the process
+        return status
+
+    def _listen_to_signals(self) -> None:
+        """The first SIGTERM or SIGINT asks for a graceful stop, the second ends the process at once."""
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            if self._stopping.is_set():
+                os._exit(128 + number)
+            self._stopping.set()
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+
+    def _herder(self, config: C, rest: RestService) -> H | None:
+        """Find the Kafka cluster and make the herder; None when the worker is stopped meanwhile.
+
+        Raises:
+            ConnectError: Kafka cannot be reached, or a setting of its clients is wrong.
+        """
+        log.info("Advertised URI: %s", rest.advertised_url)
+        clients = StorageClients(cast(Settings, translate(config.kafka_settings(), "admin")), config.client_id_prefix)
+        cluster_id = self._cluster_id(clients)
+        if cluster_id is None:
+            return None
+        log.info("Kafka cluster ID: %s", cluster_id)
+        _export_spark_environment()
+        return self.make_herder(config, _plugins(config), clients, cluster_id, rest)
+
+    def _cluster_id(self, clients: StorageClients) -> str | None:
+        """Ask for the cluster's id, for a minute; None when the worker is stopped meanwhile."""
+        clock = SystemClock()
+        deadline = clock.monotonic() + CLUSTER_SECONDS
+        topics = TopicAdmin(clients.admin(), clock)
+        while not self._stopping.is_set():
+            try:
+                return topics.cluster_id(CLUSTER_ATTEMPT_SECONDS)
+            except ConnectError as error:
+                if clock.monotonic() >= deadline:
+                    raise ConnectError(
+                        "Failed to connect to and describe Kafka cluster. Check worker's broker connection and "
+                        f"security properties. bootstrap.servers={clients.settings.get('bootstrap.servers')}: {error}"
+                    ) from error
+                log.warning("Kafka at %s: %s; trying again", clients.settings.get("bootstrap.servers"), error)
+        return None
+
+
+def version() -> str:
+    """Our own, shown beside Connect's."""
+    return importlib.metadata.version("connect-py")
+
+
+def make_worker(
+    config: WorkerConfig,
+    plugins: PluginRegistry,
+    listener: WorkerListener,
+    offsets: OffsetStore,
+    offset_topic: StorageTopic | None = None,
+) -> Worker:
+    """The worker of either mode; without `offset_topic` the offsets are kept in a file."""
+    return Worker(
+        config.props, plugins=plugins, listener=listener, resolve=config.resolver.resolve, source_offsets=offsets,
+        offset_stores=ConnectorOffsetStores(offsets, config.props, offset_topic),
+    )  # fmt: skip
+
+
+def _plugins(config: WorkerConfig) -> PluginRegistry:
+    """What is installed; the worker's own converters must be among it.
+
+    Raises:
+        ConfigError: A converter is not.
+    """
+    plugins = PluginRegistry.discover()
+    for key, kind in CONVERTERS.items():
+        try:
+            plugins.find(config[key], kind)
+        except ConnectError as error:
+            raise ConfigValueError(key, config[key], f"Class {config[key]} could not be found.") from error
+    return plugins
+
+
+def _refuse(error: Exception) -> int:
+    log.error("Stopping due to error: %s", error)
+    return NOT_STARTED
+
+
+def _export_spark_environment() -> None:
+    """Tell the processes of tasks where Java and Spark's jars are, if that is known without a download."""
+    from connect_py.embedded.cache_directory import cache_directory
+    from connect_py.embedded.jar_lock import JarLock, JarLockError
+    from connect_py.embedded.java_runtime import JavaNotFoundError
+    from connect_py.embedded.spark_environment import JARS_VARIABLE, spark_environment
+
+    try:
+        lock = JarLock.shipped("spark")
+        if JARS_VARIABLE in os.environ or (cache_directory() / "jars" / f"{lock.name}-{lock.fingerprint}").is_dir():
+            os.environ.update(spark_environment())
+        else:
+            log.info("Spark's jars are not in the cache: Iceberg connectors need `connect-py jars spark` first")
+    except (JavaNotFoundError, JarLockError, OSError) as error:
+        log.warning("Iceberg connectors will not find Spark: %s", error)
