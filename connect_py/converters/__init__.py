@@ -30,6 +30,11 @@ PLUGINS: tuple[Plugin, ...] = (
     Plugin(PluginKind.CONVERTER, "io.confluent.connect.avro.AvroConverter", f"{_HERE}.avro_converter:AvroConverter"),
     Plugin(
         PluginKind.CONVERTER,
+        "io.confluent.connect.json.JsonSchemaConverter",
+        f"{_HERE}.json_schema.json_schema_converter:JsonSchemaConverter",
+    ),
+    Plugin(
+        PluginKind.CONVERTER,
         "io.confluent.connect.protobuf.ProtobufConverter",
         f"{_HERE}.protobuf.protobuf_converter:ProtobufConverter",
     ),

@@ -242,10 +242,14 @@ class RegistryConverter(Converter):
         values: list[Value] = []
         for index, message in enumerate(part, start):
             try:
-                values.append(self.to_connect(topic, message).value)
+                made = self.to_connect(topic, message)
             except DataError as error:
                 failures[index] = error
                 values.append(None)
+                continue
+            if made.schema is None and message is not None:
+                raise NotColumnar("a payload that stands for no message")
+            values.append(made.value)
         return arrow.to_array(reader.schema, values)
 
     def close(self) -> None:

@@ -1,0 +1,133 @@
+"""`io.confluent.connect.json.JsonSchemaConverter`, reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from connect_py.api.config import ConfigDef, Importance, Type, one_of
+from connect_py.api.errors import ConfigError, DataError, NotColumnar
+from connect_py.api.record import RawHeaders
+from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
+from connect_py.api.schema import Type as SchemaType
+from connect_py.converters.json_schema.json_schema_type import ANY, JsonSchemaType, Options, json_schema_type
+from connect_py.converters.json_schema.json_schema_values import JsonSchemaValidator, JsonSchemaValueReader
+from connect_py.converters.json_schema_columns import schema_reader
+from connect_py.converters.json_text import read_json
+from connect_py.converters.registry_converter import UNKNOWN_MAGIC, MessageReader, RegistryConverter
+from connect_py.converters.schema_registry import CONFIG_DEF, RegisteredSchema
+from connect_py.converters.schemaless_json_reader import REFUSED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class JsonSchemaConverter(RegistryConverter):
+    """JSON in Confluent's wire format; JSON Schemas come from a registry."""
+
+    kind = "JSON"
+    label = "JSON Schema"
+    config_def: ClassVar[ConfigDef] = (
+        ConfigDef(CONFIG_DEF.keys.values())
+        .define("object.additional.properties", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+                doc="Whether schemas that are written allow members that they do not name.")
+        .define("use.optional.for.nonrequired", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+                doc="Make members optional that the schema does not require.")
+        .define("decimal.format", Type.STRING, default="BASE64", importance=Importance.LOW,
+                validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
+                doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are read.")
+        .define("json.fail.invalid.schema", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+                doc="Refuse messages that are not valid under their schema.")
+        .define("json.fail.unknown.properties", Type.BOOLEAN, default=True, importance=Importance.LOW,
+                doc="Accepted; members without a place in the Connect schema are left out.")
+        .define("preserve.additional.properties", Type.BOOLEAN, default=False, importance=Importance.LOW,
+                doc="Not supported; must be false.")
+        .define("generalized.sum.type.support", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+                doc="Name the members of unions connect_union_field_0 and so on.")
+        .define("flatten.singleton.unions", Type.BOOLEAN, default=True, importance=Importance.LOW,
+                doc="Read a union of one type as that type.")
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
+        parsed = self.config_def.parse(configs)
+        if parsed["preserve.additional.properties"]:
+            raise ConfigError("preserve.additional.properties", "is not supported")
+        self._options = Options(
+            optional_for_nonrequired=parsed["use.optional.for.nonrequired"],
+            generalized_sums=parsed["generalized.sum.type.support"],
+            flatten_singletons=parsed["flatten.singleton.unions"],
+        )
+        self._validate: bool = parsed["json.fail.invalid.schema"]
+        super().configure(configs, is_key=is_key)
+
+    def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
+        if rest:
+            raise DataError(UNKNOWN_MAGIC)
+        made = json_schema_type(registered.text, registered.references, version, self._options)
+        return _JsonReader(made, validate=self._validate)
+
+    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
+        made = super().to_connect(topic, data, headers)
+        return NULL if made.value is None else made
+
+    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+        if value is None:
+            return None
+        raise DataError("JsonSchemaConverter reads only: writing JSON with a registered schema is not supported yet")
+
+
+class _JsonReader(MessageReader):
+    def __init__(self, made: JsonSchemaType, *, validate: bool) -> None:
+        self.schema = made.schema
+        self._whole = made.documents[""]
+        self._validator = JsonSchemaValidator(made.documents)
+        self._validate = validate
+        self._values = JsonSchemaValueReader(type=made, validator=self._validator)
+        self.columnar = not (validate or made.branches) and _has_exact_columns(made.schema)
+        if self.columnar:
+            try:
+                self._reader = schema_reader(_lenient(made.schema), replace_null_with_default=True)
+                self._decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(self._reader.type)
+            except NotColumnar:
+                self.columnar = False
+
+    def value(self, body: bytes) -> Value:
+        tree = read_json(body, exact=True)
+        if self._validate and tree is not None:
+            problem = self._validator.problem(self._whole, tree)
+            if problem is not None:
+                raise DataError(f"The message is not valid under its schema: {problem}")
+        return self._values.read_message(self.schema, tree)
+
+    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
+        import pyarrow as pa
+
+        decode = self._decoder.decode
+        try:
+            rows = [None if body is None else decode(body) for body in self.bodies(messages)]
+            column = self._reader.column(rows)
+        except REFUSED as error:
+            raise NotColumnar(str(error)) from error
+        nulls = [m is None for m in messages]
+        if rows.count(None) > sum(nulls):
+            raise NotColumnar("payloads that are null")
+        return column, pa.array(nulls, pa.bool_()) if any(nulls) else None
+
+
+def _lenient(schema: Schema) -> Schema:
+    """The same columns, with what a message may leave out at its top."""
+    if schema.type is not SchemaType.STRUCT:
+        return schema
+    return schema.replace(default=None, fields=[(f.name, f.schema.replace(optional=True)) for f in schema.fields])
+
+
+def _has_exact_columns(schema: Schema) -> bool:
+    """Whether JsonConverter's columns are what this schema asks for: no texts of any JSON, no maps of entries."""
+    if schema.name == ANY:
+        return False
+    if schema.type is SchemaType.MAP and (schema.key_schema is None or schema.key_schema.type is not SchemaType.STRING):
+        return False
+    inside = [f.schema for f in schema.fields] + [s for s in (schema.key_schema, schema.value_schema) if s is not None]
+    return all(map(_has_exact_columns, inside))

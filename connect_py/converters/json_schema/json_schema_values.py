@@ -1,0 +1,91 @@
+"""Values of JSON Schemas, one at a time: as JsonConverter reads them, with unions and other maps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from connect_py.api.errors import DataError
+from connect_py.api.schema import Schema, Struct, Type, Value
+from connect_py.converters.json_schema.json_schema_type import ANY, ENUM, JsonSchemaType, Tree
+from connect_py.converters.json_text import write_json
+from connect_py.converters.json_values import JsonValueReader, node_type, without_schema
+
+
+class JsonSchemaValidator:
+    """Says whether trees are valid, by the library; its own forms of documents are made when first needed."""
+
+    def __init__(self, documents: Mapping[str, Tree]) -> None:
+        self._documents = documents
+        self._validators: dict[int, Any] = {}
+
+    def problem(self, part: Tree, tree: Tree) -> str | None:
+        """What is wrong with a value under a part of the schema; None: nothing."""
+        validator = self._validators.get(id(part))
+        if validator is None:
+            validator = self._validators[id(part)] = self._make(part)
+        error = next(validator.iter_errors(without_schema(tree)), None)
+        return None if error is None else str(error.message)
+
+    def _make(self, part: Tree) -> Any:
+        from jsonschema.validators import Draft7Validator, validator_for
+        from referencing import Registry, Resource
+        from referencing.jsonschema import DRAFT7
+
+        registry: Any = Registry().with_resources(
+            [(name, Resource.from_contents(d, default_specification=DRAFT7)) for name, d in self._documents.items()]
+        )
+        return validator_for(self._documents[""], default=Draft7Validator)(part, registry=registry)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchemaValueReader(JsonValueReader):
+    """Trees, as `read_json(..., exact=True)` gives them, to values of the schema."""
+
+    type: JsonSchemaType = field(kw_only=True)
+    validator: JsonSchemaValidator = field(kw_only=True)
+
+    def read_message(self, schema: Schema, tree: Tree) -> Value:
+        """Convert a whole payload: members that are missing at the top are null, required or not.
+
+        Raises:
+            DataError: It does not fit.
+        """
+        if tree is None:
+            return None
+        if schema.type is not Type.STRUCT or schema in self.type.branches:
+            return self.read(schema, tree)
+        if not isinstance(tree, dict):
+            raise DataError(f"Structs should be encoded as JSON objects, but found {node_type(tree)}")
+        members = ((f.schema, tree.get(f.name)) for f in schema.fields)
+        return Struct(schema, [None if t is None and s.default is None else self.read(s, t) for s, t in members])
+
+    def read(self, schema: Schema | None, tree: Tree) -> Value:
+        if schema is not None and tree is not None:
+            if schema in self.type.branches:
+                return self._union(schema, tree)
+            if schema.name == ANY:
+                return tree if isinstance(tree, str) else write_json(tree, str)
+            if ENUM in schema.parameters and not isinstance(tree, str):
+                return write_json(tree, str)
+        return super(JsonSchemaValueReader, self).read(schema, tree)
+
+    def _union(self, schema: Schema, tree: Tree) -> Struct:
+        values: list[Value] = [None] * len(schema.fields)
+        for index, branch in enumerate(self.type.branches[schema]):
+            if self.validator.problem(branch, tree) is None:
+                values[index] = self.read(schema.fields[index].schema, tree)
+                return Struct(schema, values)
+        raise DataError(f"Did not find matching oneof field for data: {json.dumps(without_schema(tree))[:100]}")
+
+    def _map(self, schema: Schema, tree: Tree) -> dict[Value, Value]:
+        if isinstance(tree, list) and all(isinstance(e, dict) for e in tree):
+            tree = [[e.get("key"), e.get("value")] for e in tree]
+            assert schema.key_schema is not None
+            try:
+                return {self.read(schema.key_schema, k): self.read(schema.value_schema, v) for k, v in tree}
+            except TypeError as error:
+                raise DataError("map keys must be primitive") from error
+        return super(JsonSchemaValueReader, self)._map(schema, tree)

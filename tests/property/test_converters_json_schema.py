@@ -1,0 +1,298 @@
+"""JsonSchemaConverter: what each kind of schema becomes, and columns equal rows, on damaged messages too."""
+
+from __future__ import annotations
+
+import json
+import struct as binary
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from itertools import count
+from typing import Any
+
+import pytest
+from fixtures.converter_rows import by_columns, by_reference, same
+from fixtures.schema_registry_stub import Stub, schema_registry
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connect_py.api.errors import ConfigError, DataError, NotColumnar
+from connect_py.api.schema import (
+    DATE,
+    DECIMAL,
+    FLOAT64,
+    INT16,
+    INT64,
+    NULL,
+    OPTIONAL_STRING,
+    STRING,
+    Schema,
+    Type,
+    array,
+    map_of,
+)
+from connect_py.converters import schema_registry as registry_module
+from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
+from connect_py.converters.json_schema.json_schema_type import json_schema_type
+
+DECIMAL_TYPE = {"type": "number", "title": DECIMAL, "connect.type": "bytes", "connect.parameters": {"scale": "2"}}
+ORDER = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "title": "Order",
+    "properties": {
+        "id": {"type": "integer"},
+        "count": {"type": "integer", "connect.type": "int32"},
+        "note": {"oneOf": [{"type": "null"}, {"type": "string"}]},
+        "price": DECIMAL_TYPE,
+        "day": {"type": "integer", "title": DATE, "connect.type": "int32"},
+        "raw": {"type": ["null", "string"], "connect.type": "bytes"},
+        "weight": {"type": "number"},
+        "paid": {"type": "boolean", "default": True},
+        "state": {"enum": ["NEW", "SENT"]},
+        "lines": {"type": "array", "items": {"$ref": "#/definitions/line"}},
+        "stock": {"type": "object", "connect.type": "map", "additionalProperties": {"type": "integer"}},
+    },
+    "required": ["id"],
+    "definitions": {
+        "line": {
+            "type": "object",
+            "properties": {"sku": {"type": "string"}, "pieces": {"type": ["integer", "null"]}},
+            "required": ["sku"],
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[Stub]:
+    with schema_registry({1: {"schema": json.dumps(ORDER), "schemaType": "JSON"}}) as stub:
+        yield stub
+
+
+def converter(registry: Stub, **configs: str) -> JsonSchemaConverter:
+    made = JsonSchemaConverter()
+    made.configure({"schema.registry.url": registry.url, **configs}, is_key=False)
+    return made
+
+
+_ids = count(100)
+
+
+def read(registry: Stub, schema: Any, value: Any, **configs: str) -> Any:
+    """Convert one value under a schema."""
+    schema_id = next(_ids)
+    registry.schemas[schema_id] = {"schema": json.dumps(schema), "schemaType": "JSON"}
+    made = converter(registry, **configs)
+    try:
+        return made.to_connect("t", framed(schema_id, value))
+    finally:
+        made.close()
+
+
+def framed(schema_id: int, value: Any) -> bytes:
+    return binary.pack(">bI", 0, schema_id) + json.dumps(value).encode()
+
+
+def mapped(schema: Any) -> Schema:
+    return json_schema_type(json.dumps(schema)).schema
+
+
+def an_object(**properties: Any) -> Any:
+    return {"type": "object", "properties": properties}
+
+
+def test_null_messages_and_null_payloads_are_tombstones(registry: Stub) -> None:
+    made = converter(registry)
+    assert made.to_connect("t", None) == NULL
+    assert made.to_connect("t", framed(1, None)) == NULL
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("tree", "schema"),
+    [
+        ({"type": "integer"}, INT64),
+        ({"type": "number"}, FLOAT64),
+        ({"type": "integer", "connect.type": "int16"}, INT16),
+        ({"type": ["null", "string"]}, OPTIONAL_STRING),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, OPTIONAL_STRING),
+        ({"oneOf": [{"type": "string"}]}, STRING),
+        ({"type": "string", "format": "date-time"}, STRING),
+        ({"type": "array", "items": {"type": "integer"}}, array(INT64)),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, map_of(STRING, STRING)),
+        ({"allOf": [{"type": "string"}, {"description": "d"}]}, Schema(Type.STRING, doc="d")),
+        (DECIMAL_TYPE, Schema(Type.BYTES, name=DECIMAL, version=1, parameters={"scale": "2"})),
+    ],
+)
+def test_types_are_mapped(tree: Any, schema: Schema) -> None:
+    assert mapped(tree) == schema
+
+
+def test_enums_are_strings_with_parameters() -> None:
+    enum = "io.confluent.connect.json.Enum"
+    assert mapped({"enum": ["A", "B"]}).parameters == {enum: "", f"{enum}.A": "A", f"{enum}.B": "B"}
+
+
+def test_fields_stand_in_the_order_of_their_index() -> None:
+    schema = mapped(an_object(b={"type": "string", "connect.index": 1}, a={"type": "string", "connect.index": 0}))
+    assert [f.name for f in schema.fields] == ["a", "b"]
+
+
+def test_members_that_are_not_required_are_required_fields_unless_told(registry: Stub) -> None:
+    schema, value = read(registry, an_object(a={"type": "string"}), {})
+    assert (schema["a"].optional, value["a"]) == (False, None)
+    told = read(registry, an_object(a={"type": "string"}), {}, **{"use.optional.for.nonrequired": "true"})
+    assert told.schema["a"].optional
+
+
+def test_missing_members_of_nested_structs_are_errors(registry: Stub) -> None:
+    with pytest.raises(DataError) as caught:
+        read(registry, an_object(inside=an_object(a={"type": "string"})), {"inside": {}})
+    assert "Invalid null value for required STRING field" in str(caught.value.__cause__)
+
+
+def test_missing_members_have_their_default(registry: Stub) -> None:
+    assert read(registry, an_object(a={"type": "integer", "default": 7}), {}).value["a"] == 7
+
+
+def test_members_of_unions_are_chosen_by_validity(registry: Stub) -> None:
+    union = {"oneOf": [{"type": "integer"}, {"type": "null"}, an_object(x={"type": "string"})]}
+    schema, value = read(registry, an_object(u=union), {"u": {"x": "y"}})
+    assert schema["u"].name == "io.confluent.connect.json.OneOf"
+    assert [f.name for f in schema["u"].fields] == [f"io.confluent.connect.json.OneOf.field.{n}" for n in (0, 1)]
+    assert value["u"].values[1]["x"] == "y"
+    assert read(registry, an_object(u=union), {"u": 5}).value["u"].values == [5, None]
+    with pytest.raises(DataError) as caught:
+        read(registry, an_object(u=union), {"u": "text"})
+    assert "Did not find matching oneof field" in str(caught.value.__cause__)
+
+
+def test_generalized_unions_have_other_names(registry: Stub) -> None:
+    union = {"oneOf": [{"type": "integer"}, {"type": "string"}]}
+    schema, _ = read(registry, an_object(u=union), {"u": 1}, **{"generalized.sum.type.support": "true"})
+    assert [f.name for f in schema["u"].fields] == ["connect_union_field_0", "connect_union_field_1"]
+
+
+def test_maps_with_other_keys_come_as_entries(registry: Stub) -> None:
+    entry = an_object(key={"type": "integer"}, value={"type": "string"})
+    made = read(registry, an_object(m={"type": "array", "connect.type": "map", "items": entry}),
+                {"m": [{"key": 1, "value": "a"}]})  # fmt: skip
+    assert made.schema["m"] == map_of(INT64, STRING)
+    assert made.value["m"] == {1: "a"}
+
+
+def test_values_of_any_type_are_their_json(registry: Stub) -> None:
+    made = read(registry, an_object(a={}, b=True), {"a": {"x": [1]}, "b": "text"})
+    assert (made.value["a"], made.value["b"]) == ('{"x":[1]}', "text")
+
+
+def test_decimals_are_read_as_text_and_as_numbers(registry: Stub) -> None:
+    assert read(registry, an_object(d=DECIMAL_TYPE), {"d": "MDk="}).value["d"] == Decimal("123.45")
+    assert read(registry, an_object(d=DECIMAL_TYPE), {"d": 1.5}).value["d"] == Decimal("1.5")
+
+
+def test_references_come_from_the_registry(registry: Stub) -> None:
+    schema_id = next(_ids)
+    registry.schemas[90] = {
+        "schema": json.dumps({"type": "object", "properties": {"city": {"type": "string"}}}), "schemaType": "JSON",
+        "subjects": [{"subject": "address", "version": 1}],
+    }  # fmt: skip
+    registry.schemas[schema_id] = {
+        "schema": json.dumps(an_object(at={"$ref": "address.json"})), "schemaType": "JSON",
+        "references": [{"name": "address.json", "subject": "address", "version": 1}],
+    }  # fmt: skip
+    made = converter(registry)
+    assert made.to_connect("t", framed(schema_id, {"at": {"city": "Paris"}})).value["at"]["city"] == "Paris"
+    made.close()
+
+
+def test_invalid_messages_are_refused_only_when_asked(registry: Stub) -> None:
+    schema = {**an_object(a={"type": "integer", "minimum": 5}), "required": ["a"]}
+    assert read(registry, schema, {"a": 1}).value["a"] == 1
+    with pytest.raises(DataError) as caught:
+        read(registry, schema, {"a": 1}, **{"json.fail.invalid.schema": "true"})
+    assert "less than the minimum" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "null"}, "Standalone null schemas"),
+        ({"type": "integer", "connect.type": "int7"}, "Unsupported connect.type int7"),
+        ({"$ref": "#/definitions/nothing"}, "Not a JSON Schema"),
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, "contains itself"),
+        ([], "Not a JSON Schema"),
+    ],
+)
+def test_schemas_without_a_connect_form_are_data_errors(registry: Stub, schema: Any, text: str) -> None:
+    with pytest.raises(DataError, match="Failed to deserialize data for topic t to JSON Schema: ") as caught:
+        read(registry, schema, {})
+    assert text in str(caught.value.__cause__)
+
+
+def test_additional_properties_cannot_be_kept(registry: Stub) -> None:
+    with pytest.raises(ConfigError, match="is not supported"):
+        converter(registry, **{"preserve.additional.properties": "true"})
+
+
+_texts = st.text(st.characters(codec="utf-8"), max_size=5)
+_lines = st.fixed_dictionaries({"sku": _texts}, optional={"pieces": st.none() | st.integers(-9, 9)})
+_wrong = st.sampled_from([None, 5, "x", True, [], {}, 1.5])
+_orders = st.builds(
+    lambda good, bad: {**good, **bad},
+    st.fixed_dictionaries({"id": st.integers(-(2**63), 2**63 - 1)}, optional={
+        "count": st.integers(-(2**31), 2**31 - 1), "note": st.none() | _texts,
+        "price": st.sampled_from(["MDk=", "AA==", 1, 2.25, 10.125]), "day": st.integers(-10, 30_000),
+        "raw": st.none() | st.sampled_from(["", "AAEC", "/w=="]), "weight": st.floats(allow_nan=False),
+        "paid": st.booleans(), "state": st.sampled_from(["NEW", "SENT"]), "lines": st.lists(_lines, max_size=3),
+        "stock": st.dictionaries(_texts, st.integers(-9, 9), max_size=3), "unknown": _wrong,
+    }),
+    st.one_of(*[st.just({})] * 6, st.dictionaries(st.sampled_from(list(ORDER["properties"])), _wrong, max_size=1)),  # type: ignore[call-overload] # of a JSON tree
+)  # fmt: skip
+
+
+@st.composite
+def _messages(draw: st.DrawFn) -> list[bytes | None]:
+    rows: list[bytes | None] = []
+    for kind in draw(st.lists(st.sampled_from("ooooooonNdt"), max_size=30)):
+        if kind == "o":
+            rows.append(framed(1, draw(_orders)))
+        elif kind == "n":
+            rows.append(None)
+        elif kind == "N":
+            rows.append(framed(1, None))
+        elif kind == "d":
+            rows.append(draw(st.binary(max_size=12)))
+        else:
+            damaged = framed(1, draw(_orders))
+            rows.append(damaged[: draw(st.integers(0, len(damaged)))])
+    return rows
+
+
+@pytest.fixture(scope="module")
+def impatient(registry: Stub) -> Iterator[JsonSchemaConverter]:
+    """A converter that takes an unknown id for a bad record at once."""
+    made = converter(registry)
+    made._registry = registry_module.SchemaRegistry({"schema.registry.url": registry.url}, count(0.0, 10.0).__next__)
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(240)  # 2,000 examples
+@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rows=_messages())
+def test_columns_equal_rows(impatient: JsonSchemaConverter, rows: Sequence[bytes | None]) -> None:
+    try:
+        columns = by_columns(impatient, rows)
+    except NotColumnar:
+        assert any(m is not None and (m[5:] in (b"", b"null") or b"10.125" in m) for m in rows)
+    else:
+        assert same(columns, by_reference(impatient, rows))
+
+
+def test_plain_messages_of_one_schema_are_one_run_of_columns(registry: Stub) -> None:
+    made = converter(registry)
+    (run,) = made.to_batch("t", [*(framed(1, {"id": n, "lines": [{"sku": "s"}]}) for n in range(50)), None])
+    assert (run.start, run.stop, not run.failures) == (0, 51, True)
+    assert run.column.data.field("id").to_pylist()[:50] == list(range(50))
+    made.close()
