@@ -82,6 +82,15 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         info={"oneOf": [ref("ConnectorInfo"), {"type": "null"}]},
     ),
     "TaskInfo": _entity(id=ref("TaskId"), config=ref("StoredConfig")),
+    "ConnectorOffsets": _entity(
+        offsets=array_of(
+            _entity(
+                ("partition", "offset"),
+                partition={"type": ["object", "null"]},
+                offset={"type": ["object", "null"]},
+            )
+        )
+    ),
     "ActiveTopics": map_of(_entity(topics=TEXTS)),
     "PluginInfo": _entity(("version",), **{"class": TEXT}, type=_KINDS, version=TEXT),
     "ConfigKeyInfo": _entity(

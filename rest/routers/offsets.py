@@ -11,10 +11,12 @@ from fastapi import APIRouter, Request, Response
 from connect_py.herder.herder import BadRequestError, Herder
 from connect_py.model import ConnectorOffset
 from rest import deadline, entities
+from rest.description import describe, ref
 from rest.errors import AnsweringRoute, RestError
 from rest.json_body import expect_array, expect_object, known_fields, object_map, parse_json
 from rest.routers.path import name_in
 
+_PATH = "/connectors/{connector}/offsets"
 _REQUEST = "org.apache.kafka.connect.runtime.rest.entities.ConnectorOffsets"
 _ENTRY = "org.apache.kafka.connect.runtime.rest.entities.ConnectorOffset"
 
@@ -22,17 +24,34 @@ _ENTRY = "org.apache.kafka.connect.runtime.rest.entities.ConnectorOffset"
 def router(herder: Herder) -> APIRouter:
     routes = APIRouter(route_class=AnsweringRoute)
 
-    @routes.get("/connectors/{connector}/offsets", summary="What it has committed, in whatever state it is")
+    @routes.get(
+        **describe(
+            _PATH, "What it has committed, in whatever state it is", {200: ref("ConnectorOffsets")}, refusals=[404]
+        )
+    )
     async def get_offsets(request: Request) -> Response:
         found = await deadline.answer(herder, herder.connector_offsets(name_in(request)))
         return entities.json_response(entities.connector_offsets(found))
 
-    @routes.patch("/connectors/{connector}/offsets", summary="Change offsets of a stopped connector; null resets one")
+    @routes.patch(
+        **describe(
+            _PATH,
+            "Change offsets of a stopped connector; null resets one",
+            {200: ref("Message")},
+            body=ref("ConnectorOffsets"),
+            refusals=[404],
+            forwarded=True,
+        )
+    )
     async def alter_offsets(request: Request) -> Response:
         offsets = _offsets(parse_json(await request.body()))
         return await _altered(request, offsets)
 
-    @routes.delete("/connectors/{connector}/offsets", summary="Reset all offsets of a stopped connector")
+    @routes.delete(
+        **describe(
+            _PATH, "Reset all offsets of a stopped connector", {200: ref("Message")}, refusals=[404], forwarded=True
+        )
+    )
     async def reset_offsets(request: Request) -> Response:
         return await _altered(request, None)
 
