@@ -18,13 +18,13 @@ from typing import TypeAlias
 
 from connect_py.herder.group.group_view import GroupView
 from connect_py.herder.group.leader_state import Decision, LeaderState
-from connect_py.herder.group.member_state import MemberState, Phase
+from connect_py.herder.group.member_state import MemberState, Phase, UrlInUseError
 from connect_py.herder.group.timings import Timings
 from connect_py.model import ConnectorTaskId
 from connect_py.storage.control_records import Assignment, Epoch, Hello, Item, Items, Place, Turn
 
-CALM_SECONDS = 40.0  # after the storm: leases, delays and hanging stops have passed, and everything came to rest
-REST_SECONDS = 12.0  # of those, the last: nothing moves any more
+CALM_SECONDS = 26.0  # after the storm: leases, delays and hanging stops have passed, and everything came to rest
+REST_SECONDS = 3.0  # of those, the last: nothing moves any more
 
 
 class Fault(Enum):
@@ -142,6 +142,7 @@ class Node:
         life, at = self.position
         if life != topic.life:
             at = 0
+            self.view.topic_lost(now)
         for record in topic.records[at:]:
             self.take(record, now)
         self.position = topic.life, len(topic.records)
@@ -181,7 +182,11 @@ class Node:
         if self.leaving and self.member.phase is not Phase.LEAVING:
             self.member.leave(self.view, now)
         if not self.leaving:
-            self.member.join(self.view, now)
+            try:
+                self.member.join(self.view, now)
+            except UrlInUseError:  # the worker ends, and is started again by whoever looks after it
+                self.world.kill(self, 1.0)
+                return
         self.work()
         self.say()
         self.lead()
@@ -251,7 +256,11 @@ class Node:
         decision = self.leader.decide(world.config.versions[offset], offset, now, self.caught_up)
         if decision is not None:
             self.writing = True
-            world.at(now + self.sending_delay(), lambda: self.write(self.leader, decision))
+            leader = self.leader
+            world.at(now + self.sending_delay(), lambda: self.write(leader, decision))
+            if world.stormy and world.random.random() < 0.02:  # decided, and asleep before it is written
+                world.count(Fault.LEADER_PAUSED)
+                world.pause(self, world.random.choice((1.0, 6.0, 9.0)))
 
     def take_lead(self) -> None:
         world = self.world
@@ -330,7 +339,7 @@ class World:
         self._numbers = itertools.count()
         self._ids = itertools.count(1)
         self.timings = Timings(
-            session=5.0, interval=1.0, rebalance=8.0, max_delay=self.random.choice((0.0, 0.0, 3.0, 8.0))
+            session=4.0, interval=1.0, rebalance=5.0, max_delay=self.random.choice((0.0, 0.0, 2.0, 5.0))
         )
         self.topic = Topic()
         self.config = Config([frozenset()])
@@ -368,7 +377,7 @@ class World:
     def stop_seconds(self) -> float:
         if self.stormy and self.random.random() < 0.02:
             self.count(Fault.STOP_HANGS)
-            return 15.0
+            return 8.0
         return self.random.choice((0.0, 0.05, 0.5, 1.5))
 
     # --- what runs
@@ -394,7 +403,8 @@ class World:
                 self.count(Fault.READER_LATE)
                 delay = self.random.uniform(0.5, 4.0)
                 node.deaf_until = max(node.deaf_until, self.now + delay)
-            self.wake(node, self.now + delay)
+            if node.owns or not isinstance(record, Hello):  # others take hellos along when they look
+                self.wake(node, self.now + delay)
 
     def append_later(self, record: Record, delay: float) -> None:
         life = self.topic.life
@@ -427,8 +437,10 @@ class World:
                 return
             if self.off(Switch.REFUSE_LATE_ACKNOWLEDGEMENT) and node.member.id == hello.member:
                 node.member.lease_until = max(node.member.lease_until or 0.0, self.now + self.timings.lease)
+            first = node.member.lease_until is None
             node.member.acknowledged(hello.member, hello.number, self.now)
-            self.wake(node, self.now)
+            if first:
+                self.wake(node, self.now)
 
         self.at(when, arrive)
 
@@ -609,8 +621,7 @@ class World:
 
     def calm(self) -> None:
         self.stormy = False
-        if not self.alive():
-            self.join("w0")
+        self.at(self.now + 8.0, lambda: None if self.alive() else self.back("w0"))
         for node in self.alive():
             node.paused_until = min(node.paused_until, self.now + 1.0)
             self.wake(node, self.now + 1.0)

@@ -44,6 +44,12 @@ class GroupView:
         self.left.add(member)
         self.members.pop(member, None)
 
+    def topic_lost(self, now: float) -> None:
+        """The topic was made anew: hellos that nobody has read may have extended any lease until now."""
+        self.version += 1
+        for heard in self.members.values():
+            heard.at = now
+
     def take_epoch(self, epoch: Epoch) -> None:
         if self.epoch is None or epoch.number > self.epoch.number:
             self.version += 1

@@ -63,6 +63,7 @@ class LeaderState:
                 self._urls.setdefault(member, place.url)
                 if member in view.left:
                     self._gone[member] = place.url
+        self._written_at = now
         self._removed: list[str] = []
         self._seen = (-1, -1)
         self._next = now
@@ -156,11 +157,12 @@ class LeaderState:
             self._next = min(self._next, division.memory.until)
         places = self._places(division.targets)
         awaited = frozenset(division.memory.awaited.items())
-        if self._written == (places, awaited) and not self._removed:
+        if self._written == (places, awaited) and not self._removed and not self._unread(now):
             return None
         self._round += 1
         self._given[self._round] = places
         self._written = places, awaited
+        self._written_at = now
         self._rights = {
             **{member: items for member, items in self._rights.items() if member in self._ghosts},
             **{member: place.items for member, place in places.items()},
@@ -181,6 +183,15 @@ class LeaderState:
         self._written = None
         self._removed = [*decision.removed, *self._removed]
         self._seen = (-1, -1)
+
+    def _unread(self, now: float) -> bool:
+        """Whether a member lives and has not applied the last round for a session: the record may be lost."""
+        turn = Turn(self.epoch.number, self._round)
+        if all(heard.hello.applied >= turn for heard in self._view.members.values()):
+            return False
+        again = self._written_at + self._timings.session
+        self._next = min(self._next, max(again, now))
+        return now >= again
 
     def _is_behind(self, config_offset: int, now: float) -> bool:
         """Whether a member has read more of the config topic than this leader: it waits a little for its reader."""

@@ -111,9 +111,9 @@ class MemberState:
         """Whether this member cannot do what it is told: then it lets its lease end."""
         if self._stopping_since is not None and now - self._stopping_since > self._timings.rebalance:
             self._silent = True  # something does not stop
-        if any(now - sent > self._timings.rebalance for sent in self._unheard.values()):
+        if self._unheard and now - min(self._unheard.values()) > self._timings.rebalance:
             self._silent = True  # it writes and does not read
-        return self._silent
+        return self._silent and self.lease_until is not None
 
     def acknowledged(self, member: str, number: int, now: float) -> None:
         """A hello arrived in the topic: the lease counts from the time it was sent."""
@@ -125,6 +125,8 @@ class MemberState:
         if self.lease_until is None:
             if now < until:
                 self.lease_until = until
+                self._silent = False
+                self._unheard = {later: at for later, at in self._unheard.items() if later >= number}
         else:
             self.lease_until = max(self.lease_until, until)
 
