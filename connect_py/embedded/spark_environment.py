@@ -35,7 +35,7 @@ def spark_environment() -> dict[str, str]:
 
 
 def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
-    """The archive of Spark's classes for the Java and the jars that `spark_environment` finds."""
+    """The archive of Iceberg's and Spark's classes for the Java and the jars that `spark_environment` finds."""
     spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
     bundled = sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
-    return ClassDataArchive("spark", java or find_java(), (*bundled, *JarLock.shipped("spark").resolve()))
+    return ClassDataArchive("iceberg", java or find_java(), (*bundled, *JarLock.shipped("spark").resolve()))

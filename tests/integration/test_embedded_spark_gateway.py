@@ -1,4 +1,4 @@
-"""The JVM for Spark: started by us, used by pyspark, ended with us. Needs the jars of the spark lock."""
+"""The JVM for Spark: started by us, reached by py4j, ended with us. Needs the jars of the spark lock."""
 
 from __future__ import annotations
 
@@ -12,43 +12,33 @@ from pathlib import Path
 
 import psutil
 import pytest
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 from connectors.iceberg.spark.gateway import SparkGateway, SparkGatewayError
 
 QUICK = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
-def test_pyspark_uses_our_jvm_and_finds_iceberg_and_sqlite_in_it(
+def test_jvm_listens_and_has_iceberg_spark_and_sqlite_on_its_class_path(
     spark_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    # In a process of its own: pyspark keeps one gateway per process for ever.
-    program = textwrap.dedent("""
-        import os, shlex, sys
-        from pathlib import Path
-        from connectors.iceberg.spark.gateway import SparkGateway
-        with SparkGateway.from_environment(shlex.split(sys.argv[1]), Path(sys.argv[2])) as gateway:
-            os.environ.update(gateway.environment())
-            from pyspark.sql import SparkSession
-            spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-            print(spark.range(7).count(), spark._jvm.java.lang.ProcessHandle.current().pid() == gateway.pid)
-            load = spark._jvm.java.lang.Class.forName
-            names = ("org.apache.iceberg.spark.SparkCatalog", "org.sqlite.JDBC")
-            print(*[load(name).getSimpleName() for name in names])
-            print(spark._jvm.java.lang.System.getProperty("java.io.tmpdir"))
-            spark.stop()
-        print(gateway.running)
-    """)
-    done = subprocess.run(
-        [sys.executable, "-c", program, shlex.join(QUICK), tmp_path / "spark.log"],
-        capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    counted, classes, temporary, running = done.stdout.splitlines()
-    assert counted == "7 True"
-    assert classes == "SparkCatalog JDBC"
-    assert not Path(temporary).exists()
-    assert running == "False"
-    assert "incubator" not in (tmp_path / "spark.log").read_text()
+    log = tmp_path / "spark.log"
+    with SparkGateway.from_environment(QUICK, log) as gateway:
+        client = ClientServer(
+            java_parameters=JavaParameters(port=gateway.port, auth_token=gateway.secret),
+            python_parameters=PythonParameters(port=0, eager_load=False),
+        )
+        jvm = client.jvm
+        assert jvm.java.lang.ProcessHandle.current().pid() == gateway.pid
+        for name in ("org.apache.iceberg.spark.SparkCatalog", "org.apache.spark.sql.SparkSession", "org.sqlite.JDBC"):
+            assert jvm.java.lang.Class.forName(name).getName() == name
+        temporary = Path(jvm.java.lang.System.getProperty("java.io.tmpdir"))
+        assert temporary.is_dir()
+        assert gateway.secret not in log.read_text()
+        client.shutdown()
+    assert not gateway.running
+    assert not temporary.exists()
+    assert "incubator" not in log.read_text()
 
 
 def test_jvm_dies_with_a_killed_owner_even_when_it_hangs(spark_environment: dict[str, str]) -> None:

@@ -138,7 +138,6 @@ def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str]
     with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log") as driver:
         catalog = TableCatalog(driver, deadline_seconds=60)
         catalog.create("shop.orders", ORDERS_SCHEMA)
-        driver.warm_up()
         assert driver.pid is not None
         os.kill(driver.pid, signal.SIGKILL)
         with pytest.raises(SparkDiedError):

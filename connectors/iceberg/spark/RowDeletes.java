@@ -1,11 +1,13 @@
 package connectpy;
 
 import java.io.IOException;
-import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.LongBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
@@ -22,12 +24,8 @@ import org.apache.iceberg.deletes.PositionDelete;
 import org.apache.iceberg.deletes.PositionDeleteIndex;
 import org.apache.iceberg.deletes.PositionDeleteWriter;
 import org.apache.iceberg.encryption.EncryptedFiles;
-import org.apache.iceberg.io.InputFile;
-import org.apache.iceberg.io.OutputFile;
+import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.util.ContentFileUtil;
-import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * The rows of a table that one commit removes: gathered by file and position, then written as deletion vectors (v3) or
@@ -36,89 +34,91 @@ import org.apache.spark.unsafe.types.UTF8String;
  */
 public class RowDeletes {
     private final Table table;
-    private final String prefix; // of the names of the files written
-    private final Map positions = new HashMap(); // UTF8String path -> Positions
+    private final List scanned; // FileScanTask
     private final Map tasks = new HashMap(); // String path -> FileScanTask
+    private final String prefix; // of the names of the files written
+    private final Map found = new HashMap(); // String path -> Rows, of data files that may lose some
     private final List written = new ArrayList();
     private final List replaced = new ArrayList();
-    private final List dataFiles = new ArrayList();
     private long count = 0;
-    private boolean twice = false;
 
     /** Positions in one data file, as they come, then sorted and each once. */
-    private static class Positions {
-        private long[] values = new long[64];
+    private static class Rows {
+        private final FileScanTask task;
+        private final PositionDeleteIndex gone; // deleted by earlier commits; null: none
+        private long[] positions = new long[64];
         private int size = 0;
 
-        void add(long position) {
-            if (size == values.length) {
-                values = Arrays.copyOf(values, size * 2);
-            }
-            values[size++] = position;
+        Rows(FileScanTask task, PositionDeleteIndex gone) {
+            this.task = task;
+            this.gone = gone;
         }
 
-        /** Returns whether a position was there twice. */
-        boolean sort() {
-            Arrays.sort(values, 0, size);
+        void add(long position) {
+            if (size == positions.length) {
+                positions = Arrays.copyOf(positions, size * 2);
+            }
+            positions[size++] = position;
+        }
+
+        /** Each position once, the lowest first, without those that are gone. */
+        void settle() {
+            Arrays.sort(positions, 0, size);
             int kept = 0;
             for (int i = 0; i < size; i++) {
-                if (i == 0 || values[i] != values[i - 1]) {
-                    values[kept++] = values[i];
+                boolean again = kept > 0 && positions[i] == positions[kept - 1];
+                if (!again && (gone == null || !gone.isDeleted(positions[i]))) {
+                    positions[kept++] = positions[i];
                 }
             }
-            boolean repeated = kept < size;
             size = kept;
-            return repeated;
         }
     }
 
-    /** `tasks`: the scan of the table that the positions come from. */
+    /** `scanned`: the scan of the table that the positions come from. */
     public RowDeletes(Table table, List scanned, String prefix) {
         this.table = table;
+        this.scanned = scanned;
         this.prefix = prefix;
         for (Object each : scanned) {
             tasks.put(((FileScanTask) each).file().location(), each);
         }
     }
 
-    /** Take the rows (file, position) of a plan. */
-    public void collect(SparkPlan plan) {
-        scala.Tuple2 counted = (scala.Tuple2) plan.executeCollectIterator();
-        scala.collection.Iterator rows = (scala.collection.Iterator) counted._2();
-        UTF8String path = null;
-        Positions inFile = null;
-        while (rows.hasNext()) {
-            InternalRow row = (InternalRow) rows.next();
-            UTF8String next = row.getUTF8String(0);
-            if (!next.equals(path)) {
-                path = next.clone(); // the row's memory is used again
-                inFile = (Positions) positions.get(path);
-                if (inFile == null) {
-                    inFile = new Positions();
-                    positions.put(path, inFile);
-                }
+    /** Take one row, wherever it comes in the order of its file; it may be deleted already, or come again. */
+    public void add(String path, long position) {
+        Rows rows = (Rows) found.get(path);
+        if (rows == null) {
+            FileScanTask task = (FileScanTask) tasks.get(path);
+            rows = new Rows(task, deleted(task, task.deletes()));
+            found.put(path, rows);
+        }
+        rows.add(position);
+    }
+
+    /** Take rows by the scanned files, in their order: how many of each, and all positions, eight bytes each. */
+    public void addAll(JsonNode counts, byte[] positions) {
+        LongBuffer all = ByteBuffer.wrap(positions).order(ByteOrder.LITTLE_ENDIAN).asLongBuffer();
+        for (int i = 0; i < counts.size(); i++) {
+            String path = ((FileScanTask) scanned.get(i)).file().location();
+            for (int left = ((JsonNode) counts.get(i)).asInt(); left > 0; left--) {
+                add(path, all.get());
             }
-            inFile.add(row.getLong(1));
-        }
-        for (Object each : positions.values()) {
-            twice = ((Positions) each).sort() || twice;
-            count += ((Positions) each).size;
         }
     }
 
-    /** Whether a row of the table was found for two staged keys. */
-    public boolean foundTwice() {
-        return twice;
-    }
-
-    public long count() {
-        return count;
-    }
-
-    /** Write the delete files: `written` are to be added, `replaced` to be removed. */
+    /** Write the delete files of all rows taken: `written` are to be added, `replaced` to be removed. */
     public void write(int formatVersion) throws IOException {
-        for (Object path : positions.keySet()) {
-            dataFiles.add(path.toString());
+        for (Iterator i = found.values().iterator(); i.hasNext();) {
+            Rows rows = (Rows) i.next();
+            rows.settle();
+            count += rows.size;
+            if (rows.size == 0) {
+                i.remove();
+            }
+        }
+        if (found.isEmpty()) {
+            return;
         }
         if (formatVersion >= 3) {
             writeVectors();
@@ -137,15 +137,14 @@ public class RowDeletes {
             },
             new java.util.function.Function() {
                 public Object apply(Object path) {
-                    return previous((FileScanTask) tasks.get(path));
+                    return ((Rows) found.get(path)).gone;
                 }
             });
-        for (Object each : positions.entrySet()) {
-            String path = ((Map.Entry) each).getKey().toString();
-            Positions inFile = (Positions) ((Map.Entry) each).getValue();
-            FileScanTask task = (FileScanTask) tasks.get(path);
-            for (int i = 0; i < inFile.size; i++) {
-                writer.delete(path, inFile.values[i], task.spec(), task.file().partition());
+        for (Object each : found.entrySet()) {
+            String path = (String) ((Map.Entry) each).getKey();
+            Rows rows = (Rows) ((Map.Entry) each).getValue();
+            for (int i = 0; i < rows.size; i++) {
+                writer.delete(path, rows.positions[i], rows.task.spec(), rows.task.file().partition());
             }
         }
         writer.close();
@@ -155,65 +154,76 @@ public class RowDeletes {
 
     private void writePositions() throws IOException {
         int number = 0;
-        for (Object each : positions.entrySet()) {
-            String path = ((Map.Entry) each).getKey().toString();
-            Positions inFile = (Positions) ((Map.Entry) each).getValue();
-            FileScanTask task = (FileScanTask) tasks.get(path);
-            addPrevious(inFile, task);
+        for (Object each : found.entrySet()) {
+            String path = (String) ((Map.Entry) each).getKey();
+            Rows rows = (Rows) ((Map.Entry) each).getValue();
+            FileScanTask task = rows.task;
+            final Rows all = new Rows(task, null);
+            for (int i = 0; i < rows.size; i++) {
+                all.add(rows.positions[i]);
+            }
+            addReplaced(all);
             GenericAppenderFactory factory =
                 new GenericAppenderFactory(table, table.schema(), task.spec(), new HashMap(), null, null);
             PositionDeleteWriter writer = factory.newPosDeleteWriter(
                 EncryptedFiles.plainAsEncryptedOutput(table.io().newOutputFile(location(number++, "parquet"))),
                 FileFormat.PARQUET, task.file().partition());
             PositionDelete delete = PositionDelete.create();
-            for (int i = 0; i < inFile.size; i++) {
-                writer.write(delete.set(path, inFile.values[i]));
+            for (int i = 0; i < all.size; i++) {
+                writer.write(delete.set(path, all.positions[i]));
             }
             writer.close();
             written.addAll(writer.result().deleteFiles());
         }
     }
 
-    /** Only deletes that speak of this data file alone can be replaced. */
-    private void addPrevious(final Positions inFile, FileScanTask task) {
+    /** What earlier deletes of this data file alone hold: only such can be replaced. */
+    private void addReplaced(final Rows all) {
         List own = new ArrayList();
-        for (Object each : task.deletes()) {
-            DeleteFile file = (DeleteFile) each;
-            if (file.content() == FileContent.POSITION_DELETES && ContentFileUtil.isFileScoped(file)) {
-                own.add(file);
+        for (Object each : all.task.deletes()) {
+            if (ContentFileUtil.isFileScoped((DeleteFile) each)) {
+                own.add(each);
             }
         }
-        if (!own.isEmpty()) {
-            loader().loadPositionDeletes(own, task.file().location()).forEach(new java.util.function.LongConsumer() {
+        PositionDeleteIndex held = deleted(all.task, own);
+        if (held != null) {
+            held.forEach(new java.util.function.LongConsumer() {
                 public void accept(long position) {
-                    inFile.add(position);
+                    all.add(position);
                 }
             });
-            inFile.sort();
+            all.settle();
             replaced.addAll(own);
         }
     }
 
-    private PositionDeleteIndex previous(FileScanTask task) {
-        List deletes = new ArrayList();
-        for (Object each : task.deletes()) {
+    /** The positions that these deletes hold for a data file; null: there are none by position. */
+    private PositionDeleteIndex deleted(FileScanTask task, List deletes) {
+        List byPosition = new ArrayList();
+        for (Object each : deletes) {
             if (((DeleteFile) each).content() == FileContent.POSITION_DELETES) {
-                deletes.add(each);
+                byPosition.add(each);
             }
         }
-        return deletes.isEmpty() ? null : loader().loadPositionDeletes(deletes, task.file().location());
-    }
-
-    private BaseDeleteLoader loader() {
-        return new BaseDeleteLoader(new java.util.function.Function() {
+        if (byPosition.isEmpty()) {
+            return null;
+        }
+        BaseDeleteLoader loader = new BaseDeleteLoader(new java.util.function.Function() {
             public Object apply(Object file) {
                 return table.io().newInputFile(((DeleteFile) file).location());
             }
         });
+        return loader.loadPositionDeletes(byPosition, task.file().location());
     }
 
     private String location(int number, String extension) {
-        return table.locationProvider().newDataLocation(prefix + "-" + UUID.randomUUID() + "-deletes-" + number + "." + extension);
+        String name = prefix + "-" + UUID.randomUUID() + "-deletes-" + number + "." + extension;
+        return table.locationProvider().newDataLocation(name);
+    }
+
+    /** Rows that were deleted; known once they are written. */
+    public long count() {
+        return count;
     }
 
     public List written() {
@@ -226,6 +236,6 @@ public class RowDeletes {
 
     /** Paths of the data files that lose rows. */
     public List dataFiles() {
-        return dataFiles;
+        return new ArrayList(found.keySet());
     }
 }

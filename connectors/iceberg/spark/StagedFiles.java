@@ -3,35 +3,30 @@ package connectpy;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 
-import org.apache.iceberg.BaseFileScanTask;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DataFiles;
-import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileFormat;
 import org.apache.iceberg.Metrics;
 import org.apache.iceberg.MetricsConfig;
 import org.apache.iceberg.PartitionData;
 import org.apache.iceberg.PartitionSpec;
-import org.apache.iceberg.PartitionSpecParser;
-import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.Expressions;
-import org.apache.iceberg.expressions.ResidualEvaluator;
 import org.apache.iceberg.io.InputFile;
 import org.apache.iceberg.parquet.ParquetUtil;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
-import org.apache.iceberg.spark.ScanTaskSetManager;
-import org.apache.iceberg.spark.SparkTableCache;
 import org.apache.iceberg.types.Conversions;
 import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 import org.apache.iceberg.SingleValueParser;
 
-/** Parquet files that tasks wrote, as data files of the table or as something that Spark can read. */
+/** Parquet files that tasks wrote, as data files of the table. */
 public class StagedFiles {
     // others are not keys worth ordering, or order in more than one way
     private static final List RANGED =
@@ -39,6 +34,7 @@ public class StagedFiles {
 
     private final Table table;
     private final MetricsConfig metricsConfig;
+    private final Map read = new HashMap(); // String path -> Metrics
 
     public StagedFiles(Table table) {
         this.table = table;
@@ -60,8 +56,7 @@ public class StagedFiles {
     /** A file that can join the table as it is; its footer tells the column metrics. */
     public DataFile dataFile(JsonNode file) {
         PartitionSpec spec = spec(file);
-        InputFile input = table.io().newInputFile(file.get("path").asText(), file.get("size").asLong());
-        Metrics metrics = ParquetUtil.fileMetrics(input, metricsConfig);
+        Metrics metrics = metrics(file);
         if (metrics.recordCount().longValue() != file.get("rows").asLong()) {
             throw new IllegalArgumentException(file.get("path").asText() + " holds " + metrics.recordCount()
                 + " rows, reported were " + file.get("rows").asLong());
@@ -78,8 +73,7 @@ public class StagedFiles {
         Expression any = Expressions.alwaysFalse();
         for (Object each : files) {
             JsonNode file = (JsonNode) each;
-            InputFile input = table.io().newInputFile(file.get("path").asText(), file.get("size").asLong());
-            Metrics metrics = ParquetUtil.fileMetrics(input, metricsConfig);
+            Metrics metrics = metrics(file);
             ByteBuffer low = metrics.lowerBounds() == null
                 ? null : (ByteBuffer) metrics.lowerBounds().get(Integer.valueOf(field.fieldId()));
             ByteBuffer high = metrics.upperBounds() == null
@@ -95,29 +89,15 @@ public class StagedFiles {
         return any;
     }
 
-    /**
-     * Let Spark read these files as the table `set` of the staging catalog. `forget` it afterwards.
-     *
-     * They are shown as files without a partition: a reader takes identity partition columns from the partition, and
-     * deletes and patches have none.
-     */
-    public void stage(String set, List files) {
-        String schema = SchemaParser.toJson(table.schema());
-        PartitionSpec none = PartitionSpec.unpartitioned();
-        List tasks = new ArrayList();
-        for (Object each : files) {
-            JsonNode file = (JsonNode) each;
-            DataFile data = builder(file, none).withRecordCount(file.get("rows").asLong()).build();
-            tasks.add(new BaseFileScanTask(data, new DeleteFile[0], schema, PartitionSpecParser.toJson(none),
-                ResidualEvaluator.unpartitioned(Expressions.alwaysTrue())));
+    private Metrics metrics(JsonNode file) {
+        String path = file.get("path").asText();
+        Metrics metrics = (Metrics) read.get(path);
+        if (metrics == null) {
+            InputFile input = table.io().newInputFile(path, file.get("size").asLong());
+            metrics = ParquetUtil.fileMetrics(input, metricsConfig);
+            read.put(path, metrics);
         }
-        SparkTableCache.get().add(set, table);
-        ScanTaskSetManager.get().stageTasks(table, set, tasks);
-    }
-
-    public void forget(String set) {
-        ScanTaskSetManager.get().removeTasks(table, set);
-        SparkTableCache.get().remove(set);
+        return metrics;
     }
 
     private PartitionSpec spec(JsonNode file) {
@@ -128,7 +108,7 @@ public class StagedFiles {
         return spec;
     }
 
-    private DataFiles.Builder builder(JsonNode file, PartitionSpec spec) {
+    public DataFiles.Builder builder(JsonNode file, PartitionSpec spec) {
         DataFiles.Builder builder = DataFiles.builder(spec)
             .withPath(file.get("path").asText())
             .withFormat(FileFormat.PARQUET)

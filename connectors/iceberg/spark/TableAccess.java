@@ -50,9 +50,9 @@ public class TableAccess {
         this.catalog = catalog;
     }
 
-    /** `arguments`: the Spark session, the catalog, the name of the staging catalog. */
+    /** `arguments`: the catalog. */
     public static TableAccess make(Object[] arguments) {
-        return new TableAccess((Catalog) arguments[1]);
+        return new TableAccess((Catalog) arguments[0]);
     }
 
     public static TableIdentifier identifier(String name) {

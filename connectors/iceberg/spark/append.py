@@ -10,6 +10,7 @@ from connectors.iceberg.spark.table_commit import BEFORE_SWAP, outcome, to_json
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
+    from connectors.iceberg.spark.staged_keys import StagedKeys
 
 
 class AppendEngine:
@@ -20,7 +21,7 @@ class AppendEngine:
     def __init__(self, driver: SparkDriver) -> None:
         self._driver = driver
 
-    def commit(self, request: CommitRequest) -> CommitOutcome:
+    def commit(self, request: CommitRequest, staged: StagedKeys) -> CommitOutcome:
         """See `CommitEngine.commit`."""
         prepared = self._driver.call(request.table, "TableCommit", "prepareAppend", to_json(request))
         fault_point(BEFORE_SWAP)

@@ -1,4 +1,4 @@
-"""One run of Spark through what the coordinator does, so that Java can archive the classes it took.
+"""One run of the JVM through what a coordinator does, so that Java can archive the classes it took.
 
     CONNECT_PY_JAVA=... CONNECT_PY_SPARK_JARS=... \\
         python -m connectors.iceberg.spark.class_archive -XX:ArchiveClassesAtExit=spark.jsa
@@ -9,66 +9,105 @@ while it exits, which takes longer than the run itself.
 
 from __future__ import annotations
 
-import os
+import json
 import sys
 import tempfile
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TableVersion, TopicLedger, look_up
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.spark.catalog import ChangeKind, ColumnChange, TableCatalog
+from connectors.iceberg.spark.commit_request import SNAPSHOT_ID, CommitRequest, EngineName
+from connectors.iceberg.spark.committer import TableCommitter
 from connectors.iceberg.spark.gateway import SparkGateway
+from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 _EXIT_SECONDS = 180.0
-_OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_LEDGER = "connect-py.ledger.training"
+_NUMBER = 9_000_000_000_000_000_001  # stands for a snapshot
+_SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": 1, "name": "id", "required": True, "type": "long"},
+        {"id": 2, "name": "text", "required": False, "type": "string"},
+        {"id": 3, "name": "price", "required": False, "type": "decimal(10, 2)"},
+        {"id": 4, "name": "at", "required": False, "type": "timestamptz"},
+    ],
+}
 
 
 def run(java_options: Sequence[str]) -> None:
-    """Make a table in a SQLite catalog, append, merge both ways and read it, in a JVM with these options."""
+    """Make tables in a SQLite catalog, append, replace rows both ways and read them, in a JVM with these options."""
     with tempfile.TemporaryDirectory(prefix="connect-py-training-") as folder:
-        gateway = SparkGateway.from_environment((*_OPTIONS, *java_options), Path(folder) / "spark.log")
+        config = SparkConfig(
+            catalog="training",
+            catalog_properties={
+                "type": "jdbc",
+                "uri": f"jdbc:sqlite:{folder}/catalog.db",
+                "warehouse": f"file://{folder}/warehouse",
+            },
+            quick_jvm=True,
+        )
+        launched: list[SparkGateway] = []
+
+        def launch(options: Sequence[str], log_path: Path | None) -> SparkGateway:
+            launched.append(SparkGateway.from_environment((*options, *java_options), log_path))
+            return launched[0]
+
+        driver = SparkDriver(config, launch, Path(folder) / "spark.log")
+        driver.start()
         try:
-            os.environ.update(gateway.environment())
-            _work(Path(folder))
+            for version in (3, 2):
+                _work(driver, f"shop.t{version}", version)
         finally:
-            gateway.stop(_EXIT_SECONDS)
+            launched[0].stop(_EXIT_SECONDS)
+            driver.stop()
 
 
-def _work(folder: Path) -> None:
-    from pyspark.sql import SparkSession  # here: it must find the gateway's address when it is loaded
+def _work(driver: SparkDriver, name: str, version: int) -> None:
+    catalog = TableCatalog(driver)
+    catalog.create(name, json.dumps(_SCHEMA), None, {"format-version": str(version)})
+    for engine, first in (
+        (EngineName.APPEND, 0),
+        (EngineName.DELTA, 50),
+        (EngineName.DELTA, 70),
+        (EngineName.MERGE, 90),
+    ):
+        loaded = catalog.load(name, _LEDGER)
+        staged = _staged(loaded.description.data_location, first)
+        expected = look_up(loaded.view).version
+        TableCommitter(driver, catalog, engine).commit(_request(name, expected, staged))
+    catalog.evolve(name, [ColumnChange(ChangeKind.ADD, ("more",), '"string"')])
+    catalog.remove_files(name, catalog.load(name, _LEDGER).description.uuid, "connect-training-", 1)
+    driver.sql(f"SELECT * FROM training.{name}.snapshots")
 
-    settings: dict[str, bool | float | int | str | None] = {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.c": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.c.type": "jdbc",
-        "spark.sql.catalog.c.uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
-        "spark.sql.catalog.c.jdbc.schema-version": "V1",
-        "spark.sql.catalog.c.warehouse": str(folder / "warehouse"),
-    }
-    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    spark.sql("CREATE NAMESPACE c.d")
-    for version, mode in ((3, "merge-on-read"), (2, "copy-on-write")):
-        table = f"c.d.t{version}"
-        spark.sql(
-            f"CREATE TABLE {table} (id BIGINT, v STRING, d DECIMAL(10, 2), at TIMESTAMP) USING iceberg"
-            f" TBLPROPERTIES ('format-version' = '{version}', 'write.merge.mode' = '{mode}')"
-        )
-        columns = "CAST(id * 1.5 AS DECIMAL(10, 2)) AS d, CAST(id AS TIMESTAMP) AS at"
-        spark.sql(f"INSERT INTO {table} SELECT id, 'a', {columns} FROM range(100)")
-        staged = folder / f"staged{version}"
-        spark.sql(f"SELECT id, 'b' AS v, {columns} FROM range(50, 150)").write.parquet(str(staged))
-        spark.read.parquet(str(staged)).createOrReplaceTempView("staged")
-        spark.sql(
-            f"MERGE INTO {table} AS target USING staged ON target.id = staged.id"
-            " WHEN MATCHED AND staged.id % 10 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET *"
-            " WHEN NOT MATCHED THEN INSERT *"
-        )
-        spark.sql(
-            f"SELECT target._file, target._pos FROM {table} AS target JOIN staged ON target.id = staged.id"
-        ).toArrow()
-        spark.sql(f"SELECT * FROM {table}.snapshots").collect()
-    spark.stop()
+
+def _request(name: str, expected: TableVersion, staged: StagedFile) -> CommitRequest:
+    commit_id = str(uuid.uuid4())
+    ledger = Ledger(Epoch(0, "training"), commit_id, 1, expected.uuid, "", {"shop": TopicLedger("", {})})
+    template = LedgerProperty(ledger, _NUMBER, {}).to_json().replace(str(_NUMBER), SNAPSHOT_ID)
+    return CommitRequest(
+        name, commit_id, expected, _LEDGER, template, {_LEDGER: ledger.to_json()}, [staged], WriteMode.MERGE, ["id"]
+    )
+
+
+def _staged(data_location: str, first: int) -> StagedFile:
+    """A hundred rows as a task stages them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+    from pyiceberg.schema import Schema
+
+    schema = schema_to_pyarrow(Schema.model_validate(_SCHEMA))
+    rows = [{"id": number, "text": f"row {number}", "price": 1, "at": number} for number in range(first, first + 100)]
+    path = Path(data_location.removeprefix("file://")) / f"connect-training-0-{uuid.uuid4().hex}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema), path)
+    return StagedFile(StagedKind.ROWS, f"file://{path}", len(rows), path.stat().st_size, 0, 0)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from connectors.iceberg.protocol.ledger import TableVersion
 from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
+
+if TYPE_CHECKING:
+    from connectors.iceberg.spark.staged_keys import StagedKeys
 
 MAIN = "main"
 SNAPSHOT_ID = "{snapshot-id}"  # in `CommitRequest.property_template`: the id of the new snapshot goes here
@@ -94,8 +97,8 @@ class CommitEngine(Protocol):
 
     name: EngineName
 
-    def commit(self, request: CommitRequest) -> CommitOutcome:
-        """Try once to make one snapshot.
+    def commit(self, request: CommitRequest, staged: StagedKeys) -> CommitOutcome:
+        """Try once to make one snapshot. `staged` are the keys of the request, for who needs them.
 
         Returns COMMITTED, CONFLICT, FAILED_RETRY or UNKNOWN; the caller repeats and looks for the commit id.
 

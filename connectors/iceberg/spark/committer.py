@@ -29,7 +29,7 @@ from connectors.iceberg.spark.commit_request import (
 from connectors.iceberg.spark.delta import DeltaEngine
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.spark.merge import MergeEngine
-from connectors.iceberg.spark.staged_keys import check_keys
+from connectors.iceberg.spark.staged_keys import StagedKeys
 from connectors.iceberg.table import StagedKind, WriteMode
 
 if TYPE_CHECKING:
@@ -119,11 +119,12 @@ class TableCommitter:
             raise TableUnsuitableError(request.table, str(error)) from error
         if found != request.expected:
             return self._conflict(request, engine, loaded, found)
+        staged = StagedKeys(request, loaded.description.io_properties)
         if request.mode is WriteMode.MERGE:
-            check_keys(request.table, request.key_columns, request.files, loaded.description.io_properties)
+            staged.check()
         try:
             with self._driver.deadline(self._deadline_seconds):
-                outcome = self._engines[engine].commit(request)
+                outcome = self._engines[engine].commit(request, staged)
         except (CommitStateUnknownError, CatalogUnavailableError) as error:
             return self._resolve(request, engine, error)
         if outcome.status is CommitStatus.CONFLICT:

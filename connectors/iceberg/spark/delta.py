@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest, EngineName
 from connectors.iceberg.spark.table_commit import BEFORE_SWAP, outcome, to_json
+from connectors.iceberg.table import StagedKind
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from connectors.iceberg.spark.session import SparkDriver
+    from connectors.iceberg.spark.staged_keys import StagedKeys
+
+log = logging.getLogger(__name__)
+
+LARGEST = 2_000_000  # staged keys that the coordinator's process holds; 100 MB of long texts
 
 
 class DeltaEngine:
     """A join that reads the table's key columns only, then one `RowDelta`.
 
     It is a MERGE in all but the statement. The join yields file and position of each row with a staged key; these
-    become deletion vectors (format v3) or position deletes (v2), and the staged rows join the table as they are.
+    become deletion vectors (format v3) or position deletes (v2), and the staged rows join the table as they are. The
+    join is Arrow's, in this process, or Spark's where that has to be (`KeyJoin` says when).
     """
 
     name = EngineName.DELTA
@@ -25,12 +37,48 @@ class DeltaEngine:
         self._driver = driver
         self._refuse_foreign_rows = refuse_foreign_rows
 
-    def commit(self, request: CommitRequest) -> CommitOutcome:
+    def commit(self, request: CommitRequest, staged: StagedKeys) -> CommitOutcome:
         """See `CommitEngine.commit`."""
         more = {
             "refuse_foreign_rows": self._refuse_foreign_rows,
             "file_prefix": request.file_prefix + request.commit_id,
         }
-        prepared = self._driver.call(request.table, "TableCommit", "prepareDelta", to_json(request, **more))
+        planned = self._call(request, "planDelta", to_json(request, **more))
+        counts, positions = self._rows(request, staged, planned)
+        prepared = self._call(request, "prepareDelta", planned["delta"], json.dumps(counts), bytearray(positions))
         fault_point(BEFORE_SWAP)
-        return outcome(self.name, self._driver.call(request.table, "TableCommit", "swap", prepared["prepared"]))
+        return outcome(self.name, self._call(request, "swap", prepared["prepared"]))
+
+    def _rows(
+        self, request: CommitRequest, staged: StagedKeys, planned: Mapping[str, Any]
+    ) -> tuple[Sequence[int], bytes]:
+        """How many rows of each planned file have a staged key, and their positions; nothing when Spark found them."""
+        from connectors.iceberg.spark.key_join import KeyJoin, NotJoinable
+
+        try:
+            if any(file.kind is StagedKind.PATCHES for file in request.files):
+                raise NotJoinable("rows with unavailable values are completed from the table")
+            if not planned["files"]:
+                return (), b""
+            if not planned["plain"]:
+                raise NotJoinable("the table has equality deletes, or files that are not Parquet")
+            if not self._driver.config.local or staged.rows > LARGEST:
+                raise NotJoinable(f"spark.master is a cluster, or more than {LARGEST} keys are staged")
+            join = KeyJoin(staged.table(), planned["key_ids"], staged.io_properties)
+            found = [join.positions(file["path"]) for file in planned["files"]]
+            return [len(part) for part in found], b"".join(map(_bytes, found))
+        except NotJoinable as why:
+            log.info("table %s: Spark looks for the rows: %s", request.table, why, extra={"table": request.table})
+        self._driver.call(request.table, "SparkJoin", "join", planned["delta"])
+        return (), b""
+
+    def _call(self, request: CommitRequest, method: str, *arguments: Any) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = self._driver.call(request.table, "TableCommit", method, *arguments)
+        return answer
+
+
+def _bytes(numbers: pa.ChunkedArray) -> bytes:
+    """Eight bytes each, the lowest byte first."""
+    return b"".join(
+        memoryview(chunk.buffers()[1])[8 * chunk.offset :][: 8 * len(chunk)] for chunk in numbers.chunks if len(chunk)
+    )

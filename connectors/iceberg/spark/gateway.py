@@ -1,10 +1,10 @@
-"""The JVM that Spark's driver lives in: launched here, owned here, gone when we are gone.
+"""The JVM of a coordinator, with Spark and Iceberg on its class path: launched, owned, gone when we are gone.
 
-pyspark would start it through shell scripts, out of reach of whoever must end it, and with an incubating
-module that prints warnings and slows the start. Here the command comes from Spark's own launcher class, so that an
-upgrade of Spark brings its options along, and the JVM is a plain child process. pyspark
-is then pointed to it by two variables (`SparkGateway.environment`). This module needs the standard
-library and the folder pyspark is installed in; it does not import pyspark.
+pyspark would start it through shell scripts, out of reach of whoever must end it, with an incubating module that
+prints warnings and slows the start, and through Spark's submission code, which costs twice what the JVM itself does.
+Here the options come from Spark's own launcher class, so that an upgrade of Spark brings them along, and the JVM is a
+plain child process that listens for py4j: what it does then, and whether Spark is loaded at all, is up to its owner.
+This module needs the standard library and the folder pyspark is installed in; it does not import pyspark.
 
 Linux kills the JVM when we die (PR_SET_PDEATHSIG). The kernel means the *thread* that forked when it says
 parent, hence the keeper thread, which lives as long as the JVM does. Elsewhere the JVM
@@ -19,7 +19,6 @@ import os
 import shlex
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -44,7 +43,9 @@ if os.getppid() != int(sys.argv[1]):
     os._exit(1)  # the parent died before we could ask
 os.execv(sys.argv[2], sys.argv[2:])
 """
-_MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
+_MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"  # the launcher's word for whom the options are
+_GATEWAY = ("py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0")  # says port and secret, ends with stdin
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 _COMMAND_SECONDS = 30.0
 _POLL_SECONDS = 0.02
@@ -72,7 +73,7 @@ class SparkGateway:
         env: Mapping[str, str] | None = None,
         start_seconds: float = 60.0,
     ) -> None:
-        """Start the JVM and return when its gateway listens, after about a second.
+        """Start the JVM and return when its gateway listens, after some tenths of a second.
 
         Args:
             java: The java executable.
@@ -89,6 +90,7 @@ class SparkGateway:
             raise SparkAbsentError(f"jars for Spark are missing: {', '.join(missing)}")
         self._scratch = Path(tempfile.mkdtemp(prefix="connect-py-spark-"))
         self.log_path = log_path or self._scratch / "spark.log"
+        self._said = self._scratch / "stdout"  # holds the secret, so nobody else may read it; mkdtemp sees to that
         self.port = 0
         self.secret = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -97,8 +99,7 @@ class SparkGateway:
         self._exited = threading.Event()
         self._stop_lock = threading.Lock()
         try:
-            connection = self._scratch / "connection"
-            environment = {**os.environ, **(env or {}), **_spark_variables(self._scratch, connection)}
+            environment = {**os.environ, **(env or {}), **_spark_variables(self._scratch)}
             command = self._command(Path(java), [Path(jar) for jar in jars], java_options, environment)
             self._keeper = threading.Thread(
                 target=self._keep, args=(command, environment), name="spark-gateway", daemon=True
@@ -107,7 +108,7 @@ class SparkGateway:
             self._spawned.wait()
             if self._failure is not None:
                 raise SparkAbsentError(f"{java} could not be started: {self._failure}") from self._failure
-            self.port, self.secret = self._wait_for(connection, start_seconds)
+            self.port, self.secret = self._wait_for(start_seconds)
         except BaseException:
             self.kill()
             raise
@@ -146,10 +147,6 @@ class SparkGateway:
     def running(self) -> bool:
         """Whether the JVM exists; a hanging one does."""
         return self._process is not None and not self._exited.is_set()
-
-    def environment(self) -> dict[str, str]:
-        """What pyspark reads from `os.environ` to use this JVM instead of starting one."""
-        return {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
 
     def stop(self, grace_seconds: float = _GRACE_SECONDS) -> None:
         """Ask the JVM to end (its shutdown hooks stop Spark), wait, and end it for certain after the grace."""
@@ -192,12 +189,12 @@ class SparkGateway:
     def _keep(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
         try:
-            with self.log_path.open("ab") as output:
+            with self.log_path.open("ab") as log, self._said.open("xb") as said:
                 self._process = subprocess.Popen(
                     [*launcher, *command],
                     stdin=subprocess.PIPE,  # open as long as we live: the JVM ends at its end
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
+                    stdout=said,
+                    stderr=log,
                     env=dict(environment),
                     start_new_session=True,  # Ctrl-C in a terminal is ours to handle, not the JVM's
                 )
@@ -215,7 +212,7 @@ class SparkGateway:
     def _command(
         self, java: Path, jars: Sequence[Path], java_options: Sequence[str], environment: Mapping[str, str]
     ) -> list[str]:
-        """Spark's own command for `pyspark-shell`, with our Java, class path and options."""
+        """Spark's own options for `pyspark-shell`, with our Java, class path, options and main class."""
         asked = [
             str(java), "-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
             "-cp", str(_launcher_jar()), "org.apache.spark.launcher.Main", _MAIN_CLASS, "pyspark-shell",
@@ -237,25 +234,25 @@ class SparkGateway:
         options[options.index("-cp") + 1] = _class_path(words[class_path], jars)
         return [
             str(java),
+            "-XX:+DisplayVMOutputToStderr",  # to the log: what ends Java's start, or Java
             *options,
             f"-Djava.io.tmpdir={self._scratch}",
+            f"-Dlog4j2.configurationFile={_LOGGING}",
             *java_options,
-            *words[main:],
+            *_GATEWAY,
         ]
 
-    def _wait_for(self, connection: Path, start_seconds: float) -> tuple[int, str]:
-        """Port and secret, once the JVM has put them into the file (it renames it into place)."""
+    def _wait_for(self, start_seconds: float) -> tuple[int, str]:
+        """Port and secret, once the JVM has printed them, a line each."""
         deadline = time.monotonic() + start_seconds
-        while not connection.is_file():
+        while len(said := self._said.read_text().split("\n")) < 3:
             if self._exited.wait(_POLL_SECONDS):
                 raise SparkGatewayError(f"the JVM for Spark ended before it listened:\n{self.last_lines()}")
             if time.monotonic() >= deadline:
                 raise SparkGatewayError(
                     f"timed out after {start_seconds:.0f} s while the JVM for Spark started:\n{self.last_lines()}"
                 )
-        content = connection.read_bytes()
-        port, length = struct.unpack_from(">ii", content)
-        return port, content[8 : 8 + length].decode()
+        return int(said[0]), said[1]
 
 
 def _spark_folder() -> Path:
@@ -272,7 +269,7 @@ def _launcher_jar() -> Path:
     return found[-1]
 
 
-def _spark_variables(scratch: Path, connection: Path) -> dict[str, str]:
+def _spark_variables(scratch: Path) -> dict[str, str]:
     """What Spark's scripts would have exported."""
     scala = _launcher_jar().name.removeprefix("spark-launcher_").split("-")[0]
     return {
@@ -280,7 +277,6 @@ def _spark_variables(scratch: Path, connection: Path) -> dict[str, str]:
         "SPARK_SCALA_VERSION": scala,
         "SPARK_CONNECT_MODE": "0",
         "SPARK_LOCAL_DIRS": str(scratch),
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
     }
 
 

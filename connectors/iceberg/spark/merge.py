@@ -23,6 +23,7 @@ from connectors.iceberg.spark.table_commit import BEFORE_SWAP, outcome, to_json
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
+    from connectors.iceberg.spark.staged_keys import StagedKeys
 
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."  # holds for every commit of the session until unset
 _UPSERT, _DELETE = 0, 1  # codes of the source rows; patches count up from there
@@ -36,9 +37,9 @@ class MergeEngine:
     def __init__(self, driver: SparkDriver) -> None:
         self._driver = driver
 
-    def commit(self, request: CommitRequest) -> CommitOutcome:
+    def commit(self, request: CommitRequest, staged: StagedKeys) -> CommitOutcome:
         """See `CommitEngine.commit`."""
-        prepared = self._call(request, "prepareMerge", to_json(request, work_branch=request.work_branch))
+        prepared = self._call(request, "SparkMerge", "prepareMerge", to_json(request, work_branch=request.work_branch))
         if prepared["status"] != CommitStatus.COMMITTED.value:
             return outcome(self.name, prepared)
         summary = {**request.summary, COMMIT_ID_KEY: request.commit_id}
@@ -48,13 +49,14 @@ class MergeEngine:
             self._driver.sql(self._statement(request, prepared))
         finally:
             self._driver.unset_conf(list(settings))
-            self._call(request, "endMerge", to_json(request, sets=[part["set"] for part in prepared["sets"]]))
+            sets = to_json(request, sets=[part["set"] for part in prepared["sets"]])
+            self._call(request, "SparkMerge", "endMerge", sets)
         fault_point(BEFORE_SWAP)
         published = to_json(request, work_branch=request.work_branch, base=prepared["base"])
-        return outcome(self.name, self._call(request, "publish", published))
+        return outcome(self.name, self._call(request, "TableCommit", "publish", published))
 
-    def _call(self, request: CommitRequest, method: str, text: str) -> Mapping[str, Any]:
-        answer: Mapping[str, Any] = self._driver.call(request.table, "TableCommit", method, text)
+    def _call(self, request: CommitRequest, name: str, method: str, text: str) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = self._driver.call(request.table, name, method, text)
         return answer
 
     def _statement(self, request: CommitRequest, prepared: Mapping[str, Any]) -> str:

@@ -1,7 +1,11 @@
-"""The Spark driver of a coordinator: one JVM, one session, one catalog. The only module that speaks py4j.
+"""The JVM of a coordinator: one Iceberg catalog, and a Spark session if need be. The only module that speaks py4j.
 
-py4j reaches everything that is needed in the JVM (the session, the Iceberg catalog, our own classes), so pyspark's
-session objects, which exist once per process for ever, are not used: a driver that died is replaced by a new one.
+Loading, creating and evolving tables, appends, and most deltas are work for Iceberg's own Java library. A Spark session
+costs two to three seconds of CPU, so it is made when somebody first asks for it: SQL MERGE, rows with unavailable
+values, and tables whose keys have to be read by Spark.
+
+py4j reaches everything that is needed in the JVM (the catalog, the session, our own classes), so pyspark's session
+objects, which exist once per process for ever, are not used: a driver that died is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -21,27 +25,18 @@ from typing import Any, Final
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from connect_py.api.errors import CommitStateUnknownError, ConfigError, ConnectError
-from connectors.iceberg.spark.errors import (
-    CatalogUnavailableError,
-    SparkDiedError,
-    SparkLostError,
-    TableForbiddenError,
-    TableMissingError,
-    TableUnsuitableError,
-)
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
 from connectors.iceberg.spark.gateway import SparkAbsentError, SparkGateway, SparkGatewayError
+from connectors.iceberg.spark.java_errors import translated
 
 log = logging.getLogger(__name__)
 
 STAGE_CATALOG: Final = "connect_py_stage"  # staged files, read as if they were a table
-JAVA_SOURCES: Final = (
-    "LedgerCheck",
-    "StagedFiles",
-    "RowDeletes",
-    "TableAccess",
-    "TableCommit",
-)  # each sees those before
+ICEBERG_SOURCES: Final = (
+    "LedgerCheck", "Prepared", "StagedFiles", "TableAccess", "RowDeletes", "Delta", "TableCommit",
+)  # fmt: skip # each sees those before
+SPARK_SOURCES: Final = ("SparkSets", "SparkJoin", "SparkMerge")  # these need a session, and see the others
 JAVA_PACKAGE: Final = "connectpy"
 DEFAULT_HEAP: Final = "1g"
 # C2 is asked ten times later than by default: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work
@@ -53,7 +48,6 @@ STEADY_JVM_OPTIONS: Final = (
 QUICK_JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 _DEATH_SECONDS = 2.0
-_WARM_UP_ROWS, _WARM_UP_ROUNDS = 20_000, 2
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -76,17 +70,14 @@ class SparkConfig:
         Raises:
             ConfigError: A Spark Connect address, which has no JVM of ours to commit in.
         """
-
-        def below(prefix: str) -> dict[str, str]:
-            return {key[len(prefix) :]: value for key, value in properties.items() if key.startswith(prefix)}
-
-        spark = {key if key.startswith("spark.") else f"spark.{key}": v for key, v in below("iceberg.spark.").items()}
+        given = _below("iceberg.spark.", properties)
+        spark = {key if key.startswith("spark.") else f"spark.{key}": value for key, value in given.items()}
         if "spark.remote" in spark:
             raise ConfigError("iceberg.spark.remote", "Spark Connect is not supported; set iceberg.spark.master")
         return SparkConfig(
             catalog=properties.get("iceberg.catalog", "iceberg"),
-            catalog_properties=below("iceberg.catalog."),
-            hadoop_properties=below("iceberg.hadoop."),
+            catalog_properties=_below("iceberg.catalog.", properties),
+            hadoop_properties=_below("iceberg.hadoop.", properties),
             spark_properties=spark,
             quick_jvm=properties.get("iceberg.ext.quick-jvm", "false").lower() == "true",
         )
@@ -98,6 +89,27 @@ class SparkConfig:
         if any(_CHOOSES_COLLECTOR.fullmatch(option) for option in extra):  # Java refuses two
             own = [option for option in own if not _CHOOSES_COLLECTOR.fullmatch(option)]
         return [f"-Xmx{self.spark_properties.get('spark.driver.memory', DEFAULT_HEAP)}", *own, *extra]
+
+    @property
+    def local(self) -> bool:
+        """Whether Spark would run in this one JVM, and not on a cluster."""
+        return self.spark_properties.get("spark.master", "local").startswith("local")
+
+    def catalog_settings(self) -> dict[str, str]:
+        """What Iceberg's catalog is made from; what is said in Spark's words wins."""
+        settings = {"cache-enabled": "false", **self.catalog_properties}
+        if "type" not in settings and "catalog-impl" not in settings:
+            settings["type"] = "hive"  # as in Iceberg
+        if settings.get("type") == "jdbc" or settings.get("catalog-impl", "").endswith(".JdbcCatalog"):
+            settings.setdefault("jdbc.schema-version", "V1")  # what PyIceberg's SQL catalog makes and reads
+        in_sparks_words = _below(f"spark.sql.catalog.{self.catalog}.", self.spark_properties)
+        return {**settings, **{k: v for k, v in in_sparks_words.items() if not k.startswith("hadoop.")}}
+
+    def hadoop_settings(self) -> dict[str, str]:
+        """What Hadoop's file systems are told; what is said in Spark's words wins."""
+        in_sparks_words = _below("spark.hadoop.", self.spark_properties)
+        of_the_catalog = _below(f"spark.sql.catalog.{self.catalog}.hadoop.", self.spark_properties)
+        return {**self.hadoop_properties, **in_sparks_words, **of_the_catalog}
 
     def session_settings(self) -> dict[str, str]:
         """Every setting of the session; the user's own come last and win."""
@@ -121,19 +133,15 @@ class SparkConfig:
             "spark.ui.retainedStages": "1",
             f"spark.sql.catalog.{STAGE_CATALOG}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
             prefix: _SPARK_CATALOG,
-            **{f"{prefix}.{key}": value for key, value in self._catalog_settings().items()},
-            **{f"{prefix}.hadoop.{key}": value for key, value in self.hadoop_properties.items()},
-            **{f"spark.hadoop.{key}": value for key, value in self.hadoop_properties.items()},
+            **{f"{prefix}.{key}": value for key, value in self.catalog_settings().items()},
+            **{f"{prefix}.hadoop.{key}": value for key, value in self.hadoop_settings().items()},
+            **{f"spark.hadoop.{key}": value for key, value in self.hadoop_settings().items()},
             **self.spark_properties,
         }
 
-    def _catalog_settings(self) -> dict[str, str]:
-        settings = {"cache-enabled": "false", **self.catalog_properties}
-        if "type" not in settings and "catalog-impl" not in settings:
-            settings["type"] = "hive"  # as in Iceberg
-        if settings.get("type") == "jdbc" or settings.get("catalog-impl", "").endswith(".JdbcCatalog"):
-            settings.setdefault("jdbc.schema-version", "V1")  # what PyIceberg's SQL catalog makes and reads
-        return settings
+
+def _below(prefix: str, properties: Mapping[str, str]) -> dict[str, str]:
+    return {key[len(prefix) :]: value for key, value in properties.items() if key.startswith(prefix)}
 
 
 class SparkDriver:
@@ -158,12 +166,14 @@ class SparkDriver:
         self._gateway: SparkGateway | None = None
         self._client: ClientServer | None = None
         self._objects: dict[str, Any] = {}
+        self._loader: Any = None  # of the classes compiled so far
 
     def start(self) -> None:
-        """Launch the JVM, make the session and compile our classes: two to four seconds.
+        """Launch the JVM, make the catalog and compile our classes: about a second.
 
         Raises:
-            CatalogUnavailableError: Spark did not start; its log's last lines are in the message.
+            CatalogUnavailableError: Java did not start (its log's last lines are in the message), or the catalog
+                cannot be made.
             SparkLostError: Java or a jar is missing.
         """
         if self._gateway is not None:
@@ -181,8 +191,8 @@ class SparkDriver:
                 ),
                 python_parameters=PythonParameters(port=0, eager_load=False),
             )
-            with self.errors("the session"):
-                self._objects = self._make_objects(self._client.jvm)
+            with self.errors("the catalog"):
+                self._start_catalog(self._client.jvm)
         except BaseException:
             self.kill()
             raise
@@ -241,8 +251,20 @@ class SparkDriver:
         finally:
             timer.cancel()
 
+    def start_session(self) -> None:
+        """Make the Spark session, unless there is one: two to three seconds of CPU.
+
+        Raises:
+            CatalogUnavailableError: Spark refuses, or its cluster is away.
+        """
+        if self._objects and "session" not in self._objects and self._client is not None:
+            with self.errors("the Spark session"):
+                self._start_spark(self._client.jvm)
+
     def java(self, name: str) -> Any:
-        """One of our Java objects, by class name."""
+        """One of our Java objects by class name, or the `session`. The first look at what needs Spark starts it."""
+        if name not in self._objects and name in ("session", *SPARK_SOURCES):
+            self.start_session()
         if not self._objects:
             raise SparkDiedError("Spark is not running")
         return self._objects[name]
@@ -275,21 +297,13 @@ class SparkDriver:
         for key in keys:
             conf.unset(key)
 
-    def warm_up(self, deadline_seconds: float = 120.0) -> None:
-        """Commit to a scratch table, so that the first real commit finds loaded classes: 3 s for 2 s saved later.
-
-        Good while nothing else is to be done; touches no catalog. Errors as for `call`.
-        """
-        with self.errors("the warm-up"), self.deadline(deadline_seconds):
-            self.java("TableCommit").warmUp(_WARM_UP_ROWS, _WARM_UP_ROUNDS)
-
     @contextlib.contextmanager
     def errors(self, subject: str) -> Iterator[None]:
         """Translate what py4j and Java raise, once, here."""
         try:
             yield
         except Py4JJavaError as error:
-            raise _translate(subject, error.java_exception) from error
+            raise translated(subject, error.java_exception) from error
         except (Py4JNetworkError, Py4JError, OSError) as error:
             if self._ended_within(_DEATH_SECONDS):
                 raise SparkDiedError(f"{subject}: the JVM of Spark is gone") from error
@@ -305,31 +319,51 @@ class SparkDriver:
             time.sleep(0.02)
         return True
 
-    def _make_objects(self, jvm: Any) -> dict[str, Any]:
-        builder = jvm.org.apache.spark.sql.SparkSession.builder()
+    def _start_catalog(self, jvm: Any) -> None:
+        hadoop = jvm.org.apache.hadoop.conf.Configuration()
+        for key, value in self.config.hadoop_settings().items():
+            hadoop.set(key, value)
+        self._loader = jvm.java.lang.ClassLoader.getSystemClassLoader()
+        catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
+            self.config.catalog, self.config.catalog_settings(), hadoop
+        )
+        self._compile(jvm, ICEBERG_SOURCES)
+        made = {name: self._make(jvm, name, [catalog]) for name in ("TableAccess", "TableCommit")}
+        self._objects = {"catalog": catalog, **made}
+
+    def _start_spark(self, jvm: Any) -> None:
+        builder = jvm.org.apache.spark.sql.SparkSession.builder().config(_default_settings(jvm))
         for key, value in self.config.session_settings().items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
-        session.sparkContext().setLogLevel("WARN")
-        loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
-        folder = Path(__file__).parent
-        objects: dict[str, Any] = {"session": session, "jvm": jvm}
-        for name in JAVA_SOURCES:
+        self._compile(jvm, SPARK_SOURCES)
+        arguments = [session, self._objects["catalog"], self._objects["TableCommit"], STAGE_CATALOG]
+        made = {name: self._make(jvm, name, arguments) for name in ("SparkJoin", "SparkMerge")}
+        self._objects |= {"session": session, **made}
+
+    def _compile(self, jvm: Any, sources: Sequence[str]) -> None:
+        for name in sources:
             compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(loader)
-            compiler.cook((folder / f"{name}.java").read_text())
-            loader = compiler.getClassLoader()
-        catalog = session.sessionState().catalogManager().catalog(self.config.catalog).icebergCatalog()
-        for name in ("TableAccess", "TableCommit"):
-            made = loader.loadClass(f"{JAVA_PACKAGE}.{name}").getMethod("make", _classes(jvm))
-            objects[name] = made.invoke(None, _arguments(jvm, [session, catalog, STAGE_CATALOG]))
-        return objects
+            compiler.setParentClassLoader(self._loader)
+            compiler.cook((Path(__file__).parent / f"{name}.java").read_text())
+            self._loader = compiler.getClassLoader()
+
+    def _make(self, jvm: Any, name: str, arguments: Sequence[Any]) -> Any:
+        method = self._loader.loadClass(f"{JAVA_PACKAGE}.{name}").getMethod("make", _classes(jvm))
+        return method.invoke(None, _arguments(jvm, arguments))
 
     def _disconnect(self) -> None:
         client, self._client, self._objects = self._client, None, {}
         if client is not None:
             with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone
                 client.shutdown()
+
+
+def _default_settings(jvm: Any) -> Any:
+    """A configuration with what `spark-defaults.conf` says, which Spark itself reads on its own road only."""
+    configuration = jvm.org.apache.spark.SparkConf()
+    jvm.org.apache.spark.util.Utils.loadDefaultSparkProperties(configuration, None)
+    return configuration
 
 
 def _classes(jvm: Any) -> Any:
@@ -348,45 +382,3 @@ def _arguments(jvm: Any, values: Sequence[Any]) -> Any:
     outer = jvm.java.lang.reflect.Array.newInstance(kind, 1)
     jvm.java.lang.reflect.Array.set(outer, 0, inner)
     return outer
-
-
-_ICEBERG = "org.apache.iceberg.exceptions."
-_MISSING = {f"{_ICEBERG}NoSuchTableException", f"{_ICEBERG}NoSuchNamespaceException"}
-_FORBIDDEN = {f"{_ICEBERG}ForbiddenException", f"{_ICEBERG}NotAuthorizedException"}
-_UNSUITABLE = {
-    f"{_ICEBERG}NotFoundException",  # a file of the table, or a staged one
-    f"{_ICEBERG}ValidationException",
-    f"{_ICEBERG}BadRequestException",
-    f"{_ICEBERG}UnprocessableEntityException",
-    "java.lang.IllegalArgumentException",
-    "java.lang.UnsupportedOperationException",
-    "java.lang.ClassCastException",
-    "java.lang.NullPointerException",
-    "org.apache.spark.sql.AnalysisException",
-    "org.apache.spark.sql.catalyst.ExtendedAnalysisException",
-    "org.apache.spark.sql.catalyst.parser.ParseException",
-}
-_UNKNOWN = f"{_ICEBERG}CommitStateUnknownException"
-
-
-def _translate(subject: str, exception: Any) -> ConnectError:
-    """Our error for a Java exception, judged by the outermost class that says something."""
-    chain: list[tuple[str, str]] = []
-    cause = exception
-    while cause is not None and len(chain) < 10:
-        chain.append((cause.getClass().getName(), str(cause.getMessage() or "").split("\n", 1)[0]))
-        cause = cause.getCause()
-    for name, message in chain:
-        if name == _UNKNOWN:
-            return CommitStateUnknownError(f"{subject}: {message}")
-        if name in _MISSING:
-            return TableMissingError(subject, message)
-        if name in _FORBIDDEN:
-            return TableForbiddenError(subject, message)
-        if name in _UNSUITABLE:
-            return TableUnsuitableError(subject, f"{name.rsplit('.', 1)[-1]}: {message}")
-    (name, message), (root, root_message) = chain[0], chain[-1]
-    told = f"{name.rsplit('.', 1)[-1]}: {message}"
-    if root_message and root_message not in message:  # what REST clients say first names no address
-        told += f" ({root.rsplit('.', 1)[-1]}: {root_message})"
-    return CatalogUnavailableError(f"{subject}: {told}")

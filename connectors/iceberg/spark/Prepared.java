@@ -1,0 +1,82 @@
+package connectpy;
+
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.Map;
+import java.util.Set;
+
+import org.apache.iceberg.SnapshotRef;
+import org.apache.iceberg.SnapshotUpdate;
+import org.apache.iceberg.Transaction;
+import org.apache.iceberg.exceptions.CommitFailedException;
+import org.apache.iceberg.exceptions.ValidationException;
+import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
+
+/** A transaction that lacks only its end: summary, check, property, and out. */
+public class Prepared {
+    private final Transaction transaction;
+    private final SnapshotUpdate update;
+    private final JsonNode request;
+    private final LedgerCheck check;
+    private final ObjectNode answer;
+    private final Set written = new HashSet(); // paths of what was written to prepare it
+
+    /** `answer` gets status, snapshot and reason; what else the caller put there stays. */
+    public Prepared(
+        Transaction transaction, SnapshotUpdate update, JsonNode request, LedgerCheck check, ObjectNode answer) {
+        this.transaction = transaction;
+        this.update = update;
+        this.request = request;
+        this.check = check;
+        this.answer = answer;
+    }
+
+    /** This file was written for the commit, and nobody needs it unless the commit lands. */
+    public void wrote(String path) {
+        written.add(path);
+    }
+
+    public String swap() {
+        String ref = request.get("ref").asText();
+        for (Iterator i = request.get("summary").fields(); i.hasNext();) {
+            Map.Entry entry = (Map.Entry) i.next();
+            update.set((String) entry.getKey(), ((JsonNode) entry.getValue()).asText());
+        }
+        if (!ref.equals("main")) {
+            update.toBranch(ref);
+        }
+        update.validateWith(check);
+        try {
+            update.commit();
+            String snapshot = String.valueOf(((SnapshotRef) transaction.table().refs().get(ref)).snapshotId());
+            transaction.updateProperties().set(request.get("key").asText(), property(request, snapshot)).commit();
+            transaction.commitTransaction();
+            answer.put("status", "committed").put("snapshot", snapshot).put("reason", "");
+        } catch (ValidationException e) {
+            answer.put("status", check.refusal() != null ? "conflict" : "failed, retry");
+            answer.put("reason", e.getMessage());
+            removeWritten();
+        } catch (CommitFailedException e) {
+            answer.put("status", "failed, retry").put("reason", e.getMessage());
+            removeWritten();
+        }
+        return answer.toString();
+    }
+
+    /** The ledger as the table's property repeats it. */
+    public static String property(JsonNode request, String snapshot) {
+        return request.get("template").asText().replace(request.get("placeholder").asText(), snapshot);
+    }
+
+    /** It surely did not land, so nothing refers to its own files. Staged files are never touched. */
+    private void removeWritten() {
+        for (Object path : written) {
+            try {
+                transaction.table().io().deleteFile((String) path);
+            } catch (RuntimeException e) {
+                continue; // an orphan with our name; a later epoch removes it
+            }
+        }
+    }
+}
