@@ -61,7 +61,9 @@ class RestService:
                 Site(self._admin, admin, self._server_tls(admin, f"admin.{HTTPS_PREFIX}")),
             ]
         )
-        self._bound = self._server.addresses[: len(listeners)]
+        bound = self._server.addresses
+        self.addresses = bound[: len(listeners)]  # those of http first
+        self.admin_addresses = bound[len(listeners) :]
 
     def _read_options(self, environment: Mapping[str, str]) -> RestOptions:
         config = self._config
@@ -122,9 +124,9 @@ class RestService:
         asked = (config["rest.advertised.listener"] or "").strip().lower()
         if asked not in ("", "http", "https"):
             raise ConfigError("rest.advertised.listener", "must be http or https")
-        has_http = any(listener.protocol == "http" for listener in self._bound)
+        has_http = any(listener.protocol == "http" for listener in self.addresses)
         protocol = asked or ("http" if has_http else "https")
-        bound = next((listener for listener in self._bound if listener.protocol == protocol), self._bound[0])
+        bound = next((listener for listener in self.addresses if listener.protocol == protocol), self.addresses[0])
         host = config["rest.advertised.host.name"] or bound.host
         if host in EVERY_INTERFACE:
             host = _own_address()
