@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -33,23 +33,59 @@ def connect_py() -> None:
 
 
 def connect_distributed() -> None:
-    """Run the `connect-distributed` command: `[-daemon] worker.properties`.
+    """Run the `connect-distributed` command.
 
-    Exit status 1: wrong usage, or the worker ended by itself; 2: it could not start.
+    Exit status 1: wrong usage, or the worker ended by itself; 2: it could not start; 3: its start failed late.
     """
+    arguments, levels = _worker_arguments("connectDistributed.out")
+    if len(arguments) != 1:
+        _refuse_usage("connect-distributed", "worker.properties")
+
     from connect_py.distributed_worker import run_distributed
 
-    arguments = sys.argv[1:]
-    daemon = arguments[:1] == ["-daemon"]
-    arguments = arguments[1:] if daemon else arguments
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        typer.echo("Usage: connect-distributed [-daemon] worker.properties", err=True)
-        sys.exit(1)
-    if daemon:
+    sys.exit(run_distributed(Path(arguments[0]), levels))
+
+
+def connect_standalone() -> None:
+    """Run the `connect-standalone` command.
+
+    Exit status as of `connect-distributed`; 3 also when a connector of the command line failed.
+    """
+    arguments, levels = _worker_arguments("connectStandalone.out")
+    if not arguments:
+        _refuse_usage("connect-standalone", "worker.properties [connector1.properties connector2.json ...]")
+
+    from connect_py.standalone_worker import run_standalone
+
+    sys.exit(run_standalone(Path(arguments[0]), list(map(Path, arguments[1:])), levels))
+
+
+def _worker_arguments(daemon_output: str) -> tuple[list[str], dict[str, str]]:
+    """What follows the options, and the levels of loggers; goes into the background if that is asked for."""
+    arguments, levels, daemon = sys.argv[1:], {}, False
+    while arguments and arguments[0].startswith("-"):
+        option = arguments.pop(0)
+        if option == "-daemon":
+            daemon = True
+        elif option == "--log-level" and arguments:
+            logger, _, level = arguments.pop(0).rpartition("=")
+            levels[logger or "root"] = level.upper()
+        else:
+            return [], {}
+    from connect_py.log_context import LEVELS
+
+    if any(level not in LEVELS for level in levels.values()):
+        return [], {}
+    if daemon and arguments:
         from connect_py.daemon import become_daemon
 
-        become_daemon("connectDistributed.out")
-    sys.exit(run_distributed(Path(arguments[0])))
+        become_daemon(daemon_output)
+    return arguments, levels
+
+
+def _refuse_usage(command: str, arguments: str) -> NoReturn:
+    typer.echo(f"Usage: {command} [-daemon] [--log-level [logger=]LEVEL]... {arguments}", err=True)
+    sys.exit(1)
 
 
 @kafka.command("start")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
@@ -37,6 +37,7 @@ from connect_py.herder.herder import (
 from connect_py.herder.logger_levels import LoggerLevels
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.restart_plan import plan_restart
+from connect_py.herder.sink_offsets import parse_sink_offsets
 from connect_py.herder.stage_board import StageBoard
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.validation import Validator
@@ -71,6 +72,9 @@ class AbstractHerder(Herder):
     A subclass owns that thread. It calls `_work_on_changes` in each of its rounds, and says in `_leader_request` and
     `_owner_request` which worker of a group may answer.
     """
+
+    UNKNOWN_CONNECTOR: ClassVar[str] = "Unknown connector: {}"  # to be restarted
+    UNKNOWN_TASK: ClassVar[str] = "Unknown task: {}"
 
     def __init__(
         self,
@@ -111,6 +115,7 @@ class AbstractHerder(Herder):
         self._restarts_lock = threading.Lock()
         self._started = False
         self._dirty = True  # what runs may differ from what should
+        self._altering: set[str] = set()  # connectors whose offsets are being changed
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
@@ -151,13 +156,29 @@ class AbstractHerder(Herder):
     @abstractmethod
     def _end(self) -> None:
         """Stop what runs here and what it is kept in; also after a failure."""
-        self._altering: set[str] = set()  # connectors whose offsets are being changed
 
     # ------------------------------------------------------------------ whose request it is
 
-    @abstractmethod
     def _request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
         """Run on the herder's thread; the answer, or the answer's future, ends in the future returned."""
+        answer: Future[T] = Future()
+        self._queue.put(lambda: self._answer(answer, action))
+        return answer
+
+    def _answer(self, answer: Future[T], action: Callable[[], T | Future[T]]) -> None:
+        """On the herder's thread: do what was asked."""
+        if self._stopping.is_set():
+            answer.set_exception(ConnectError("Worker is shutting down"))
+            return
+        try:
+            result = action()
+        except Exception as error:  # noqa: BLE001 - whoever asked gets it, and decides
+            answer.set_exception(error)
+            return
+        if isinstance(result, Future):
+            result.add_done_callback(partial(pass_on, answer))
+        else:
+            answer.set_result(result)
 
     @abstractmethod
     def _leader_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
@@ -279,7 +300,9 @@ class AbstractHerder(Herder):
         def put(infos: ConfigInfos) -> Future[Created]:
             if infos.error_count:
                 raise BadRequestError(invalid_text(infos))
-            return self._leader_request(lambda: self._put_connector(name, config, replace, initial_state))
+            return self._leader_request(
+                lambda: self._answer_put(self._put_connector(name, config, replace, initial_state))
+            )
 
         return chain(self._validate(config), put)
 
@@ -293,6 +316,10 @@ class AbstractHerder(Herder):
             self._configs.put_connector_config(name, config, None if initial_state is None else initial_state.target)
         stored = {key: value for key, value in config.items() if value is not None}
         return Created(not exists, ConnectorInfo(name, stored, before, self._type_of(name)))
+
+    def _answer_put(self, created: Created) -> Created | Future[Created]:
+        """What is answered once a configuration was written: now, or when more of it is true."""
+        return created
 
     def patch_connector(self, name: str, changes: Config) -> Future[ConnectorInfo]:
         def merge() -> Future[ConnectorInfo]:
@@ -333,7 +360,7 @@ class AbstractHerder(Herder):
 
     def restart_connector(self, name: str) -> Future[None]:
         def restart() -> Future[None]:
-            self._known(name, "Unknown connector: {}")
+            self._known(name, self.UNKNOWN_CONNECTOR)
             started = self._work.start_connector(name)
             return translated(started, f"Failed to start connector: {name}")
 
@@ -343,7 +370,7 @@ class AbstractHerder(Herder):
         """An unknown connector is said to be so by any worker; only then is it asked whose request it is."""
 
         def known() -> Future[T]:
-            self._known(name, "Unknown connector: {}")
+            self._known(name, self.UNKNOWN_CONNECTOR)
             return ask()
 
         return self._request(known)
@@ -352,7 +379,7 @@ class AbstractHerder(Herder):
         self, name: str, *, include_tasks: bool, only_failed: bool
     ) -> Future[ConnectorStatus]:
         def restart() -> ConnectorStatus:
-            self._known(name, "Unknown connector: {}")
+            self._known(name, self.UNKNOWN_CONNECTOR)
             status = self._statuses.get(name)
             if status is None:
                 raise NotFoundError(f"Status for connector {name} not found")
@@ -365,9 +392,9 @@ class AbstractHerder(Herder):
 
     def restart_task(self, id: ConnectorTaskId) -> Future[None]:  # noqa: A002 - Connect's word
         def restart() -> None:
-            state = self._known(id.connector, "Unknown connector: {}")
+            state = self._known(id.connector, self.UNKNOWN_CONNECTOR)
             if id not in state.tasks(id.connector):
-                raise NotFoundError(f"Unknown task: {id}")
+                raise NotFoundError(self.UNKNOWN_TASK.format(id))
             self._work.start_task(id)
 
         return self._of_known(id.connector, lambda: self._owner_request(id, restart))

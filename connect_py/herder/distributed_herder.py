@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from connect_py.api.errors import ConfigError, ConnectError
@@ -16,7 +15,7 @@ from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.herder.abstract_herder import VERSION, AbstractHerder
-from connect_py.herder.futures import failed, pass_on
+from connect_py.herder.futures import failed
 from connect_py.herder.group_member import GroupMember
 from connect_py.herder.herder import BadRequestError, ServerInfo
 from connect_py.herder.request_queue import RequestQueue
@@ -308,29 +307,24 @@ class DistributedHerder(AbstractHerder):
 
     # ------------------------------------------------------------------ requests
 
-    def _request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run on the herder's thread; the answer, or the answer's future, ends in the future returned."""
-        answer: Future[T] = Future()
+    def _answer(self, answer: Future[T], action: Callable[[], T | Future[T]]) -> None:
+        """The same, and an end of this worker's lead if another worker has it.
 
-        def run() -> None:
-            if self._stopping.is_set():
-                answer.set_exception(ConnectError("Worker is shutting down"))
-                return
+        Raises:
+            LeadershipLost: It has.
+        """
+        fenced: list[FencedError] = []
+
+        def guarded() -> T | Future[T]:
             try:
-                result = action()
+                return action()
             except FencedError as error:
-                answer.set_exception(ConnectError(FENCED_TEXT))
-                raise LeadershipLost(str(error)) from error
-            except Exception as error:  # noqa: BLE001 - whoever asked gets it, and decides
-                answer.set_exception(error)
-                return
-            if isinstance(result, Future):
-                result.add_done_callback(partial(pass_on, answer))
-            else:
-                answer.set_result(result)
+                fenced.append(error)
+                raise ConnectError(FENCED_TEXT) from error
 
-        self._queue.put(run)
-        return answer
+        super()._answer(answer, guarded)
+        if fenced:
+            raise LeadershipLost(str(fenced[0])) from fenced[0]
 
     def _leader_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
         return self._request(action)

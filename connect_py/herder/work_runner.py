@@ -6,7 +6,7 @@ import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -46,6 +46,7 @@ class _Question:
 
     config_offset: int
     again: bool = False
+    waiting: list[Future[None]] = field(default_factory=list)  # for the outcome
 
 
 class WorkRunner:
@@ -69,6 +70,7 @@ class WorkRunner:
         self._on_stopped = on_stopped
         self._held: dict[str, Held] = {}
         self._asked: dict[str, _Question] = {}  # connectors that divide their work just now
+        self._starts: dict[str, Future[None]] = {}  # the last of each connector that is held
 
     def reconcile(self) -> int:
         """Start and stop what the config topic asks for; returns the number of actions."""
@@ -80,7 +82,9 @@ class WorkRunner:
     def forget(self) -> None:
         """Nothing runs any more: the next `reconcile` starts everything."""
         self._held.clear()
-        self._asked.clear()
+        for name in list(self._asked):
+            self._drop_question(name)
+        self._starts.clear()
 
     def running(self) -> tuple[list[str], list[ConnectorTaskId]]:
         """Connectors and tasks that the worker was told to run."""
@@ -133,12 +137,13 @@ class WorkRunner:
 
     def _removed(self, name: str) -> None:
         self._held.pop(name, None)
+        self._starts.pop(name, None)
         self._on_stopped(name)
         self.reconcile()
 
     def start_connector(self, name: str) -> Future[None]:
         """Start a connector, or start it again; its listener publishes the outcome."""
-        self._asked.pop(name, None)  # an earlier life's answer counts no more, should it ever come
+        self._drop_question(name)  # an earlier life's answer counts no more, should it ever come
         state = self._configs.snapshot()
         try:
             config = strings(state.configs[name])
@@ -148,7 +153,39 @@ class WorkRunner:
             failed.set_exception(error)
             return failed
         log.info("starting connector %s with target state %s", name, state.target_state(name).value)
-        return self._worker.start_connector(name, config, state.target_state(name))
+        started = self._starts[name] = self._worker.start_connector(name, config, state.target_state(name))
+        return started
+
+    def settled(self, name: str) -> Future[None]:
+        """Done when the connector has started, if it is to run, and its tasks are known; fails as either failed."""
+        outcome: Future[None] = Future()
+
+        def divided() -> None:
+            question = self._asked.get(name)
+            if question is None:
+                outcome.set_result(None)
+            else:
+                question.waiting.append(outcome)
+
+        def started(start: Future[None]) -> None:
+            error = start.exception()
+            if error is None:
+                self._queue.put(divided)  # after the question, which the worker's listener has put there
+            else:
+                outcome.set_exception(error)
+
+        start = self._starts.get(name)
+        if start is None:
+            outcome.set_result(None)
+        else:
+            start.add_done_callback(started)
+        return outcome
+
+    def _drop_question(self, name: str) -> None:
+        """Forget what a connector was asked; who waits for the outcome need not wait."""
+        question = self._asked.pop(name, None)
+        for outcome in question.waiting if question else ():
+            outcome.set_result(None)
 
     def start_task(self, task: ConnectorTaskId) -> None:
         """Start a task of the set in force, or start it again; its listener publishes the outcome."""
@@ -205,31 +242,38 @@ class WorkRunner:
         self, name: str, question: _Question, answer: Future[list[dict[str, str]]], retry_seconds: float
     ) -> None:
         if self._asked.get(name) is not question:
-            return None
+            return
         del self._asked[name]
         state = self._configs.snapshot()
         current = state.config_offsets.get(name, -1) == question.config_offset and not question.again
         if not current or state.target_state(name) is not TargetState.STARTED:
-            return self.ask_task_configs(name)  # what was asked is out of date; a deleted one is not asked again
+            self.ask_task_configs(name)  # what was asked is out of date; a deleted one is not asked again
+            if name in self._asked:
+                self._asked[name].waiting += question.waiting
+            else:
+                _tell(question.waiting, None)
+            return
         error = answer.exception()
         if error is None:
             try:
                 self.publish_task_configs(name, answer.result())
-                return None
             except FencedError:
                 raise
             except ConnectError as failure:
                 error = failure
+        _tell(question.waiting, error)
+        if error is None:
+            return
         if isinstance(error, NotFoundError):
-            return None  # it does not run any more
+            return  # it does not run any more
         if isinstance(error, TooManyTasksError | ConfigError):
             log.error("connector %s fails: %s", name, error)
             self._publisher.on_connector_failure(name, trace_of(error))
-            return None
+            return
         log.error("connector %s: task configurations failed, again in %.2f s", name, retry_seconds, exc_info=error)
         following = min(2 * retry_seconds, LAST_RETRY_SECONDS)
         self._queue.put(partial(self.ask_task_configs, name, following), retry_seconds)
-        return None
+        return
 
     def publish_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
         """Write the task set to the config topic if it is not the one in force."""
@@ -251,6 +295,14 @@ class WorkRunner:
             self.start_connector(name)
         for task in here:
             self.start_task(task)
+
+
+def _tell(waiting: Sequence[Future[None]], error: BaseException | None) -> None:
+    for outcome in waiting:
+        if error is None:
+            outcome.set_result(None)
+        else:
+            outcome.set_exception(error)
 
 
 def strings(config: Config) -> dict[str, str]:

@@ -1,0 +1,134 @@
+"""`StandaloneHerder`: one worker for itself. Nothing but offsets of sources outlives its process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import ClassVar, Final, TypeVar
+
+from connect_py.api.errors import ConnectError
+from connect_py.clock import Clock, SystemClock
+from connect_py.config.worker_config import StandaloneConfig
+from connect_py.herder.abstract_herder import VERSION, AbstractHerder
+from connect_py.herder.futures import chain, failed
+from connect_py.herder.herder import Created, ServerInfo
+from connect_py.herder.request_queue import RequestQueue
+from connect_py.herder.request_signature import RequestSignature
+from connect_py.herder.status_publisher import StatusPublisher
+from connect_py.storage.config_store import ConfigStore
+from connect_py.storage.local_storage import LocalStorage
+from connect_py.storage.offset_store import OffsetStore
+from connect_py.storage.status_store import StatusStore
+from connect_py.storage.status_table import StatusId
+from connect_py.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+OFFSETS: Final = "offsets"
+TICK_SECONDS: Final = 1.0
+
+
+class StandaloneHerder(AbstractHerder):
+    """Every request is its own to answer. Its thread only keeps them in order."""
+
+    UNKNOWN_CONNECTOR: ClassVar[str] = "Connector {} not found"
+    UNKNOWN_TASK: ClassVar[str] = "Task {} not found"
+
+    def __init__(
+        self,
+        config: StandaloneConfig,
+        *,
+        cluster_id: str,
+        advertised_url: str,
+        commit: str,
+        make_worker: Callable[[StatusPublisher, OffsetStore], Worker],
+        clock: Clock | None = None,
+    ) -> None:
+        """Read the offsets; nothing runs yet.
+
+        Args:
+            advertised_url: Where the REST API is, `http://host:port`.
+            commit: Our own version, shown beside Connect's.
+            make_worker: Makes the worker, given its listener and where source offsets are kept.
+
+        Raises:
+            ConnectError: The file of offsets cannot be used.
+        """
+        clock = clock or SystemClock()
+        storage = LocalStorage(OFFSETS, Path(config.offset_file), clock)
+        self._offsets = OffsetStore(OFFSETS, storage)
+        self._offsets.start()
+        self._ready: Future[None] = Future()
+        worker_id = advertised_url.partition("://")[2].rstrip("/")
+        statuses = StatusStore("statuses", storage, clock)
+        publisher = StatusPublisher(statuses, worker_id, track_topics=config["topic.tracking.enable"])
+        super().__init__(
+            config,
+            ServerInfo(VERSION, commit, cluster_id),
+            configs=ConfigStore("configs", storage, storage, self._config_changed),
+            statuses=statuses,
+            publisher=publisher,
+            worker=make_worker(publisher, self._offsets),
+            queue=RequestQueue(clock),
+            clock=clock,
+            thread_name="StandaloneHerder-connect-1",
+        )
+        self._started = True  # there is nothing old to be read
+
+    def ready(self) -> None:
+        """The connectors of the command line were created: from now on the worker is healthy."""
+        self._ready.set_result(None)
+        log.info("Herder started")
+
+    def started(self) -> bool:
+        return self._ready.done()
+
+    def ping(self) -> Future[None]:
+        return chain(self._ready, lambda _: self._request(lambda: None))
+
+    def _main(self) -> None:
+        log.info("Herder starting")
+        self._worker.start()
+        while not self._stopping.is_set():
+            self._work_on_changes()
+            self._queue.wait(TICK_SECONDS)
+
+    def _end(self) -> None:
+        with self._stages.stage("stopping"):
+            log.info("Herder stopping")
+            self._stopping.set()  # also after a failure: who still asks is told
+            self._worker.stop()
+            self._offsets.stop()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for action in self._queue.drain():
+                action()
+            log.info("Herder stopped")
+
+    def _leader_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
+        return self._request(action)
+
+    def _owner_request(self, id: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:  # noqa: A002 - Connect's word
+        return self._request(action)
+
+    def _answer_put(self, created: Created) -> Future[Created]:
+        """Answer when the connector runs and its tasks are known, or fail as its start did."""
+        self._work.reconcile()  # now, so that there is something to wait for
+        name = created.info.name
+        return chain(
+            self._work.settled(name),
+            lambda _: self._request(lambda: Created(created.created, self._connector_info(name))),
+        )
+
+    def put_task_configs(
+        self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
+    ) -> Future[None]:
+        return failed(
+            ConnectError("Kafka Connect in standalone mode does not support externally setting task configs.")
+        )
+
+    def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
+        return failed(ConnectError("Kafka Connect in standalone mode does not support exactly-once source connectors."))

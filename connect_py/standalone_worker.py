@@ -1,0 +1,78 @@
+"""The standalone worker: one process that shares nothing, with the connectors that its command line names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+from connect_py.api.errors import ConnectError
+from connect_py.config.worker_config import StandaloneConfig
+from connect_py.connector_file import ConnectorFile
+from connect_py.herder.herder import Created
+from connect_py.herder.standalone_herder import StandaloneHerder
+from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.rest_service import RestService
+from connect_py.storage.storage_clients import StorageClients
+from connect_py.worker_process import POLL_SECONDS, WorkerProcess, make_worker, version
+
+log = logging.getLogger(__name__)
+
+
+class StandaloneWorker(WorkerProcess[StandaloneConfig, StandaloneHerder]):
+    """The process that `connect-standalone` runs."""
+
+    config_type = StandaloneConfig
+
+    def __init__(self, connectors: Sequence[Path], log_levels: Mapping[str, str] | None = None) -> None:
+        """Name the files of the connectors that are created at the start."""
+        super().__init__(log_levels)
+        self._files = connectors
+
+    def make_herder(
+        self,
+        config: StandaloneConfig,
+        plugins: PluginRegistry,
+        clients: StorageClients,
+        cluster_id: str,
+        rest: RestService,
+    ) -> StandaloneHerder:
+        return StandaloneHerder(
+            config,
+            cluster_id=cluster_id,
+            advertised_url=rest.advertised_url,
+            commit=version(),
+            make_worker=partial(make_worker, config, plugins),
+        )
+
+    def after_start(self, herder: StandaloneHerder) -> None:
+        """Create the connectors, one after the other; the first that fails ends the worker.
+
+        Raises:
+            OSError, ConnectError: A file cannot be read, or its connector does not start.
+        """
+        for path in self._files:
+            try:
+                file = ConnectorFile.read(path)
+                created = herder.put_connector(file.name, file.config, replace=False, initial_state=file.initial_state)
+                if not self._finished(created, herder):
+                    return
+                log.info("Created connector %s", created.result().info.name)
+            except (ConnectError, OSError, ValueError):
+                log.error("Failed to create connector for %s", path)
+                raise
+        herder.ready()
+
+    def _finished(self, created: Future[Created], herder: StandaloneHerder) -> bool:
+        """Wait for a creation; False when the worker is stopped meanwhile, or its herder ended."""
+        while not created.done():
+            if self._stopping.wait(POLL_SECONDS) or herder.wait(0):
+                return False
+        return True
+
+
+def run_standalone(properties: Path, connectors: Sequence[Path], log_levels: Mapping[str, str] | None = None) -> int:
+    """Run a worker until SIGTERM or SIGINT and return the process's exit status."""
+    return StandaloneWorker(connectors, log_levels).run(properties)
