@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.java_text import wrap
 from connect_py.api.schema import (
     DECIMAL,
     STRING,
@@ -28,7 +29,6 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.converters.avro_body import width
-from connect_py.converters.json_text import wrap
 from connect_py.converters.json_values import INTEGER_BITS, decimal_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import struct
 import sys
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
@@ -13,6 +12,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from connect_py.api.errors import DataError
+from connect_py.api.java_text import double_text, wrap
 
 SERIALIZATION_ERROR: Final = "Converting byte[] to Kafka Connect data failed due to serialization error: "
 MAX_DEPTH: Final = 1000
@@ -27,14 +27,6 @@ _STRUCTURE = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _CONTROL = re.compile(r"\\\\|\\u00[01][0-9a-f]")  # an escaped backslash is passed over
-_PLAIN_LOW, _PLAIN_HIGH = Decimal("0.001"), Decimal(10_000_000)  # Java prints doubles in between without an exponent
-_FLOAT32 = struct.Struct("<f")
-
-
-def wrap(value: int, bits: int) -> int:
-    """The low bits of an integer, as a signed number of that width."""
-    half = 1 << (bits - 1)
-    return (value + half & (1 << bits) - 1) - half
 
 
 def _refuse_constant(text: str) -> Any:
@@ -202,48 +194,3 @@ def write_double(value: float) -> str:
     """Write a number as Java's `Double.toString`; NaN and the infinities as strings."""
     text = double_text(value)
     return text if math.isfinite(value) else f'"{text}"'
-
-
-def double_text(value: float) -> str:
-    """Java's `Double.toString`: shortest digits, an exponent below 10^-3 and from 10^7."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return _java_number(repr(value))
-
-
-def float_text(value: float) -> str:
-    """Java's `Float.toString`: the shortest digits that name this 32-bit number."""
-    if not math.isfinite(value):
-        return double_text(value)
-    for digits in range(1, 10):
-        text = f"{value:.{digits}g}"
-        if to_float32(float(text)) == value:
-            return _java_number(repr(float(text)))
-    return _java_number(repr(value))
-
-
-def _java_number(text: str) -> str:
-    sign = "-" if text.startswith("-") else ""
-    number = Decimal(text.lstrip("-"))
-    if number == 0:
-        return sign + "0.0"
-    _, digit_tuple, exponent = number.as_tuple()
-    digits = "".join(map(str, digit_tuple)).rstrip("0")
-    assert isinstance(exponent, int)
-    point = len(digit_tuple) + exponent  # digits before the decimal point
-    if _PLAIN_LOW <= number < _PLAIN_HIGH:
-        if point <= 0:
-            return f"{sign}0.{'0' * -point}{digits}"
-        return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
-    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
-
-
-def to_float32(value: float) -> float:
-    """Round to the nearest 32-bit number; beyond the largest one to infinity, as Java does."""
-    try:
-        rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return rounded

@@ -10,9 +10,9 @@ from connect_py.api.batch import Column
 from connect_py.api.config import ConfigDef, Importance, Type, Width
 from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
 from connect_py.api.errors import ConfigError, DataError
+from connect_py.api.java_text import java_text
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import OPTIONAL_STRING, Schema, SchemaAndValue, Value
-from connect_py.converters.java_text import java_text
 
 
 class StringConverter(Converter, HeaderConverter):

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, DataError
+from connect_py.api.java_text import java_text
 from connectors.iceberg.config import IcebergSinkConfig, Unrouted
 from connectors.iceberg.staging.columns import member, tombstones
-from connectors.iceberg.staging.java_text import value_text
 from connectors.iceberg.table import WriteMode
 
 log = logging.getLogger(__name__)
@@ -125,12 +125,12 @@ class Router:
             return [], pa.nulls(len(value), pa.int32())
         if pa.types.is_nested(data.type):
             values = schemaless_values(data, {}) if schema is None else to_values(schema, data)
-            data = pa.array([None if v is None else value_text(v) for v in values], pa.string())
+            data = pa.array([None if v is None else java_text(None, v) for v in values], pa.string())
             schema = None
         encoded = data.dictionary_encode()
         distinct = encoded.dictionary
         texts = schemaless_values(distinct, {}) if schema is None else to_values(schema, distinct)
-        return [None if v is None else value_text(v) for v in texts], encoded.indices
+        return [None if v is None else java_text(None, v) for v in texts], encoded.indices
 
     @staticmethod
     def _refuse(data: pa.Array) -> None:

@@ -14,6 +14,7 @@ from iceberg_staging_rows import ORDERS_0, read, record, stager, table
 
 from connect_py.api.arrow import storage_type, to_array
 from connect_py.api.batch import Batch, Column
+from connect_py.api.java_text import double_text
 from connect_py.api.schema import (
     BOOLEAN,
     BYTES,
@@ -36,7 +37,6 @@ from connect_py.api.schema import (
 )
 from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging.conversion import ConversionOptions, RowConverter
-from connectors.iceberg.staging.java_text import double_text
 
 TEXTS = st.one_of(
     st.text(max_size=6),

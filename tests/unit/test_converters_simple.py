@@ -9,6 +9,7 @@ import pytest
 from fixtures.converter_rows import by_columns, by_reference, same
 
 from connect_py.api.errors import ConfigError, DataError
+from connect_py.api.parsed_text import parse_string, to_text
 from connect_py.api.schema import (
     BOOLEAN,
     FLOAT32,
@@ -33,7 +34,6 @@ from connect_py.api.schema import (
 )  # fmt: skip
 from connect_py.converters import PLUGINS
 from connect_py.converters.byte_array_converter import ByteArrayConverter
-from connect_py.converters.parsed_text import parse_string, to_text
 from connect_py.converters.primitive_converters import BooleanConverter, IntegerConverter, LongConverter
 from connect_py.converters.simple_header_converter import SimpleHeaderConverter
 from connect_py.converters.string_converter import StringConverter

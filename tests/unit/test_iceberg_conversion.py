@@ -12,6 +12,7 @@ from iceberg_staging_rows import table
 
 from connect_py.api.arrow import arrow_type, column_of, storage_type, to_array
 from connect_py.api.batch import Column
+from connect_py.api.java_text import double_text, float_text
 from connect_py.api.schema import (
     BOOLEAN,
     BYTES,
@@ -34,7 +35,6 @@ from connect_py.api.schema import (
 )
 from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging.conversion import ConversionOptions, RowConverter
-from connectors.iceberg.staging.java_text import double_text, float_text
 from connectors.iceberg.staging.moments import days_from_civil, parse_timestamp
 
 STRICT = ConversionOptions()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
 from connect_py.api.errors import DataError
+from connect_py.api.java_text import wrap
 from connect_py.api.schema import Schema, Struct, Type, Value, date, decimal, time, timestamp
-from connect_py.converters.json_text import wrap
 from connect_py.converters.json_values import INTEGER_BITS, decimal_of
 from connect_py.converters.protobuf.field_meta import params
 

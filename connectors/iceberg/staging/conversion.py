@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import schemaless_values, storage_type, to_values
 from connect_py.api.batch import Column, Path
 from connect_py.api.errors import DataError
+from connect_py.api.java_text import double_text, float_text
 from connect_py.api.schema import DATE, TIME, TIMESTAMP, Schema, Struct, Type, Value
 from connectors.iceberg.config import IcebergSinkConfig, OutOfRange
 from connectors.iceberg.staging import moments
 from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
-from connectors.iceberg.staging.java_text import double_text, float_text
 from connectors.iceberg.staging.moments import INT64_MAX, INT64_MIN, MICROS_PER_DAY, MomentOutOfRange
 from connectors.iceberg.staging.types import (
     VARIABLE_SCALE_DECIMAL,

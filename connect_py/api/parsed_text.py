@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from connect_py.api.java_text import java_text, to_float32
 from connect_py.api.schema import (
     BOOLEAN,
     DATE,
@@ -34,8 +35,6 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
-from connect_py.converters.java_text import java_text
-from connect_py.converters.json_text import to_float32
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)

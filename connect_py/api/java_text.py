@@ -1,0 +1,91 @@
+"""Values as Java prints them, and numbers as it narrows them: what plugins must agree on with Java's."""
+
+from __future__ import annotations
+
+import math
+import struct
+from decimal import Decimal
+
+from connect_py.api.schema import Schema, Struct, Type, Value
+
+_PLAIN_LOW, _PLAIN_HIGH = Decimal("0.001"), Decimal(10_000_000)  # Java prints doubles in between without an exponent
+_FLOAT32 = struct.Struct("<f")
+
+
+def java_text(schema: Schema | None, value: Value) -> str:
+    """What `Object.toString` gives for a value; `schema`, if known, tells 32-bit floats."""
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return float_text(value) if schema is not None and schema.type is Type.FLOAT32 else double_text(value)
+    if isinstance(value, Struct):
+        return "Struct{" + ",".join(f"{f.name}={java_text(f.schema, v)}" for f, v in value if v is not None) + "}"
+    if isinstance(value, list):
+        items = None if schema is None else schema.value_schema
+        return "[" + ", ".join(java_text(items, v) for v in value) + "]"
+    if isinstance(value, dict):
+        keys, items = (None, None) if schema is None else (schema.key_schema, schema.value_schema)
+        return "{" + ", ".join(f"{java_text(keys, k)}={java_text(items, v)}" for k, v in value.items()) + "}"
+    if isinstance(value, Decimal):
+        return decimal_text(value)
+    return str(value)
+
+
+def decimal_text(value: Decimal) -> str:
+    """Java's `BigDecimal.toString`."""
+    return str(value)  # the same rules: an exponent when the scale is negative or the number very small
+
+
+def double_text(value: float) -> str:
+    """Java's `Double.toString`: shortest digits, an exponent below 10^-3 and from 10^7."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return _java_number(repr(value))
+
+
+def float_text(value: float) -> str:
+    """Java's `Float.toString`: the shortest digits that name this 32-bit number."""
+    if not math.isfinite(value):
+        return double_text(value)
+    for digits in range(1, 10):
+        text = f"{value:.{digits}g}"
+        if to_float32(float(text)) == value:
+            return _java_number(repr(float(text)))
+    return _java_number(repr(value))
+
+
+def _java_number(text: str) -> str:
+    sign = "-" if text.startswith("-") else ""
+    number = Decimal(text.lstrip("-"))
+    if number == 0:
+        return sign + "0.0"
+    _, digit_tuple, exponent = number.as_tuple()
+    digits = "".join(map(str, digit_tuple)).rstrip("0")
+    assert isinstance(exponent, int)
+    point = len(digit_tuple) + exponent  # digits before the decimal point
+    if _PLAIN_LOW <= number < _PLAIN_HIGH:
+        if point <= 0:
+            return f"{sign}0.{'0' * -point}{digits}"
+        return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+def to_float32(value: float) -> float:
+    """Round to the nearest 32-bit number; beyond the largest one to infinity, as Java does."""
+    try:
+        rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return rounded
+
+
+def wrap(value: int, bits: int) -> int:
+    """The low bits of an integer, as a signed number of that width."""
+    half = 1 << (bits - 1)
+    return (value + half & (1 << bits) - 1) - half
