@@ -54,7 +54,8 @@ def status_and_message(error: Exception) -> tuple[int, str | None]:
 
 def error_body(status: int, message: str | None) -> bytes:
     """The error entity: exactly two members, in this order."""
-    return json.dumps({"error_code": status, "message": message}, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps({"error_code": status, "message": message}, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "replace")
 
 
 def error_response(status: int, message: str | None) -> Response:

@@ -28,6 +28,7 @@ from rest.errors import (
 JSON = "application/json"
 MAX_BODY = 16 * 1024 * 1024  # bytes; a configuration is far smaller
 
+_CHARSET = re.compile(r"application/json\s*;\s*charset=[\w-]+", re.IGNORECASE)
 _MEDIA_TYPE = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)/([!#$%&'*+.^_`|~\w-]+)\s*(;.*)?\s*")
 
 
@@ -126,7 +127,7 @@ class HttpRules:
             await _answer_options(send, endpoint, headers.get("accept", ""))
         else:
             routed = dict(scope, method=method, path=path, raw_path=path.encode())
-            await self._app(routed, _limited(receive), send)
+            await self._app(routed, _limited(receive), _typed(send, headers.get("accept", "")))
 
     async def _may_pass(self, send: Send, endpoint: Endpoint, method: str, headers: Mapping[str, str]) -> bool:
         """Whether the user may; if not, the answer has been given."""
@@ -193,6 +194,24 @@ def _acceptable(accept: str) -> bool:
         if found is not None and f"{found[1]}/{found[2]}".lower() in (JSON, "application/*", "*/*"):
             return True
     return False
+
+
+def _typed(send: Send, accept: str) -> Send:
+    """A client that names JSON with a character set gets its own words as Content-Type."""
+    named = next((item.strip() for item in accept.split(",") if _CHARSET.fullmatch(item.strip())), None)
+    if named is None:
+        return send
+
+    async def send_typed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [
+                (name, named.encode("latin-1") if name == b"content-type" else value)
+                for name, value in message.get("headers", ())
+            ]
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return send_typed
 
 
 async def _answer_options(send: Send, endpoint: Endpoint, accept: str) -> None:

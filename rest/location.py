@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import quote
 
 from fastapi import Request
 
 _KEPT_IN_PATHS: Final = "/:;+=&$,@!*'()~"
+_TRIPLET: Final = re.compile(r"%25([0-9A-Fa-f]{2})")  # what is encoded already stays as it is, as in Java
 
 
 def location_of(request: Request, name: str) -> dict[str, str]:
     """The Location header for a connector that this request created, whoever created it in the end."""
     host = request.headers.get("host", request.url.netloc)
-    return {"location": f"{request.url.scheme}://{host}/connectors/{quote(name, safe=_KEPT_IN_PATHS)}"}
+    path = _TRIPLET.sub(r"%\1", quote(name, safe=_KEPT_IN_PATHS))
+    return {"location": f"{request.url.scheme}://{host}/connectors/{path}"}

@@ -22,6 +22,12 @@ from connect_py.api.errors import ConfigError, ConnectError
 
 log = logging.getLogger(__name__)
 
+logging.getLogger(
+    "uvicorn.error"
+).addFilter(  # Java's client offers an upgrade with each first request: nothing to warn of
+    lambda record: record.funcName != "_unsupported_upgrade_warning"
+)
+
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 IDLE_SECONDS = 90
