@@ -49,6 +49,16 @@ class SetLogLevels:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtendLease:
+    """The process must have ended by this time on the machine's monotonic clock, unless told otherwise before.
+
+    None: there is no such time.
+    """
+
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The outcome of a `Question`: a value, or an error's text."""
 
@@ -150,7 +160,7 @@ class VerifyTask:
 
 
 Question: TypeAlias = ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
-ToTask: TypeAlias = SetTargetState | Stop | SetLogLevels | Answer
+ToTask: TypeAlias = SetTargetState | Stop | SetLogLevels | ExtendLease | Answer
 FromTask: TypeAlias = (
     Started | Paused | Resumed | Stopped | Failed | TopicUsed | Beat | LogLine | Question | CopySourceOffsets
 )

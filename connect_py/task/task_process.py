@@ -19,7 +19,8 @@ from connect_py.task.child_process import (
     read_until_worker_is_gone,
     set_levels,
 )
-from connect_py.task.messages import Answer, Beat, SetLogLevels, SetTargetState, Stop, TaskSpec
+from connect_py.task.lease_guard import LeaseGuard
+from connect_py.task.messages import Answer, Beat, ExtendLease, SetLogLevels, SetTargetState, Stop, TaskSpec
 from connect_py.task.task_control import TaskControl
 from connect_py.task.task_main import TaskMain
 
@@ -35,6 +36,7 @@ def run_task_process(connection: Connection[Any, Any], spec: TaskSpec) -> None:
     threading.current_thread().name = f"task-thread-{spec.id}"
     control = TaskControl(spec.target, channel.send)
     main = TaskMain(spec, control)
+    guard = LeaseGuard()
 
     def handle(message: object) -> None:
         match message:
@@ -44,6 +46,8 @@ def run_task_process(connection: Connection[Any, Any], spec: TaskSpec) -> None:
                 control.stop()
             case SetLogLevels(changed):
                 set_levels(changed)
+            case ExtendLease(until):
+                guard.extend(until)
             case Answer():
                 control.answer(message)
 

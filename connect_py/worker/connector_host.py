@@ -20,7 +20,7 @@ from connect_py.log_context import LogLine, log_context
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task.channel import Channel
-from connect_py.task.messages import SetLogLevels
+from connect_py.task.messages import ExtendLease, SetLogLevels
 from connect_py.worker.connector_messages import (
     AlterOffsets,
     CallConnector,
@@ -79,6 +79,7 @@ class ConnectorHost:
         self._unsent: list[Request] = []
         self._held: dict[str, _Held] = {}
         self._log_levels: dict[str, int | None] = {}
+        self._lease_until: float | None = None
         self._channel: Channel | None = None
         self._process: ForkServerProcess | None = None
         self._thread: threading.Thread | None = None
@@ -208,6 +209,13 @@ class ConnectorHost:
             if self._channel is not None:
                 self._channel.send(SetLogLevels(dict(levels)))
 
+    def extend_lease(self, until: float | None) -> None:
+        """Say by when the process must have ended by itself; None: never. Also whenever it starts again."""
+        with self._lock:
+            self._lease_until = until
+            if self._channel is not None:
+                self._channel.send(ExtendLease(until))
+
     def _request(self, request: Request) -> Future[Any]:
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
@@ -236,6 +244,8 @@ class ConnectorHost:
                 self._channel = Channel(connection)
                 if self._log_levels != spec.log_levels:  # they changed while it was started
                     self._channel.send(SetLogLevels(dict(self._log_levels)))
+                if self._lease_until is not None:
+                    self._channel.send(ExtendLease(self._lease_until))
                 for request in self._unsent:
                     self._channel.send(request)
                 self._unsent.clear()

@@ -24,7 +24,8 @@ from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task.channel import Channel
 from connect_py.task.child_process import beat, prepare_child, read_until_worker_is_gone, set_levels
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
-from connect_py.task.messages import Beat, SetLogLevels
+from connect_py.task.lease_guard import LeaseGuard
+from connect_py.task.messages import Beat, ExtendLease, SetLogLevels
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.worker.connector_messages import (
     AlterOffsets,
@@ -155,6 +156,7 @@ class ConnectorProcess:
         self._channel = channel
         self._registry = PluginRegistry(spec.plugins)
         self._instances: dict[str, ConnectorInstance] = {}
+        self._guard = LeaseGuard()
         self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
 
     def handle(self, message: object) -> None:
@@ -162,6 +164,8 @@ class ConnectorProcess:
         match message:
             case SetLogLevels(levels):
                 set_levels(levels)
+            case ExtendLease(until):
+                self._guard.extend(until)
             case StartConnector():
                 self._start(message)
             case StopConnector(number, name):

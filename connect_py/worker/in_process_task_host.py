@@ -52,6 +52,9 @@ class InProcessTaskHost:
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         """Levels of this process are its own business."""
 
+    def extend_lease(self, until: float | None) -> None:
+        """A thread of the worker does not outlive it."""
+
     def stop(self) -> None:
         self._control.stop()
 

@@ -19,6 +19,7 @@ from connect_py.task.messages import (
     Answer,
     Beat,
     CopySourceOffsets,
+    ExtendLease,
     Failed,
     Paused,
     Question,
@@ -61,6 +62,7 @@ class ProcessTaskHost:
         self._channel: Channel | None = None
         self._process: ForkServerProcess | None = None
         self._target = spec.target
+        self._lease_until: float | None = None
         self._levels: dict[str, int | None] = {}  # changed since the task was specified
         self._stopping = False
         self._cancelled = False
@@ -95,6 +97,11 @@ class ProcessTaskHost:
         with self._lock:
             self._levels |= levels
             self._send(SetLogLevels(dict(levels)))
+
+    def extend_lease(self, until: float | None) -> None:
+        with self._lock:
+            self._lease_until = until
+            self._send(ExtendLease(until))
 
     def stop(self) -> None:
         with self._lock:
@@ -139,6 +146,8 @@ class ProcessTaskHost:
             self._channel = Channel(connection)
             if self._cancelled:
                 process.kill()
+            if self._lease_until is not None:
+                self._send(ExtendLease(self._lease_until))
             if self._target is not self._spec.target:
                 self._send(SetTargetState(self._target))
             if self._levels:

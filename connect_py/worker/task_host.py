@@ -51,6 +51,9 @@ class TaskHost(Protocol):
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         """Change levels where the task runs."""
 
+    def extend_lease(self, until: float | None) -> None:
+        """Say by when the task must have ended by itself, on the machine's monotonic clock; None: never."""
+
     def stop(self) -> None:
         """Ask the task to end in order."""
 

@@ -14,6 +14,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.failed_record import stack_trace
+from connect_py.kafka.client_config import ClientConfigs
 from connect_py.log_context import log_context
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
@@ -24,6 +25,7 @@ from connect_py.worker.connector_host import ConnectorHost
 from connect_py.worker.connector_offsets import ConnectorOffsets
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import ProcessTaskHost
+from connect_py.worker.producer_fence import fence_producers
 from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
 from connect_py.worker.task_host import TaskHost, TaskHostListener
 from connect_py.worker.worker_listener import WorkerListener
@@ -33,6 +35,7 @@ QUESTION_THREADS: Final = 16  # for source tasks' questions, which may wait for 
 KILL_SECONDS: Final = 5.0  # for a killed process to be gone
 TOPIC_KEYS: Final = ("topics", "topics.regex")
 TASK_CLASS: Final = "task.class"
+EXACTLY_ONCE: Final = "exactly.once.source.support"
 
 Props: TypeAlias = Mapping[str, str]
 ConfigResolver: TypeAlias = Callable[[Props], Props]
@@ -113,6 +116,7 @@ class Worker:
         self._lock = threading.Lock()
         self._tasks: dict[ConnectorTaskId, _Slot] = {}
         self._log_levels: dict[str, int | None] = {}
+        self._lease_until: float | None = None
         self._executor = ThreadPoolExecutor(START_THREADS, "StartAndStopExecutor")
         self._questions = ThreadPoolExecutor(QUESTION_THREADS, "source-offsets")
         self._stopping = False
@@ -261,8 +265,9 @@ class Worker:
                 return
             old = self._tasks.get(id)
             self._tasks[id] = slot
+        props = self._props if self.gate is not None else {**self._props, EXACTLY_ONCE: "disabled"}
         spec = TaskSpec(
-            id, self._props, dict(connector_config), dict(task_config), target, start_number, self._plugins.tables
+            id, props, dict(connector_config), dict(task_config), target, start_number, self._plugins.tables
         )
         self._executor.submit(self._start_task, spec, slot, old)
 
@@ -288,6 +293,7 @@ class Worker:
                     target = slot.target
                     if self._log_levels != levels:  # they changed meanwhile
                         host.set_log_levels(self._log_levels)
+                    host.extend_lease(self._lease_until)
                     host.start()
                 if target is not spec.target:
                     host.set_target_state(target)
@@ -387,6 +393,14 @@ class Worker:
             return unknown
         return self._connectors.call(plugin, method, *arguments)
 
+    def fence_producers(self, name: str, config: Props, count: int) -> Future[None]:
+        """Have the producers of a source's tasks 0 to `count - 1` write no more; ConnectError in the future."""
+
+        def fence() -> None:
+            fence_producers(ClientConfigs(self._props, self._resolve(config), name), count)
+
+        return self._questions.submit(fence)
+
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         """Change levels in all child processes, and in those to come; "" is the root, None takes a level away."""
         with self._lock:
@@ -395,6 +409,18 @@ class Worker:
         self._connectors.set_log_levels(levels)
         for host in hosts:
             host.set_log_levels(levels)
+
+    def extend_lease(self, until: float | None) -> None:
+        """Say by when connectors and tasks must have ended by themselves, on the machine's monotonic clock.
+
+        Their processes see to that, so that it also holds while this one sleeps. None: there is no such time.
+        """
+        with self._lock:
+            self._lease_until = until
+            hosts = [slot.host for slot in self._tasks.values() if slot.host is not None]
+        self._connectors.extend_lease(until)
+        for host in hosts:
+            host.extend_lease(until)
 
     def task_metrics(self) -> dict[ConnectorTaskId, Mapping[str, float]]:
         """The latest measurements of each task, by Connect's names."""
