@@ -458,6 +458,8 @@ class SinkTaskRunner:
             self.metrics.commit_skips += 1
             return
         commit = _Commit(self.metrics.sequence, offsets, self._clock.monotonic())
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("commits %s", ", ".join(f"{tp}: {at.offset}" for tp, at in offsets.items()))
         if wait:
             self._completed(commit, self._consumer.commit_and_wait(offsets))
             return
