@@ -7,6 +7,7 @@ import os
 import shlex
 from pathlib import Path
 
+from connect_py.embedded.cache_directory import cache_directory
 from connect_py.embedded.class_data_archive import ClassDataArchive
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.java_runtime import JavaRuntime, find_java
@@ -14,24 +15,29 @@ from connect_py.embedded.java_runtime import JavaRuntime, find_java
 JAVA_VARIABLE = "CONNECT_PY_JAVA"
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"
+CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"
 
 
 def spark_environment() -> dict[str, str]:
     """Return what `SparkGateway.from_environment` reads, for export to the processes that start Spark.
 
     CONNECT_PY_JAVA is an executable, CONNECT_PY_SPARK_JARS paths joined by `os.pathsep`,
-    CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none). A variable that is already set is
-    returned as it is: an image that carries its own Java and jars downloads nothing.
+    CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none), CONNECT_PY_SPARK_CLASSES a folder where
+    classes are kept that were compiled for them. A variable that is already set is returned as it is: an image that
+    carries its own Java and jars downloads nothing.
 
     Raises:
         JavaNotFoundError, IvyError, JarLockError: As for `find_java` and `JarLock.resolve`.
     """
-    given = {name: os.environ.get(name, "") for name in (JAVA_VARIABLE, JARS_VARIABLE, OPTIONS_VARIABLE)}
+    given = {
+        name: os.environ.get(name, "") for name in (JAVA_VARIABLE, JARS_VARIABLE, OPTIONS_VARIABLE, CLASSES_VARIABLE)
+    }
     ours = not given[JAVA_VARIABLE] and not given[JARS_VARIABLE]
     jars = given[JARS_VARIABLE] or os.pathsep.join(map(str, JarLock.shipped("spark").resolve()))
     java = given[JAVA_VARIABLE] or str(find_java().path)
     options = given[OPTIONS_VARIABLE] or (shlex.join(spark_archive().options()) if ours else "")
-    return {JAVA_VARIABLE: java, JARS_VARIABLE: jars, OPTIONS_VARIABLE: options}
+    classes = given[CLASSES_VARIABLE] or str(cache_directory() / "classes")
+    return {JAVA_VARIABLE: java, JARS_VARIABLE: jars, OPTIONS_VARIABLE: options, CLASSES_VARIABLE: classes}
 
 
 def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:

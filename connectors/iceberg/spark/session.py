@@ -28,6 +28,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
 from connectors.iceberg.spark.gateway import SparkAbsentError, SparkGateway, SparkGatewayError
+from connectors.iceberg.spark.java_classes import JavaClasses
 from connectors.iceberg.spark.java_errors import translated
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,6 @@ ICEBERG_SOURCES: Final = (
     "LedgerCheck", "Prepared", "StagedFiles", "TableAccess", "RowDeletes", "Delta", "TableCommit",
 )  # fmt: skip # each sees those before
 SPARK_SOURCES: Final = ("SparkSets", "SparkJoin", "SparkMerge")  # these need a session, and see the others
-JAVA_PACKAGE: Final = "connectpy"
 DEFAULT_HEAP: Final = "1g"
 # C2 is asked ten times later than by default: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work
 # that comes a few times a minute. What is hot for hours gets there all the same.
@@ -166,7 +166,7 @@ class SparkDriver:
         self._gateway: SparkGateway | None = None
         self._client: ClientServer | None = None
         self._objects: dict[str, Any] = {}
-        self._loader: Any = None  # of the classes compiled so far
+        self._classes: JavaClasses | None = None
 
     def start(self) -> None:
         """Launch the JVM, make the catalog and compile our classes: about a second.
@@ -323,12 +323,12 @@ class SparkDriver:
         hadoop = jvm.org.apache.hadoop.conf.Configuration()
         for key, value in self.config.hadoop_settings().items():
             hadoop.set(key, value)
-        self._loader = jvm.java.lang.ClassLoader.getSystemClassLoader()
         catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
             self.config.catalog, self.config.catalog_settings(), hadoop
         )
-        self._compile(jvm, ICEBERG_SOURCES)
-        made = {name: self._make(jvm, name, [catalog]) for name in ("TableAccess", "TableCommit")}
+        self._classes = JavaClasses(jvm)
+        self._classes.load(ICEBERG_SOURCES)
+        made = {name: self._classes.make(name, [catalog]) for name in ("TableAccess", "TableCommit")}
         self._objects = {"catalog": catalog, **made}
 
     def _start_spark(self, jvm: Any) -> None:
@@ -336,21 +336,11 @@ class SparkDriver:
         for key, value in self.config.session_settings().items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
-        self._compile(jvm, SPARK_SOURCES)
+        assert self._classes is not None  # the catalog came first
+        self._classes.load(SPARK_SOURCES)
         arguments = [session, self._objects["catalog"], self._objects["TableCommit"], STAGE_CATALOG]
-        made = {name: self._make(jvm, name, arguments) for name in ("SparkJoin", "SparkMerge")}
+        made = {name: self._classes.make(name, arguments) for name in ("SparkJoin", "SparkMerge")}
         self._objects |= {"session": session, **made}
-
-    def _compile(self, jvm: Any, sources: Sequence[str]) -> None:
-        for name in sources:
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(self._loader)
-            compiler.cook((Path(__file__).parent / f"{name}.java").read_text())
-            self._loader = compiler.getClassLoader()
-
-    def _make(self, jvm: Any, name: str, arguments: Sequence[Any]) -> Any:
-        method = self._loader.loadClass(f"{JAVA_PACKAGE}.{name}").getMethod("make", _classes(jvm))
-        return method.invoke(None, _arguments(jvm, arguments))
 
     def _disconnect(self) -> None:
         client, self._client, self._objects = self._client, None, {}
@@ -364,21 +354,3 @@ def _default_settings(jvm: Any) -> Any:
     configuration = jvm.org.apache.spark.SparkConf()
     jvm.org.apache.spark.util.Utils.loadDefaultSparkProperties(configuration, None)
     return configuration
-
-
-def _classes(jvm: Any) -> Any:
-    """`{Object.class}`: every `make` takes one array, which spares a look-up by types."""
-    array = jvm.java.lang.reflect.Array.newInstance(jvm.java.lang.Class.forName("java.lang.Class"), 1)
-    jvm.java.lang.reflect.Array.set(array, 0, jvm.java.lang.Class.forName("[Ljava.lang.Object;"))
-    return array
-
-
-def _arguments(jvm: Any, values: Sequence[Any]) -> Any:
-    """`{{…}}`: the values in one array, as the one argument of `make`."""
-    kind = jvm.java.lang.Class.forName("java.lang.Object")
-    inner = jvm.java.lang.reflect.Array.newInstance(kind, len(values))
-    for index, value in enumerate(values):
-        jvm.java.lang.reflect.Array.set(inner, index, value)
-    outer = jvm.java.lang.reflect.Array.newInstance(kind, 1)
-    jvm.java.lang.reflect.Array.set(outer, 0, inner)
-    return outer
