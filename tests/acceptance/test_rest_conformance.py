@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from worker_process import WorkerProcess
@@ -71,6 +72,7 @@ def eventually(check: Callable[[], bool], seconds: float = 30) -> None:
 
 
 def test_root_and_health(client: httpx.Client) -> None:
+    """Cases 1 and 2."""
     root = client.get("/").json()
     assert list(root) == ["version", "commit", "kafka_cluster_id"]
     assert root["version"] == "4.1.1"
@@ -79,6 +81,7 @@ def test_root_and_health(client: httpx.Client) -> None:
 
 
 def test_create_answers_201_with_location_and_texts_of_numbers(client: httpx.Client, sink: dict[str, str]) -> None:
+    """Cases 10 and 13."""
     body = {"name": "  b ", "config": {**sink, "tasks.max": 2, "x.flag": True}}
     created = client.post("/connectors", json=body)
     assert created.status_code == 201
@@ -92,6 +95,7 @@ def test_create_answers_201_with_location_and_texts_of_numbers(client: httpx.Cli
 
 
 def test_names_that_do_not_fit(client: httpx.Client, sink: dict[str, str]) -> None:
+    """Cases 14 and 15."""
     assert error(client.post("/connectors", json={"config": {**sink, "name": "b3"}})) == (
         400,
         "Connector name configuration (b3) doesn't match connector name in the URL ()",
@@ -103,6 +107,7 @@ def test_names_that_do_not_fit(client: httpx.Client, sink: dict[str, str]) -> No
 
 
 def test_a_class_that_is_missing_or_unknown(client: httpx.Client) -> None:
+    """Case 16."""
     assert error(client.post("/connectors", json={"name": "x", "config": {"topics": "t"}})) == (
         400,
         "Connector config contains no connector type",
@@ -117,6 +122,7 @@ def test_a_class_that_is_missing_or_unknown(client: httpx.Client) -> None:
 def test_a_taken_name_is_409_but_an_invalid_config_is_400_first(
     client: httpx.Client, running: str, sink: dict[str, str]
 ) -> None:
+    """Cases 17 and 18."""
     assert error(client.post("/connectors", json={"name": running, "config": sink})) == (
         409,
         "Connector a already exists",
@@ -130,6 +136,7 @@ def test_a_taken_name_is_409_but_an_invalid_config_is_400_first(
 
 
 def test_initial_state_stopped_never_starts_tasks(client: httpx.Client, sink: dict[str, str]) -> None:
+    """Case 19."""
     body = {"name": "held", "config": sink, "initial_state": "stopped"}
     assert client.post("/connectors", json=body).status_code == 201
     eventually(lambda: client.get("/connectors/held/status").status_code == 200)
@@ -139,6 +146,7 @@ def test_initial_state_stopped_never_starts_tasks(client: httpx.Client, sink: di
 
 
 def test_put_creates_then_replaces_and_checks_the_name(client: httpx.Client, sink: dict[str, str]) -> None:
+    """Cases 20, 21 and 44."""
     created = client.put("/connectors/new/config", json=sink)
     assert (created.status_code, "location" in created.headers) == (201, True)
     replaced = client.put("/connectors/new/config", json={**sink, "tasks.max": "3", "name": None})
@@ -152,6 +160,7 @@ def test_put_creates_then_replaces_and_checks_the_name(client: httpx.Client, sin
 
 
 def test_status_has_the_members_in_order(client: httpx.Client, running: str) -> None:
+    """Case 24."""
     status = client.get(f"/connectors/{running}/status").json()
     assert list(status) == ["name", "connector", "tasks", "type"]
     assert list(status["connector"]) == ["state", "worker_id", "version"]
@@ -164,6 +173,7 @@ def test_status_has_the_members_in_order(client: httpx.Client, running: str) -> 
 
 
 def test_unknown_connectors_have_the_texts_that_clients_match(client: httpx.Client) -> None:
+    """Cases 25 and 30."""
     assert error(client.get("/connectors/zz/status")) == (404, "No status found for connector zz")
     assert error(client.get("/connectors/zz")) == (404, "Connector zz not found")
     assert error(client.get("/connectors/zz/config")) == (404, "Connector zz not found")
@@ -177,6 +187,7 @@ def test_unknown_connectors_have_the_texts_that_clients_match(client: httpx.Clie
 
 
 def test_restarts(worker: WorkerProcess, client: httpx.Client, running: str) -> None:
+    """Case 26."""
     assert client.post(f"/connectors/{running}/restart").status_code == 204
     planned = client.post(f"/connectors/{running}/restart?includeTasks=true")
     assert planned.status_code == 202
@@ -191,6 +202,7 @@ def test_restarts(worker: WorkerProcess, client: httpx.Client, running: str) -> 
 
 
 def test_pause_stop_resume(worker: WorkerProcess, client: httpx.Client, running: str) -> None:
+    """Cases 27 and 43."""
     assert client.put(f"/connectors/{running}/pause").status_code == 202
     worker.wait_for_states(running, "PAUSED", "PAUSED")
     assert client.put(f"/connectors/{running}/stop").status_code == 204
@@ -206,6 +218,7 @@ def test_pause_stop_resume(worker: WorkerProcess, client: httpx.Client, running:
 
 
 def test_plugins_are_listed_by_kind(client: httpx.Client) -> None:
+    """Cases 38 and 51."""
     listed = client.get("/connector-plugins").json()
     assert {"class": SINK, "type": "sink", "version": listed[0]["version"]} in listed
     assert [p["type"] for p in listed] == sorted(p["type"] for p in listed)
@@ -226,6 +239,7 @@ def validate(client: httpx.Client, config: dict[str, str], plugin: str = ALIAS) 
 
 
 def test_validate_shows_each_field_with_its_errors(client: httpx.Client, sink: dict[str, str]) -> None:
+    """Case 35."""
     body = validate(client, {**sink, "connector.class": SINK, "name": "v", "tasks.max": "abc"})
     assert (body["name"], body["error_count"]) == (SINK, 2)
     assert body["groups"][:4] == ["Common", "Transforms", "Predicates", "Error Handling"]
@@ -256,6 +270,7 @@ def test_validate_checks_transformations_and_the_dead_letter_topic(client: httpx
 
 
 def test_validate_that_cannot_run_is_500(client: httpx.Client, sink: dict[str, str]) -> None:
+    """Cases 36 and 37."""
     assert error(client.put(f"/connector-plugins/{SINK}/config/validate", json=sink)) == (
         400,
         f"Included connector type {ALIAS} does not match request type {SINK}",
@@ -265,14 +280,124 @@ def test_validate_that_cannot_run_is_500(client: httpx.Client, sink: dict[str, s
     assert "contains no connector type" in message
 
 
+def test_patch_sets_and_removes_keys(client: httpx.Client, sink: dict[str, str]) -> None:
+    """Case 22."""
+    held = {"name": "patched", "config": {**sink, "demo.x": "1"}, "initial_state": "STOPPED"}
+    assert client.post("/connectors", json=held).status_code == 201
+    patched = client.patch("/connectors/patched/config", json={"demo.x": None, "tasks.max": "3"})
+    assert patched.status_code == 200
+    assert patched.json()["config"] == {**sink, "name": "patched", "tasks.max": "3"}
+    assert client.get("/connectors/patched/config").json() == patched.json()["config"]
+    assert client.patch("/connectors/patched/config", json={}).json() == patched.json()
+    status, message = error(client.patch("/connectors/patched/config", json={"topics": None}))
+    assert status == 400
+    assert "Must configure one of topics or topics.regex" in message
+    status, message = error(client.patch("/connectors/patched/config", json={"name": None}))
+    assert status == 400
+    assert 'Missing required configuration "name" which has no default value.' in message
+    assert error(client.patch("/connectors/patched/config", json={"name": "other"}))[0] == 400
+    assert client.delete("/connectors/patched").status_code == 204
+    assert error(client.patch("/connectors/zz/config", json={"a": "b"})) == (404, "Connector zz not found")
+    assert error(client.patch("/connectors/zz/config", content=b"", headers=J)) == (404, "Connector zz not found")
+
+
+def test_initial_state_paused_has_no_tasks_until_it_is_resumed(
+    worker: WorkerProcess, client: httpx.Client, sink: dict[str, str]
+) -> None:
+    """Case 43."""
+    body = {"name": "asleep", "config": sink, "initial_state": "PAUSED"}
+    assert client.post("/connectors", json=body).status_code == 201
+    worker.wait_for_states("asleep", "PAUSED")
+    assert client.get("/connectors/asleep/tasks").json() == []
+    assert client.put("/connectors/asleep/resume").status_code == 202
+    worker.wait_for_states("asleep", "RUNNING", "RUNNING")
+    assert client.delete("/connectors/asleep").status_code == 204
+
+
+def test_a_failed_task_is_restarted_only_if_tasks_are_included(
+    worker: WorkerProcess, client: httpx.Client, sink: dict[str, str], tmp_path: Path
+) -> None:
+    """Case 49."""
+    unwritable = {**sink, "file": str(tmp_path / "no-such-folder" / "lines")}
+    assert client.post("/connectors", json={"name": "failing", "config": unwritable}).status_code == 201
+    worker.wait_for_states("failing", "RUNNING", "FAILED")
+    only_connectors = client.post("/connectors/failing/restart?onlyFailed=true")
+    assert (only_connectors.status_code, only_connectors.json()["connector"]["state"]) == (202, "RUNNING")
+    assert only_connectors.json()["tasks"][0]["state"] == "FAILED"
+    trace = only_connectors.json()["tasks"][0]["trace"]
+    with_tasks = client.post("/connectors/failing/restart?onlyFailed=true&includeTasks=true").json()
+    assert (with_tasks["tasks"][0]["state"], with_tasks["tasks"][0]["trace"]) == ("RESTARTING", trace)
+    assert client.delete("/connectors/failing").status_code == 204
+
+
+def test_validate_with_a_version_that_is_not_installed_shows_the_common_keys(client: httpx.Client) -> None:
+    """Case 50."""
+    body = validate(client, {"connector.class": ALIAS, "name": "v", "topics": "t", "connector.plugin.version": "99"})
+    assert (body["error_count"], len(body["configs"])) == (2, 19)
+
+
+def produce(broker: KafkaBroker, line: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("rest-topic", line.encode())
+    assert producer.flush(30) == 0
+
+
+def test_levels_reach_the_worker_and_its_task_processes(
+    kafka_broker: KafkaBroker, worker: WorkerProcess, client: httpx.Client, running: str
+) -> None:
+    """Case 39."""
+    assert error(client.put("/admin/loggers/root", json={"level": "HIGH"})) == (404, "invalid log level 'HIGH'.")
+    assert error(client.put("/admin/loggers/root", json={}))[0] == 400
+    assert error(client.get("/admin/loggers/none.such")) == (404, "Logger none.such not found.")
+    root = client.get("/admin/loggers/root").json()
+    assert root == {"level": "INFO", "last_modified": None}
+    assert client.get("/admin/loggers").json()["root"] == root
+
+    def commits() -> int:
+        return worker.log_path.read_text().count(f"DEBUG [{running}|task-0] commits rest-topic-0")
+
+    produce(kafka_broker, "a line")
+    eventually(lambda: bool(client.get(f"/connectors/{running}/topics").json()[running]["topics"]))
+    assert commits() == 0
+    assert "connect_py.task" in client.put("/admin/loggers/connect_py.task", json={"level": "debug"}).json()
+    produce(kafka_broker, "another line")
+    eventually(lambda: commits() > 0)
+    shown = client.get("/admin/loggers/connect_py.task").json()
+    assert (shown["level"], abs(shown["last_modified"] / 1000 - time.time()) < 600) == ("DEBUG", True)
+    # By way of the config topic, and for processes that are not yet there.
+    cluster = client.put("/admin/loggers/connect_py.task?scope=cluster", json={"level": "INFO"})
+    assert (cluster.status_code, cluster.content) == (204, b"")
+    eventually(lambda: client.get("/admin/loggers/connect_py.task").json()["level"] == "INFO")
+    assert client.put("/admin/loggers/connect_py.task", json={"level": "DEBUG"}).status_code == 200
+    assert client.post(f"/connectors/{running}/tasks/0/restart").status_code == 204
+    before = commits()
+    produce(kafka_broker, "a third line")
+    eventually(lambda: commits() > before)
+    assert client.put("/admin/loggers/connect_py.task", json={"level": "INFO"}).status_code == 200
+
+
+def test_internal_endpoints_take_nothing_unsigned(client: httpx.Client, running: str) -> None:
+    unsigned = (400, "Internal request missing required signature")
+    assert error(client.post(f"/connectors/{running}/tasks", json=[])) == unsigned
+    assert error(client.put(f"/connectors/{running}/fence")) == unsigned
+    forged = {"X-Connect-Authorization": "Zm9yZ2Vk", "X-Connect-Request-Signature-Algorithm": "HmacSHA256"}
+    assert error(client.put(f"/connectors/{running}/fence", headers=forged)) == (
+        403,
+        "Internal request contained invalid signature.",
+    )
+
+
+def test_topics_are_reset(client: httpx.Client, running: str) -> None:
+    """Case 30."""
+    assert client.put(f"/connectors/{running}/topics/reset").status_code == 202
+    eventually(lambda: client.get(f"/connectors/{running}/topics").json() == {running: {"topics": []}})
+    assert client.put("/connectors/zz/topics/reset").status_code == 202
+
+
 def test_topics_are_tracked_once_records_flow(
     kafka_broker: KafkaBroker, worker: WorkerProcess, client: httpx.Client, running: str
 ) -> None:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
-    producer.produce("rest-topic", b"one line")
-    producer.flush(30)
+    produce(kafka_broker, "one line")
     eventually(lambda: client.get(f"/connectors/{running}/topics").json() == {running: {"topics": ["rest-topic"]}})
 
 
