@@ -73,7 +73,7 @@ class AbstractHerder(Herder):
     `_owner_request` which worker of a group may answer.
     """
 
-    UNKNOWN_CONNECTOR: ClassVar[str] = "Unknown connector: {}"  # to be restarted
+    UNKNOWN_CONNECTOR: ClassVar[str] = "Unknown connector: {}"  # of a plain restart
     UNKNOWN_TASK: ClassVar[str] = "Unknown task: {}"
 
     def __init__(
@@ -364,13 +364,13 @@ class AbstractHerder(Herder):
             started = self._work.start_connector(name)
             return translated(started, f"Failed to start connector: {name}")
 
-        return self._of_known(name, lambda: self._owner_request(name, restart))
+        return self._of_known(name, lambda: self._owner_request(name, restart), self.UNKNOWN_CONNECTOR)
 
-    def _of_known(self, name: str, ask: Callable[[], Future[T]]) -> Future[T]:
+    def _of_known(self, name: str, ask: Callable[[], Future[T]], text: str = "Unknown connector: {}") -> Future[T]:
         """An unknown connector is said to be so by any worker; only then is it asked whose request it is."""
 
         def known() -> Future[T]:
-            self._known(name, self.UNKNOWN_CONNECTOR)
+            self._known(name, text)
             return ask()
 
         return self._request(known)
@@ -379,7 +379,7 @@ class AbstractHerder(Herder):
         self, name: str, *, include_tasks: bool, only_failed: bool
     ) -> Future[ConnectorStatus]:
         def restart() -> ConnectorStatus:
-            self._known(name, self.UNKNOWN_CONNECTOR)
+            self._known(name, "Unknown connector: {}")
             status = self._statuses.get(name)
             if status is None:
                 raise NotFoundError(f"Status for connector {name} not found")
@@ -397,7 +397,7 @@ class AbstractHerder(Herder):
                 raise NotFoundError(self.UNKNOWN_TASK.format(id))
             self._work.start_task(id)
 
-        return self._of_known(id.connector, lambda: self._owner_request(id, restart))
+        return self._of_known(id.connector, lambda: self._owner_request(id, restart), self.UNKNOWN_CONNECTOR)
 
     def pause_connector(self, name: str) -> None:
         self._known(name, "Unknown connector {}")

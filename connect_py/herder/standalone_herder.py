@@ -82,7 +82,6 @@ class StandaloneHerder(AbstractHerder):
     def ready(self) -> None:
         """The connectors of the command line were created: from now on the worker is healthy."""
         self._ready.set_result(None)
-        log.info("Herder started")
 
     def started(self) -> bool:
         return self._ready.done()
@@ -93,6 +92,7 @@ class StandaloneHerder(AbstractHerder):
     def _main(self) -> None:
         log.info("Herder starting")
         self._worker.start()
+        log.info("Herder started")
         while not self._stopping.is_set():
             self._work_on_changes()
             self._queue.wait(TICK_SECONDS)
@@ -127,7 +127,7 @@ class StandaloneHerder(AbstractHerder):
         self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
     ) -> Future[None]:
         return failed(
-            ConnectError("Kafka Connect in standalone mode does not support externally setting task configs.")
+            ConnectError("Kafka Connect in standalone mode does not support externally setting task configurations.")
         )
 
     def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:

@@ -23,6 +23,8 @@ PROPS = {
     "config.storage.topic": "c", "status.storage.topic": "s", "offset.storage.topic": "o",
 }  # fmt: skip
 OURS_ALONE = {
+    "connect_py.log.format",
+    "connect_py.log.levels",
     "connector.client.config.override.allowlist",  # Kafka Connect 4.2
     "internal.topics.automatic.creation.enable",  # 4.4
     "control.storage.topic",
