@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from fake_herder import FakeHerder
+from rest_serving import error, serving
 
 from rest.app import create_app
 from rest.server import Listener, PortInUseError, RestServer, Site
@@ -16,25 +17,27 @@ from rest.server import Listener, PortInUseError, RestServer, Site
 J = {"Content-Type": "application/json"}
 
 
-@pytest.fixture
-def herder() -> FakeHerder:
+@pytest.fixture(scope="module")
+def serving_herder() -> FakeHerder:
     return FakeHerder()
 
 
 @pytest.fixture
-def client(herder: FakeHerder) -> Iterator[httpx.Client]:
-    server = RestServer([Site(create_app(herder), [Listener("127.0.0.1", 0)])])
-    server.start()
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.addresses[0].port}", timeout=20) as client:
+def herder(serving_herder: FakeHerder) -> FakeHerder:
+    """As new, for each test."""
+    serving_herder.__init__()  # type: ignore[misc]  # the server keeps the one that it was made with
+    return serving_herder
+
+
+@pytest.fixture(scope="module")
+def served(serving_herder: FakeHerder) -> Iterator[httpx.Client]:
+    with serving(create_app(serving_herder)) as client:
         yield client
-    server.stop()
 
 
-def error(response: httpx.Response) -> tuple[int, str]:
-    body = response.json()
-    assert list(body) == ["error_code", "message"]
-    assert body["error_code"] == response.status_code
-    return response.status_code, body["message"]
+@pytest.fixture
+def client(served: httpx.Client, herder: FakeHerder) -> httpx.Client:
+    return served
 
 
 def test_root_has_exactly_three_members_in_order(client: httpx.Client) -> None:

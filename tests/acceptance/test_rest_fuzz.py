@@ -1,0 +1,131 @@
+"""Requests made up from the API's own description, sent to a real worker: nothing unforeseen may come back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, Response
+from schemathesis.checks import CheckContext
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+
+SECRET = "open-sesame-4711"
+KNOWN = {"connector": "known", "task": 0, "plugin": "FileStreamSink", "logger": "connect_py"}
+VALID = {"connector.class": "FileStreamSink", "topics": "fuzz", "file": "/dev/null", "x.secret": "${file:SECRETS:it}"}
+# What the Java worker answers with 500: bodies that cannot be bound, and validation that cannot run.
+JAVAS_500 = re.compile(
+    r"Unexpected (character|end-of-input|close marker)|Cannot (invoke|deserialize value|construct instance)"
+    r"|Unrecognized (field|token)|Illegal (unquoted character|null or empty Level name)|Trailing token"
+    r"|Non-standard token|Invalid (numeric value|UTF-8 start byte)|Incomplete surrogate pair|Document nesting depth"
+    r"|org\.apache\.kafka\.connect\.runtime\.rest\.errors\.BadRequestException: |Failed to (start|modify|alter|reset) "
+    r"|Offset objects should|The value for the 'position' key|Offsets may only contain primitive types"
+)
+
+
+@pytest.fixture(scope="module")
+def worker(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    folder = tmp_path_factory.mktemp("fuzz")
+    (folder / "secrets.properties").write_text(f"it={SECRET}\n")
+    properties = {
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "producer.sasl.jaas.config": f'x.PlainLoginModule required username="u" password="{SECRET}";',
+    }
+    worker = WorkerProcess(folder, kafka_broker.bootstrap_servers, "rest-fuzz", properties)
+    try:
+        worker.start()
+        worker.put("known", valid(folder))
+        worker.wait_for_states("known", "RUNNING", "RUNNING")
+        yield worker
+    finally:
+        worker.close()
+
+
+def valid(folder: Path) -> dict[str, str]:
+    return {key: value.replace("SECRETS", str(folder / "secrets.properties")) for key, value in VALID.items()}
+
+
+def nothing_unforeseen(context: CheckContext, response: Response, case: Case) -> None:
+    """Errors of the server's own are those that Java has; no answer shows code or secrets."""
+    text = response.text
+    assert "Traceback" not in text
+    assert 'File "' not in text
+    assert SECRET not in text
+    if response.status_code >= 500:
+        assert JAVAS_500.match(response.json()["message"] or ""), text
+
+
+CHECKS = [
+    nothing_unforeseen, status_code_conformance, content_type_conformance, response_headers_conformance,
+    response_schema_conformance,
+]  # fmt: skip
+
+
+def ask(case: Case, worker: WorkerProcess) -> None:
+    """Send a request; half of the names are those of something, half of the configurations nearly valid."""
+    for name, known in KNOWN.items():
+        if len(str(case.path_parameters.get(name, ""))) % 2:
+            case.path_parameters[name] = known
+    if isinstance(case.body, dict) and len(case.body) % 2 == 0:
+        if case.path.endswith(("/config", "/validate")):
+            case.body = {**valid(worker.directory), **case.body}
+        elif isinstance(case.body.get("config"), dict):
+            case.body["config"] = {**valid(worker.directory), **case.body["config"]}
+    case.call_and_validate(base_url=worker.url, checks=CHECKS, timeout=100)
+
+
+def fuzz(worker: WorkerProcess, how: settings) -> None:
+    """Ask every operation of the description, `how` often."""
+    operations = list(schemathesis.openapi.from_url(f"{worker.url}/openapi.json").get_all_operations())
+    assert len(operations) > 20
+    for operation in operations:
+        for mode in GenerationMode:  # as described, and not
+
+            @how
+            @given(case=operation.ok().as_strategy(mode))
+            def ask_often(case: Case) -> None:
+                ask(case, worker)
+
+            try:
+                ask_often()
+            except Unsatisfiable:
+                continue  # what takes nothing cannot be asked wrongly
+
+
+QUIET = settings(
+    deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate], database=None
+)
+
+
+@pytest.mark.timeout(180)
+def test_made_up_requests_get_no_unforeseen_answer(worker: WorkerProcess) -> None:
+    fuzz(worker, settings(QUIET, max_examples=20, derandomize=True))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_made_up_requests_get_no_unforeseen_answer(worker: WorkerProcess) -> None:
+    fuzz(worker, settings(QUIET, max_examples=1000))
+
+
+def test_after_all_that_the_worker_is_healthy_and_its_log_clean(worker: WorkerProcess) -> None:
+    assert httpx.get(f"{worker.url}/health", timeout=100).status_code == 200
+    log = worker.log_path.read_text()
+    assert SECRET not in log
+    unforeseen = [line for line in log.splitlines() if " ERROR " in line and "(rest." in line]
+    assert unforeseen == []
