@@ -80,7 +80,7 @@ def segments(raw_path: bytes) -> list[str] | None:
             text = unquote_to_bytes(bare).decode("utf-8")
         except UnicodeDecodeError:
             return None
-        if "\0" in text or (text == "" and len(parts) > 1):
+        if "\0" in text or (text == "" and raw_path != b"/"):
             return None
         decoded.append(text)
     return decoded

@@ -65,9 +65,18 @@ def _complaint(text: str, error: json.JSONDecodeError) -> str:
     if at >= len(text) or error.msg.startswith("Unterminated string"):
         return f"Unexpected end-of-input: expected more of the value{where}"
     character = text[at]
+    minus = character == "-" and error.msg == "Expecting value"
+    in_number = minus or (character == "." and text[:at].rstrip("0123456789") != text[:at])
+    if in_number or error.msg.startswith("Invalid \\escape"):  # what follows is at fault
+        follower = text[at + 1 : at + 2]
+        if not follower:
+            return f"Unexpected end-of-input: expected more of the value{where}"
+        if not in_number:
+            return f"Unrecognized character escape '{follower}' (code {ord(follower)}){where}"
+        return f"Unexpected character ('{follower}' (code {ord(follower)})) in numeric value: expected a digit{where}"
+    if character in "}]" and (error.msg == "Extra data" or not text[:at].strip()):
+        return f"Unexpected close marker '{character}': nothing is open{where}"
     if error.msg == "Extra data":
-        if character in "}]":
-            return f"Unexpected close marker '{character}': nothing is open{where}"
         if character in '{["-' or character.isdigit():
             return f"Trailing token (of type {_token_kind(character)}) found after value{where}"
         return f"Unrecognized token '{_word(text, at)}': was expecting the end of the body{where}"
@@ -134,12 +143,24 @@ def expect_object(value: Any, java_type: str) -> Mapping[str, Any]:
         raise RestError(500, _cannot_deserialize(java_type, "Array", "START_ARRAY"))
     if value is None:
         raise RestError(500, f'Cannot invoke "Object.getClass()" because the request entity `{java_type}` is null')
-    kind = "String value" if type(value) is str else "a scalar value"
+    bare_type, is_map = java_type.partition("<")[0], "<" in java_type
+    if is_map and type(value) is not str:
+        raise RestError(500, _cannot_deserialize(java_type, *_scalar_token(value)))
     raise RestError(
         500,
-        f"Cannot construct instance of `{java_type}` (although at least one Creator exists): "
-        f"no creator to deserialize from {kind}",
+        f"Cannot construct instance of `{bare_type}` (although at least one Creator exists): "
+        f"no creator to deserialize from {_scalar_token(value)[0]} value",
     )
+
+
+def _scalar_token(value: Any) -> tuple[str, str]:
+    """What Java's parser calls a scalar, and the token."""
+    if isinstance(value, bool):
+        return "Boolean", "VALUE_TRUE" if value else "VALUE_FALSE"
+    if isinstance(value, NumberText):
+        whole = not any(mark in value for mark in ".eE")
+        return ("Integer", "VALUE_NUMBER_INT") if whole else ("Floating-point", "VALUE_NUMBER_FLOAT")
+    return "String", "VALUE_STRING"
 
 
 def expect_array(value: Any) -> list[Any]:
@@ -152,7 +173,7 @@ def expect_array(value: Any) -> list[Any]:
         return value
     if value is None:
         raise RestError(500, 'Cannot invoke "java.util.List.size()" because the request entity is null')
-    kind = ("Object", "START_OBJECT") if isinstance(value, dict) else ("String", "VALUE_STRING")
+    kind = ("Object", "START_OBJECT") if isinstance(value, dict) else _scalar_token(value)
     raise RestError(500, _cannot_deserialize(_LIST, *kind))
 
 

@@ -126,6 +126,16 @@ def test_refusals_have_the_error_shape(client, method, path, headers, body, expe
         (b'{"name":NaN}', "Non-standard token 'NaN'"),
         (b'{"name":tru}', "Unrecognized token 'tru'"),
         (b'{"name":01}', "Invalid numeric value: Leading zeroes not allowed"),
+        (b'{"name":-}', "Unexpected character ('}' (code 125)) in numeric value"),
+        (b'{"name":1.}', "Unexpected character ('}' (code 125)) in numeric value"),
+        (b'{"name":"\\x"}', "Unrecognized character escape 'x' (code 120)"),
+        (b"}", "Unexpected close marker '}'"),
+        (
+            b'{"config":1}',
+            "Cannot deserialize value of type `java.util.LinkedHashMap<java.lang.String,"
+            "java.lang.String>` from Integer value (token `JsonToken.VALUE_NUMBER_INT`)",
+        ),
+        (b'{"config":"x"}', "Cannot construct instance of `java.util.LinkedHashMap` (although"),
         (b'{"name":"\n"}', "Illegal unquoted character"),
         (b'{"name":"b"', "Unexpected end-of-input"),
         (b'{"name":"\xff"}', "Invalid UTF-8 start byte 0xff"),
