@@ -6,8 +6,9 @@ client overrides.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from connect_py.api.config import (
@@ -24,6 +25,7 @@ from connect_py.api.config import (
 )
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.api.plugin import Plugin, PluginKind
+from connect_py.api.task import ExactlyOnceSupport, TransactionBoundarySupport
 from connect_py.config.config_provider import PROVIDERS, named_providers
 from connect_py.config.connector_config import (
     CONVERTERS,
@@ -45,8 +47,11 @@ from connect_py.herder.herder import (
     ConfigValueInfo,
 )
 from connect_py.herder.stage_board import StageBoard
+from connect_py.kafka.client_config import exactly_once_sources
 from connect_py.plugins.plugin_registry import AmbiguousPluginError, UnknownPluginError
 from connect_py.worker.worker import ConnectorValidation, Worker
+
+log = logging.getLogger(__name__)
 
 VALIDATION_SECONDS = 90.0
 CONVERTER_KINDS = {
@@ -119,7 +124,7 @@ class Validator:
         if plugin.kind is PluginKind.SINK:
             self._check_sink(framework, props)
         else:
-            self._check_source(framework)
+            self._check_source(framework, plugin, props)
         self._add_nulls(framework, props)
         with stages.stage(f"validating {plugin.kind.value} connector-specific properties for the connector"):
             self._add_connector(framework, plugin, class_name, props)
@@ -324,10 +329,35 @@ class Validator:
                 f"Consumer group for sink connector named {props['name']} conflicts with Connect worker group {group}",
             )
 
-    def _check_source(self, rows: _Rows) -> None:
-        wanted = rows.values["exactly.once.support"].value
-        if isinstance(wanted, str) and wanted.lower() == "required":
-            rows.error("exactly.once.support", "This worker does not have exactly-once source support enabled.")
+    def _check_source(self, rows: _Rows, plugin: Plugin, props: Config) -> None:
+        """What a user demands of transactions must be there: of the worker, and of the connector, which is asked."""
+        if self._config.group_id is None:
+            return  # a standalone worker has no transactions to offer, and Java's does not look
+        name = "exactly.once.support"
+        if not rows.values[name].errors and str(rows.values[name].value).lower() == "required":
+            if not exactly_once_sources(self._config.props):
+                rows.error(name, "This worker does not have exactly-once source support enabled.")
+            problem = self._asked(plugin, props, "exactly_once_support", _EXACTLY_ONCE_PROBLEMS)
+            if problem is not None:
+                rows.error(name, problem)
+        name = "transaction.boundary"
+        if not rows.values[name].errors and str(rows.values[name].value).lower() == "connector":
+            problem = self._asked(plugin, props, "can_define_transaction_boundaries", _BOUNDARY_PROBLEMS)
+            if problem is not None:
+                rows.error(name, problem)
+
+    def _asked(self, plugin: Plugin, props: Config, method: str, problems: Mapping[object, str]) -> str | None:
+        """Ask the connector, and return what is wrong with its answer."""
+        known = {key: value for key, value in props.items() if value is not None}
+        try:
+            answer = self._worker.call_connector(plugin.name, method, known).result(VALIDATION_SECONDS)
+        except Exception as error:
+            log.exception("%s of %s failed", method, plugin.name)
+            text = str(error).strip()
+            return "An unexpected error occurred during validation" + (
+                f": {text}" if text else "; please see the worker logs for more details."
+            )
+        return problems.get(answer)
 
     # ------------------------------------------------------------------ connector, overrides, converters
 
@@ -470,6 +500,23 @@ class Validator:
         return [key_info(key) for key in keys]
 
 
+_EXACTLY_ONCE_PROBLEMS: Mapping[object, str] = {
+    None: (
+        "The connector does not implement the API required for preflight validation of exactly-once source support. "
+        "Please consult the documentation for the connector to determine whether it supports exactly-once semantics, "
+        'and then consider reconfiguring the connector to use the value "requested" for this property (which will '
+        "disable this preflight check and allow the connector to be created)."
+    ),
+    ExactlyOnceSupport.UNSUPPORTED: (
+        "The connector does not support exactly-once semantics with the provided configuration."
+    ),
+}
+_BOUNDARY_PROBLEMS: Mapping[object, str] = {
+    TransactionBoundarySupport.UNSUPPORTED: (
+        "The connector does not support connector-defined transaction boundaries with the given configuration. "
+        "Please reconfigure it to use a different transaction boundary definition."
+    ),
+}
 _INTERFACES = {
     PluginKind.CONVERTER: "Converter",
     PluginKind.HEADER_CONVERTER: "HeaderConverter",

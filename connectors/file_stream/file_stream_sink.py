@@ -2,43 +2,52 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, TextIO
 
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.connector import SinkConnector
 from connect_py.api.errors import ConnectError
+from connect_py.api.java_text import java_text
 from connect_py.api.record import SinkRecord, TopicPartition
-from connect_py.api.schema import Struct, Value
 from connect_py.api.task import SinkTask
 
 FILE = "file"
+STANDARD_OUTPUT = 1  # the file descriptor that the worker was started with
 
 
 class FileStreamSinkTask(SinkTask):
     """Writes one line per record, in Java's text form; a flush makes them safe with the operating system."""
 
     def __init__(self) -> None:
-        self._output: TextIO = sys.stdout
-        self._path: str | None = None
+        self._output: TextIO | None = None
+        self._printing = False
 
     def start(self, props: Mapping[str, str]) -> None:
-        self._path = props.get(FILE)
-        if self._path is not None:
-            try:
-                self._output = open(self._path, "a", encoding="utf-8")  # noqa: SIM115 - closed by `stop`
-            except OSError as error:
-                raise ConnectError(f"Couldn't find or create file '{self._path}' for FileStreamSinkTask") from error
+        path = props.get(FILE)
+        self._printing = not path
+        try:
+            if path:
+                self._output = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 - closed by `stop`
+            else:
+                self._output = open(  # noqa: SIM115 - closed by `stop`
+                    STANDARD_OUTPUT, "w", encoding="utf-8", errors="replace", newline="\n", closefd=False
+                )
+        except OSError as error:
+            raise ConnectError(f"Couldn't find or create file '{path}' for FileStreamSinkTask") from error
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        self._output.writelines(f"{java_text(record.value)}\n" for record in records)
+        if self._output is not None and records:
+            self._output.writelines(f"{java_text(record.value_schema, record.value)}\n" for record in records)
+            if self._printing:
+                self._output.flush()  # somebody looks at it
 
     def flush(self, current: Mapping[TopicPartition, int]) -> None:
-        self._output.flush()
+        if self._output is not None:
+            self._output.flush()
 
     def stop(self) -> None:
-        if self._path is not None and self._output is not sys.stdout:
+        if self._output is not None:
             self._output.close()
 
 
@@ -61,19 +70,3 @@ class FileStreamSinkConnector(SinkConnector):
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
         """The group's offsets are all there is."""
         return True
-
-
-def java_text(value: Value) -> str:
-    """A value as Java prints it: null, true, 1.0, {a=1, b=[2, 3]}, Struct{a=1}."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{java_text(k)}={java_text(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(java_text, value)) + "]"
-    if isinstance(value, Struct):
-        inside = ",".join(f"{f.name}={java_text(v)}" for f, v in value if v is not None)
-        return f"Struct{{{inside}}}"
-    return str(value)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-import sys
+import os
+import select
 import time
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO, ClassVar
 
-from connect_py.api.config import ConfigDef, Importance, Parsed, Type, at_least, non_empty
+from connect_py.api.config import ConfigDef, Importance, Parsed, Type, non_empty
 from connect_py.api.connector import SourceConnector
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import SourceRecord
 from connect_py.api.schema import STRING, Value
-from connect_py.api.task import SourceTask
+from connect_py.api.task import ExactlyOnceSupport, SourceTask
 
 FILE = "file"
 TOPIC = "topic"
@@ -22,6 +23,7 @@ FILENAME = "filename"  # of the source partition
 POSITION = "position"  # of the source offset: bytes from the start of the file
 IDLE_SECONDS = 0.2
 CHUNK_BYTES = 64 * 1024
+STANDARD_INPUT = 0  # the file descriptor that the worker was started with: Python's own is closed in child processes
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +32,16 @@ CONFIG_DEF = (
     .define(FILE, Type.STRING, default=None, importance=Importance.HIGH,
             doc="Source filename. If not specified, the standard input will be used")
     .define(TOPIC, Type.STRING, validator=non_empty, importance=Importance.HIGH, doc="The topic to publish data to")
-    .define(BATCH_SIZE, Type.INT, default=2000, validator=at_least(1), importance=Importance.LOW,
+    .define(BATCH_SIZE, Type.INT, default=2000, importance=Importance.LOW,
             doc="The maximum number of records the source task can read from the file each time it is polled")
 )  # fmt: skip
 
 
 class FileStreamSourceTask(SourceTask):
-    """Reads complete lines; the offset of a record is the position behind its line."""
+    """Reads complete lines; the offset of a record is the position behind its line.
+
+    Standard input has no positions: what was read and not yet delivered is lost when the task ends.
+    """
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
@@ -44,16 +49,16 @@ class FileStreamSourceTask(SourceTask):
         self._topic = ""
         self._limit = 0
         self._buffer = b""
-        self._position = 0  # bytes, behind the last line that was returned
+        self._position: int | None = None  # bytes, behind the last line that was returned
         self._waited = False
 
     def start(self, props: Mapping[str, str]) -> None:
         config: dict[str, Parsed] = CONFIG_DEF.parse(props)
-        self._path = config[FILE]
+        self._path = config[FILE] or None
         self._topic = config[TOPIC]
-        self._limit = config[BATCH_SIZE]
+        self._limit = max(1, config[BATCH_SIZE])
         if self._path is None:
-            self._file = sys.stdin.buffer
+            self._file = open(STANDARD_INPUT, "rb", buffering=0, closefd=False)  # noqa: SIM115 - never closed
 
     def poll(self) -> Sequence[SourceRecord]:
         file = self._open()
@@ -65,7 +70,7 @@ class FileStreamSourceTask(SourceTask):
                 lines.append(self._buffer[start:end])
                 start = end
                 continue
-            chunk = file.read1(CHUNK_BYTES) if hasattr(file, "read1") else file.read(CHUNK_BYTES)
+            chunk = self._read(file)
             if not chunk:
                 break
             self._buffer = self._buffer[start:] + chunk
@@ -75,27 +80,47 @@ class FileStreamSourceTask(SourceTask):
             time.sleep(IDLE_SECONDS)
         return [self._record(line) for line in lines]
 
+    def _read(self, file: BinaryIO) -> bytes:
+        """What is there, without waiting for more."""
+        if self._path is None and not select.select([file], [], [], 0)[0]:
+            return b""
+        return file.read(CHUNK_BYTES)
+
     def _open(self) -> BinaryIO | None:
         if self._file is not None or self._path is None:
             return self._file
         try:
-            self._file = open(self._path, "rb")  # noqa: SIM115 - closed by `stop`
+            file = open(self._path, "rb", buffering=0)  # noqa: SIM115 - closed by `stop`
         except FileNotFoundError:
             if not self._waited:
                 log.warning("Couldn't find file %s for FileStreamSourceTask, sleeping to wait for it", self._path)
                 self._waited = True
             return None
-        stored = self.context.offset_storage_reader.offset({FILENAME: self._path})
-        if stored is not None:
-            position = stored.get(POSITION)
-            if position is not None and (type(position) is not int or position < 0):
-                raise ConnectError("Offset position is the incorrect type")
-            self._position = position or 0
-            self._file.seek(self._position)
-        return self._file
+        except OSError as error:
+            raise ConnectError(f"file {self._path} cannot be read: {error.strerror}") from error
+        self._file = file
+        self._position = self._stored_position()
+        length = file.seek(0, os.SEEK_END)
+        if self._position > length:
+            log.warning(
+                "file %s has %d bytes and was read up to %d before: it is waited for until it is longer",
+                self._path, length, self._position,
+            )  # fmt: skip
+        file.seek(self._position)
+        return file
+
+    def _stored_position(self) -> int:
+        stored = self.context.offset_storage_reader.offset({FILENAME: self._path}) or {}
+        position = stored.get(POSITION)
+        if position is None:
+            return 0
+        if type(position) is not int or position < 0:
+            raise ConnectError("Offset position is the incorrect type")
+        return position
 
     def _record(self, line: bytes) -> SourceRecord:
-        self._position += len(line)
+        if self._position is not None:
+            self._position += len(line)
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
         return SourceRecord(
             self._topic, None, None, None, STRING, text, int(time.time() * 1000),
@@ -114,22 +139,28 @@ class FileStreamSourceConnector(SourceConnector):
     task_class: ClassVar[type[SourceTask]] = FileStreamSourceTask
 
     def start(self, props: Mapping[str, str]) -> None:
-        self.config_def.parse(props)
+        config = self.config_def.parse(props)
         self._props = dict(props)
+        log.info("Starting file source connector reading from %s", config[FILE] or "standard input")
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [dict(self._props)]
+
+    def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
+        """Of a file that only grows; standard input cannot be read again."""
+        from_file = bool(self.config_def.parse(props)[FILE])
+        return ExactlyOnceSupport.SUPPORTED if from_file else ExactlyOnceSupport.UNSUPPORTED
 
     def alter_offsets(
         self,
         props: Mapping[str, str],
         offsets: Sequence[tuple[Mapping[str, Value] | None, Mapping[str, Value] | None]],
     ) -> bool:
-        """Check new positions; whether the file is that long, its task finds out. A reset is fine for anything."""
+        """Anything may be reset; a new position must be one, whether the file is that long or not."""
         if not self.config_def.parse(props)[FILE]:
             raise ConnectError(
-                f"Offsets cannot be modified if the '{FILE}' configuration is unspecified. This is because stdin is "
-                "used for input and offsets are not tracked."
+                "Offsets cannot be modified if the 'file' configuration is unspecified. This is because stdin is used "
+                "for input and offsets are not tracked."
             )
         for partition, offset in offsets:
             if offset is not None:

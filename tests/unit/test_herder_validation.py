@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 from fixtures.herder_fake_worker import DEMO_SINK, FakeWorker
 
-from connect_py.api.errors import NotFoundError
+from connect_py.api.errors import ConnectError, NotFoundError
+from connect_py.api.task import ExactlyOnceSupport, TransactionBoundarySupport
 from connect_py.clock import SystemClock
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.herder.abstract_herder import invalid_text
@@ -75,8 +77,59 @@ def test_sources_have_their_own_keys_and_groups() -> None:
         "offsets.storage.topic", "demo.x",
     ]  # fmt: skip
     assert infos.groups[4:] == ["Topic Creation", "Exactly Once Support", "offsets.topic"]
-    infos = check({**SOURCE, "exactly.once.support": "REQUIRED"})
-    assert infos.errors() == ["This worker does not have exactly-once source support enabled."]
+
+
+class Answers:
+    """What a connector answers to questions about its abilities; an error is raised."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def __call__(self, class_name: str, method: str, *arguments: object) -> Future[object]:
+        future: Future[object] = Future()
+        if isinstance(self.answer, Exception):
+            future.set_exception(self.answer)
+        else:
+            future.set_result(self.answer)
+        return future
+
+
+NOT_ENABLED = "This worker does not have exactly-once source support enabled."
+
+
+@pytest.mark.parametrize(
+    ("worker", "answer", "errors"),
+    [
+        ("enabled", ExactlyOnceSupport.SUPPORTED, []),
+        ("preparing", ExactlyOnceSupport.SUPPORTED, [NOT_ENABLED]),
+        (
+            "disabled",
+            ExactlyOnceSupport.UNSUPPORTED,
+            [NOT_ENABLED, "The connector does not support exactly-once semantics with the provided configuration."],
+        ),
+        ("enabled", None, ["The connector does not implement the API required for preflight validation of"]),
+        ("enabled", ConnectError("no idea"), ["An unexpected error occurred during validation: no idea"]),
+    ],
+)
+def test_exactly_once_is_demanded_of_the_worker_and_of_the_connector(
+    worker: str, answer: object, errors: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeWorker, "call_connector", Answers(answer), raising=False)
+    infos = check({**SOURCE, "exactly.once.support": "REQUIRED"}, **{"exactly.once.source.support": worker})
+    assert len(infos.errors()) == len(errors)
+    assert all(told.startswith(text) for told, text in zip(infos.errors(), errors, strict=True))
+    assert check({**SOURCE, "exactly.once.support": "requested"}).errors() == []
+
+
+def test_only_a_connector_that_can_may_define_transaction_boundaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    config: dict[str, str | None] = {**SOURCE, "transaction.boundary": "Connector"}
+    monkeypatch.setattr(FakeWorker, "call_connector", Answers(TransactionBoundarySupport.SUPPORTED), raising=False)
+    assert check(config).errors() == []
+    monkeypatch.setattr(FakeWorker, "call_connector", Answers(TransactionBoundarySupport.UNSUPPORTED), raising=False)
+    assert check(config).errors() == [
+        "The connector does not support connector-defined transaction boundaries with the given configuration. Please "
+        "reconfigure it to use a different transaction boundary definition."
+    ]
 
 
 @pytest.mark.parametrize(

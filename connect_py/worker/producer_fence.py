@@ -1,0 +1,38 @@
+"""Taking the transactional ids of source tasks, so that whoever held them can write no more."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from confluent_kafka import KafkaException, Producer
+
+from connect_py.api.errors import ConnectError
+from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.client_log import client_log
+
+THREADS: Final = 8  # each takes one id at a time
+FENCE_SECONDS: Final = 30.0
+
+log = logging.getLogger(__name__)
+
+
+def fence_producers(clients: ClientConfigs, count: int) -> None:
+    """Take the ids of tasks 0 to `count - 1` of a connector; their open transactions are aborted. Waits.
+
+    Raises:
+        ConnectError: One of them could not be taken.
+    """
+    log.info("fencing the producers of %d tasks of connector %s", count, clients.connector)
+    with ThreadPoolExecutor(min(THREADS, max(count, 1)), "fence") as pool:
+        for taken in [pool.submit(_fence, clients, task) for task in range(count)]:
+            taken.result()
+
+
+def _fence(clients: ClientConfigs, task: int) -> None:
+    settings = clients.transactional_producer(task)
+    try:
+        Producer(settings, logger=client_log).init_transactions(FENCE_SECONDS)
+    except KafkaException as error:
+        raise ConnectError(f"producer {settings['transactional.id']} was not fenced: {error.args[0].str()}") from error
