@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
+from connect_py.kafka.security_settings import SECURITY_KEYS, add_security
 
 Kind: TypeAlias = Literal["producer", "consumer", "admin"]
 Settings: TypeAlias = dict[str, object]
@@ -35,8 +36,6 @@ _COMMON: Final = frozenset(
         "connections.max.idle.ms",
         "metadata.recovery.strategy",
         "metadata.recovery.rebootstrap.trigger.ms",
-        "ssl.cipher.suites",
-        "ssl.key.password",
         "sasl.kerberos.service.name",
         "sasl.oauthbearer.token.endpoint.url",
         "enable.metrics.push",
@@ -98,6 +97,12 @@ _NATIVE_COMMON: Final = frozenset(
         "ssl.key.location",
         "ssl.key.pem",
         "enable.ssl.certificate.verification",
+        "https.ca.location",
+        "https.ca.pem",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.principal",
+        "enable.sasl.oauthbearer.unsecure.jwt",
+        "sasl.oauthbearer.grant.type",
         "sasl.username",
         "sasl.password",
         "sasl.oauthbearer.config",
@@ -137,7 +142,7 @@ _IGNORED: Final = re.compile(
     r"|secure\.random\.implementation|engine\.factory\.class)"
     r"|interceptor\.classes|(key|value)\.(de)?serializer|metrics?\..*|partitioner\.(adaptive|availability|ignore)\..*"
     r"|max\.poll\.records|max\.block\.ms|default\.api\.timeout\.ms|exclude\.internal\.topics"
-    r"|sasl\.login\..*|sasl\.kerberos\.(ticket|min)\..*|sasl\.kerberos\.kinit\.cmd|socket\.connection\.setup\.timeout\.max\.ms"
+    r"|sasl\.login\..*|sasl\.oauthbearer\.(header|jwks|expected|clock|scope\.claim|sub\.claim|jwt)\..*|sasl\.kerberos\.(ticket|min)\..*|sasl\.kerberos\.kinit\.cmd|socket\.connection\.setup\.timeout\.max\.ms"
     r"|bootstrap\.resolve\.timeout\.ms|metadata\.cluster\.check\.enable|auto\.include\.jmx\.reporter"
 )
 _RENAMED: Final[Mapping[str, str]] = {
@@ -212,7 +217,7 @@ def translate(props: Mapping[str, str], kind: Kind) -> Settings:
     """
     result: Settings = {**_EXPLICIT_COMMON, **_EXPLICIT[kind]}
     for key, value in props.items():
-        if value is None:
+        if value is None or key in SECURITY_KEYS:
             continue
         text = value.strip()
         special = _SPECIAL.get(key)
@@ -225,15 +230,13 @@ def translate(props: Mapping[str, str], kind: Kind) -> Settings:
         elif _known(key, kind):
             if text != "":
                 result[key] = text
-        elif _of_other_kind(key, kind) or key in _HANDLED_TOGETHER:
+        elif _of_other_kind(key, kind):
             continue
         elif _IGNORED.fullmatch(key):
             log.info("client setting %s has no meaning here and is ignored", key)
         else:
             log.warning("unknown client setting %s is ignored", key)
-    _add_jaas(props, result)
-    _add_truststore(props, result)
-    _add_keystore(props, result)
+    add_security(props, result)
     return result
 
 
@@ -314,120 +317,6 @@ _SPECIAL: Final[Mapping[str, Callable[[str, Kind, Settings], None]]] = {
     "metadata.max.age.ms": _metadata_max_age,
     "ssl.endpoint.identification.algorithm": _endpoint_identification,
 }
-
-_HANDLED_TOGETHER: Final = frozenset(
-    [
-        "sasl.jaas.config",
-        "sasl.login.callback.handler.class",
-        "sasl.client.callback.handler.class",
-        "ssl.truststore.type",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.certificates",
-        "ssl.keystore.type",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.key",
-        "ssl.keystore.certificate.chain",
-    ]
-)
-_JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
-
-
-def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """Split a `sasl.jaas.config` into the login module's class name and its options.
-
-    Raises:
-        ConfigError: It does not look like one; the text itself is never shown.
-    """
-    stripped = text.strip()
-    match = re.match(r"([\w.$]+)\s+(required|requisite|sufficient|optional)\b", stripped, re.IGNORECASE)
-    if match is None or not stripped.endswith(";"):
-        raise ConfigError("sasl.jaas.config", "expected '<login module> required <options>;'")
-    options = {}
-    for name, value in _JAAS_OPTION.findall(stripped[match.end() : -1]):
-        quoted = value[:1] in "\"'"
-        options[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
-    return match.group(1), options
-
-
-def _add_jaas(props: Mapping[str, str], result: Settings) -> None:
-    text = props.get("sasl.jaas.config")
-    handler = (props.get("sasl.login.callback.handler.class") or "").strip()
-    if handler:
-        if not handler.rpartition(".")[2].startswith("OAuthBearer"):
-            raise ConfigError("sasl.login.callback.handler.class", f"{handler} is not supported")
-        result["sasl.oauthbearer.method"] = "oidc"
-    if not text:
-        return
-    module, options = parse_jaas(text)
-    simple = module.rpartition(".")[2]
-    if simple in ("PlainLoginModule", "ScramLoginModule"):
-        for option, key in (("username", "sasl.username"), ("password", "sasl.password")):
-            if option not in options:
-                raise ConfigError("sasl.jaas.config", f"{simple} needs the option {option}")
-            result[key] = options[option]
-    elif simple == "OAuthBearerLoginModule":
-        result["sasl.oauthbearer.method"] = "oidc"
-        names = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
-        for option, name in names.items():
-            if option in options:
-                result[f"sasl.oauthbearer.{name}"] = options[option]
-        extensions = with_prefix(options, "extension_")
-        if extensions:
-            result["sasl.oauthbearer.extensions"] = ",".join(f"{k}={v}" for k, v in extensions.items())
-    elif simple == "Krb5LoginModule":
-        raise ConfigError(
-            "sasl.jaas.config", "Kerberos needs a Kafka client library built with GSSAPI; this one is not"
-        )
-    else:
-        raise ConfigError("sasl.jaas.config", f"login module {module} is not supported")
-
-
-def _store_type(props: Mapping[str, str], store: str) -> str:
-    return (props.get(f"ssl.{store}.type") or "JKS").strip().upper()
-
-
-def _add_truststore(props: Mapping[str, str], result: Settings) -> None:
-    certificates = props.get("ssl.truststore.certificates")
-    if certificates:
-        result["ssl.ca.pem"] = certificates
-        return
-    location = props.get("ssl.truststore.location")
-    if not location:
-        return
-    if _store_type(props, "truststore") == "PEM":
-        result["ssl.ca.location"] = location
-        return
-    from connect_py.kafka.key_stores import trusted_certificates  # needs cryptography, which few workers do
-
-    result["ssl.ca.pem"] = trusted_certificates(
-        location, _store_type(props, "truststore"), props.get("ssl.truststore.password")
-    )
-
-
-def _add_keystore(props: Mapping[str, str], result: Settings) -> None:
-    if props.get("ssl.keystore.key"):
-        result["ssl.key.pem"] = props["ssl.keystore.key"]
-        if props.get("ssl.keystore.certificate.chain"):
-            result["ssl.certificate.pem"] = props["ssl.keystore.certificate.chain"]
-        return
-    location = props.get("ssl.keystore.location")
-    if not location:
-        return
-    kind = _store_type(props, "keystore")
-    if kind == "PKCS12":
-        result["ssl.keystore.location"] = location
-        if props.get("ssl.keystore.password"):
-            result["ssl.keystore.password"] = props["ssl.keystore.password"]
-        return
-    from connect_py.kafka.key_stores import key_and_chain
-
-    result["ssl.key.pem"], result["ssl.certificate.pem"] = key_and_chain(
-        location, kind, props.get("ssl.keystore.password"), props.get("ssl.key.password")
-    )
-    result.pop("ssl.key.password", None)  # used up: the key is in the clear now, in memory only
-
 
 _ADMIN_KEYS: Final = re.compile(
     r"bootstrap\.servers|client\.(dns\.lookup|rack)|security\.protocol|s(sl|asl)\..*|metadata\..*|(send|receive)\.buffer\.bytes"

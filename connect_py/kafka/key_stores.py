@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -13,13 +15,16 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     load_der_private_key,
+    load_pem_private_key,
     pkcs12,
 )
-from cryptography.x509 import Certificate, load_der_x509_certificate
+from cryptography.x509 import Certificate, load_der_x509_certificate, load_pem_x509_certificates
 
 from connect_py.api.errors import ConfigError
 
 _JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
+_SALT: Final = b"Mighty Aphrodite"  # of the digest at the end of a JKS store, after the password
+_DIGEST_BYTES: Final = 20
 
 
 def trusted_certificates(location: str, kind: str, password: str | None) -> str:
@@ -29,7 +34,7 @@ def trusted_certificates(location: str, kind: str, password: str | None) -> str:
         ConfigError: The file cannot be read with this password, or holds no certificate.
     """
     if kind == "PEM":
-        return _read(location, "ssl.truststore.location").decode()
+        return certificates_of(_read(location, "ssl.truststore.location").decode("latin-1"), "ssl.truststore.location")
     if not _is_jks(location, "ssl.truststore.location"):
         store = _pkcs12(location, password, "ssl.truststore.location")
         found = [entry.certificate for entry in store.additional_certs]
@@ -44,7 +49,7 @@ def trusted_certificates(location: str, kind: str, password: str | None) -> str:
 
 
 def key_and_chain(location: str, kind: str, password: str | None, key_password: str | None) -> tuple[str, str]:
-    """The private key and its certificate chain, as PEM. A file of the kind PEM holds both, as they are.
+    """The private key, decrypted, and its certificate chain, as PEM. A file of the kind PEM holds both.
 
     JKS and PKCS12 are told apart by the file itself, as in Java.
 
@@ -53,8 +58,8 @@ def key_and_chain(location: str, kind: str, password: str | None, key_password: 
     """
     key_name = "ssl.keystore.location"
     if kind == "PEM":
-        text = _read(location, key_name).decode()
-        return text, text
+        text = _read(location, key_name).decode("latin-1")
+        return private_key_of(text, key_password, key_name), certificates_of(text, key_name)
     if not _is_jks(location, key_name):
         store = _pkcs12(location, password, key_name)
         if store.key is None or store.cert is None:
@@ -70,6 +75,46 @@ def key_and_chain(location: str, kind: str, password: str | None, key_password: 
             raise ConfigError(key_name, f"the key in {location} cannot be read with ssl.key.password") from error
         return _private_pem(key), _certificates_pem(load_der_x509_certificate(der) for _, der in entry.cert_chain)
     raise ConfigError(key_name, f"{location} holds no private key")
+
+
+def certificates_of(text: str, key: str) -> str:
+    """The certificates in a PEM text, however its lines are broken; ConfigError, naming `key`, when there is none."""
+    blocks = _blocks(text, "CERTIFICATE")
+    try:
+        found = [certificate for block in blocks for certificate in load_pem_x509_certificates(block.encode())]
+    except ValueError as error:
+        raise ConfigError(key, "holds a certificate that cannot be read") from error
+    if not found:
+        raise ConfigError(key, "holds no certificate in PEM form")
+    return _certificates_pem(found)
+
+
+def private_key_of(text: str, password: str | None, key: str) -> str:
+    """The private key in a PEM text, decrypted; ConfigError, naming `key`, when there is none."""
+    blocks = _blocks(text, "[A-Z ]*PRIVATE KEY")
+    if not blocks:
+        raise ConfigError(key, "holds no private key in PEM form")
+    encrypted = "ENCRYPTED" in blocks[0]
+    try:
+        found = load_pem_private_key(blocks[0].encode(), (password or "").encode() if encrypted else None)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(key, "the private key cannot be read with ssl.key.password") from error
+    return _private_pem(found)
+
+
+def _blocks(text: str, label: str) -> list[str]:
+    """PEM blocks as files have them: in a property the lines may stand apart by blanks, or by nothing at all."""
+    found = re.findall(rf"-----BEGIN ({label})-----(.*?)-----END \1-----", text, re.DOTALL)
+    return [
+        "\n".join([f"-----BEGIN {name}-----", *_body_lines(body), f"-----END {name}-----", ""]) for name, body in found
+    ]
+
+
+def _body_lines(body: str) -> list[str]:
+    if ":" in body:  # an encrypted key of the old form, with header lines
+        return body.strip().splitlines()
+    text = "".join(body.split())
+    return [text[at : at + 64] for at in range(0, len(text), 64)]
 
 
 def _private_pem(key: PrivateKeyTypes) -> str:
@@ -93,6 +138,8 @@ def _read(location: str, key: str) -> bytes:
 
 def _jks(location: str, password: str | None, key: str) -> jks.KeyStore:
     data = _read(location, key)
+    if password is None:  # Java reads certificates then, without looking at the digest
+        data = data[:-_DIGEST_BYTES] + hashlib.sha1(_SALT + data[:-_DIGEST_BYTES], usedforsecurity=False).digest()
     try:
         return jks.KeyStore.loads(data, password or "")
     except jks.util.KeystoreException as error:

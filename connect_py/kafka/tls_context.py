@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from connect_py.api.errors import ConfigError
-from connect_py.kafka.key_stores import key_and_chain, trusted_certificates
+from connect_py.kafka.cipher_suites import openssl_ciphers
+from connect_py.kafka.key_stores import certificates_of, key_and_chain, private_key_of, trusted_certificates
 
 _VERSIONS: Final = {"TLSv1": "TLSv1", "TLSv1.1": "TLSv1_1", "TLSv1.2": "TLSv1_2", "TLSv1.3": "TLSv1_3"}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -62,25 +62,16 @@ def _limit(context: ssl.SSLContext, props: Mapping[str, str]) -> None:
         )
     versions = sorted(ssl.TLSVersion[_VERSIONS[name]] for name in enabled)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
-    suites = _items(props.get("ssl.cipher.suites", ""))
-    older = [_openssl_name(name) for name in suites if "_WITH_" in name]  # those of TLS 1.3 cannot be chosen
-    if older:
+    ciphers = openssl_ciphers(_items(props.get("ssl.cipher.suites", "")))
+    if ciphers is not None:
         try:
-            context.set_ciphers(":".join(older))
+            context.set_ciphers(ciphers)
         except ssl.SSLError as error:
             raise ConfigError("ssl.cipher.suites", "OpenSSL knows none of these") from error
 
 
 def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
-
-
-def _openssl_name(name: str) -> str:
-    """`TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256` is `ECDHE-RSA-AES128-SHA256` to OpenSSL."""
-    exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
-    cipher = re.sub(r"AES_(\d+)_", r"AES\1_", cipher).replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
-    cipher = cipher.replace("_", "-")
-    return cipher if exchange == "RSA" else f"{exchange.replace('_', '-')}-{cipher}"
 
 
 def _kind(props: Mapping[str, str], store: str) -> str:
@@ -90,31 +81,17 @@ def _kind(props: Mapping[str, str], store: str) -> str:
 def _add_key(context: ssl.SSLContext, props: Mapping[str, str]) -> bool:
     password = props.get("ssl.key.password")
     if props.get("ssl.keystore.key"):
-        key, chain = props["ssl.keystore.key"], props.get("ssl.keystore.certificate.chain", "")
+        key = private_key_of(props["ssl.keystore.key"], password, "ssl.keystore.key")
+        chain_key = "ssl.keystore.certificate.chain"
+        chain = certificates_of(props.get(chain_key, ""), chain_key)
     elif props.get("ssl.keystore.location"):
         key, chain = key_and_chain(
             props["ssl.keystore.location"], _kind(props, "keystore"), props.get("ssl.keystore.password"), password
         )
     else:
         return False
-    _with_file(
-        _lines(f"{key}\n{chain}"),
-        lambda path: context.load_cert_chain(path, password=lambda: password or ""),
-    )
+    _with_file(key + chain, context.load_cert_chain)
     return True
-
-
-def _lines(pem: str) -> str:
-    """PEM text as files have it: in a property the lines may stand apart by blanks, or by nothing but `\\n`."""
-    blocks = re.findall(r"(-----BEGIN [A-Z ]+-----)(.*?)(-----END [A-Z ]+-----)", pem, re.DOTALL)
-    return "\n".join("\n".join([begin, *_body_lines(body), end]) for begin, body, end in blocks) + "\n"
-
-
-def _body_lines(body: str) -> list[str]:
-    if ":" in body:  # an encrypted key of the old form, with header lines
-        return body.strip().splitlines()
-    text = "".join(body.split())
-    return [text[at : at + 64] for at in range(0, len(text), 64)]
 
 
 def _with_file(pem: str, load: Callable[[str], None]) -> None:
@@ -133,7 +110,7 @@ def _with_file(pem: str, load: Callable[[str], None]) -> None:
 def _trust(context: ssl.SSLContext, props: Mapping[str, str]) -> None:
     location = props.get("ssl.truststore.location")
     if props.get("ssl.truststore.certificates"):
-        pem = _lines(props["ssl.truststore.certificates"])
+        pem = certificates_of(props["ssl.truststore.certificates"], "ssl.truststore.certificates")
     elif location:
         pem = trusted_certificates(location, _kind(props, "truststore"), props.get("ssl.truststore.password"))
     else:

@@ -5,7 +5,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from connect_py.api.errors import ConfigError
-from connect_py.kafka.client_config import ClientConfigs, parse_jaas, translate
+from connect_py.kafka.client_config import ClientConfigs, translate
+from connect_py.kafka.security_settings import parse_jaas
 
 
 def configs(worker: dict[str, str] | None = None, connector: dict[str, str] | None = None) -> ClientConfigs:
@@ -91,7 +92,8 @@ def test_every_layer_is_accepted_by_the_client_library() -> None:
          "consumer", {"partition.assignment.strategy": "range"}),
         ("partitioner.class", "org.apache.kafka.clients.producer.RoundRobinPartitioner", "producer",
          {"partitioner": "random"}),
-        ("ssl.truststore.certificates", "PEM", "admin", {"ssl.ca.pem": "PEM"}),
+        ("ssl.cipher.suites", "TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "admin",
+         {"ssl.cipher.suites": "ECDHE-RSA-AES256-GCM-SHA384"}),
         ("compression.zstd.level", "4", "producer", {"compression.level": "4"}),
     ],
 )  # fmt: skip
@@ -126,7 +128,37 @@ def test_an_oauth_login_becomes_oidc() -> None:
     assert settings["sasl.oauthbearer.extensions"] == "logicalCluster=lkc"
 
 
+def test_oauth_settings_of_newer_clients_need_no_jaas_options() -> None:
+    props = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+        "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever",
+        "sasl.oauthbearer.assertion.private.key.file": "/key.pem",
+        "sasl.oauthbearer.assertion.template.file": "/claims.json",
+        "sasl.oauthbearer.jwks.endpoint.url": "https://idp/keys",
+    }
+    settings = translate(props, "admin")
+    assert settings["sasl.oauthbearer.method"] == "oidc"
+    assert settings["sasl.oauthbearer.grant.type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
+    assert settings["sasl.oauthbearer.assertion.jwt.template.file"] == "/claims.json"
+    assert not {"sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.assertion.template.file"} & settings.keys()
+    AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **settings})
+
+
+def test_unsecured_tokens_for_trying_out_are_made_by_the_library() -> None:
+    text = "x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub='me';"
+    settings = translate({"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": text}, "producer")
+    assert settings["enable.sasl.oauthbearer.unsecure.jwt"] is True
+    assert settings["sasl.oauthbearer.config"] == "principal=me"
+    assert "sasl.oauthbearer.method" not in settings
+
+
 def test_a_login_that_the_library_cannot_do_is_an_error_and_shows_no_secret() -> None:
+    with pytest.raises(ConfigError, match="GSSAPI"):
+        translate({"security.protocol": "SASL_PLAINTEXT"}, "consumer")  # Java's default mechanism
+    with pytest.raises(ConfigError, match="is a Java class"):
+        translate({"sasl.client.callback.handler.class": "com.example.Mine"}, "consumer")
     with pytest.raises(ConfigError, match="GSSAPI"):
         translate({"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required keyTab='/k';"}, "admin")
     with pytest.raises(ConfigError) as refused:

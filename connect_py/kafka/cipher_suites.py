@@ -1,0 +1,26 @@
+"""Names of cipher suites: Java's and OpenSSL's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+def openssl_ciphers(names: Iterable[str]) -> str | None:
+    """The list for OpenSSL; None when it is empty. Suites of TLS 1.3 cannot be chosen there and are left out.
+
+    Names that are OpenSSL's already stay as they are.
+    """
+    found = [name.strip() for name in names if name.strip()]
+    older = [_openssl_name(name) for name in found if "_WITH_" in name or not name.startswith("TLS_")]
+    return ":".join(older) or None
+
+
+def _openssl_name(name: str) -> str:
+    """`TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256` is `ECDHE-RSA-AES128-SHA256` to OpenSSL."""
+    if "_WITH_" not in name:
+        return name
+    exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
+    cipher = re.sub(r"AES_(\d+)_", r"AES\1_", cipher).replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
+    cipher = cipher.replace("_", "-")
+    return cipher if exchange == "RSA" else f"{exchange.replace('_', '-')}-{cipher}"

@@ -1,0 +1,189 @@
+"""Java's login and TLS settings of Kafka clients in librdkafka's words; keys are handed over as text in memory."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from connect_py.api.config import with_prefix
+from connect_py.api.errors import ConfigError
+from connect_py.kafka.cipher_suites import openssl_ciphers
+
+Settings: TypeAlias = dict[str, object]
+
+log = logging.getLogger(__name__)
+
+SECURITY_KEYS: Final = frozenset(
+    [
+        "sasl.jaas.config",
+        "sasl.login.callback.handler.class",
+        "sasl.client.callback.handler.class",
+        "sasl.login.class",
+        "sasl.oauthbearer.assertion.template.file",
+        "sasl.oauthbearer.jwt.retriever.class",
+        "sasl.oauthbearer.jwt.validator.class",
+        "ssl.cipher.suites",
+        "ssl.key.password",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+    ]
+)
+"""Keys that `add_security` reads, which no other translation touches."""
+
+_JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
+_UNSECURED_CLAIM: Final = "unsecuredLoginStringClaim_"
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_DEFAULT_CLASSES: Final = {
+    "sasl.client.callback.handler.class": ("OAuthBearerSaslClientCallbackHandler",),
+    "sasl.login.class": ("DefaultLogin", "OAuthBearerRefreshingLogin"),
+    "sasl.oauthbearer.jwt.retriever.class": (
+        "DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever",
+    ),
+}  # fmt: skip
+
+
+def add_security(props: Mapping[str, str], result: Settings) -> None:
+    """Translate `SECURITY_KEYS` of Java's settings into librdkafka's.
+
+    Raises:
+        ConfigError: The client library cannot do it, or key material cannot be read. No secret is in the text.
+    """
+    for key, known in _DEFAULT_CLASSES.items():
+        name = _text(props, key)
+        if name and name.rpartition(".")[2] not in known:
+            raise ConfigError(key, f"{name} is a Java class and cannot be loaded")
+    _add_login(props, result)
+    _add_truststore(props, result)
+    _add_keystore(props, result)
+    ciphers = openssl_ciphers(_text(props, "ssl.cipher.suites").split(","))
+    if ciphers:
+        result["ssl.cipher.suites"] = ciphers
+    protocol, mechanism = _text(props, "security.protocol").upper(), _text(props, "sasl.mechanism").upper()
+    if protocol.startswith("SASL_") and mechanism in ("", "GSSAPI"):
+        raise ConfigError(
+            "sasl.mechanism", "GSSAPI (Kerberos) needs a Kafka client library built with it; this one knows PLAIN, "
+            "SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER",
+        )  # fmt: skip
+
+
+def _text(props: Mapping[str, str], key: str) -> str:
+    return (props.get(key) or "").strip()
+
+
+def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """Split a `sasl.jaas.config` into the login module's class name and its options.
+
+    Raises:
+        ConfigError: It does not look like one; the text itself is never shown.
+    """
+    stripped = text.strip()
+    match = re.match(r"([\w.$]+)\s+(required|requisite|sufficient|optional)\b", stripped, re.IGNORECASE)
+    if match is None or not stripped.endswith(";"):
+        raise ConfigError("sasl.jaas.config", "expected '<login module> required <options>;'")
+    options = {}
+    for name, value in _JAAS_OPTION.findall(stripped[match.end() : -1]):
+        quoted = value[:1] in "\"'"
+        options[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
+    return match.group(1), options
+
+
+def _add_login(props: Mapping[str, str], result: Settings) -> None:
+    handler = _text(props, "sasl.login.callback.handler.class")
+    if handler and not handler.rpartition(".")[2].startswith("OAuthBearer"):
+        raise ConfigError("sasl.login.callback.handler.class", f"{handler} is not supported")
+    text = props.get("sasl.jaas.config")
+    module, options = parse_jaas(text) if text and text.strip() else ("", {})
+    simple = module.rpartition(".")[2]
+    if simple in ("PlainLoginModule", "ScramLoginModule"):
+        for option, key in (("username", "sasl.username"), ("password", "sasl.password")):
+            if option not in options:
+                raise ConfigError("sasl.jaas.config", f"{simple} needs the option {option}")
+            result[key] = options[option]
+    elif simple == "Krb5LoginModule":
+        raise ConfigError(
+            "sasl.jaas.config", "Kerberos needs a Kafka client library built with GSSAPI; this one is not"
+        )
+    elif simple not in ("", "OAuthBearerLoginModule"):
+        raise ConfigError("sasl.jaas.config", f"login module {module} is not supported")
+    elif simple or handler or _text(props, "sasl.mechanism").upper() == "OAUTHBEARER":
+        _add_oauth(props, options, result)
+
+
+def _add_oauth(props: Mapping[str, str], options: Mapping[str, str], result: Settings) -> None:
+    """Tokens from an endpoint, as Java's login handlers fetch them; or unsecured ones, as Java makes for trying out."""
+    claims = with_prefix(options, _UNSECURED_CLAIM)
+    if claims and not _text(props, "sasl.oauthbearer.token.endpoint.url"):
+        log.warning("tokens for OAUTHBEARER are not signed: unsecuredLogin options are for trying out")
+        result["enable.sasl.oauthbearer.unsecure.jwt"] = True
+        result["sasl.oauthbearer.config"] = f"principal={claims.get('sub', '')}"
+        return
+    result["sasl.oauthbearer.method"] = "oidc"
+    names = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
+    result.update({f"sasl.oauthbearer.{name}": options[option] for option, name in names.items() if option in options})
+    extensions = with_prefix(options, "extension_")
+    if extensions:
+        result["sasl.oauthbearer.extensions"] = ",".join(f"{k}={v}" for k, v in extensions.items())
+    if _text(props, "sasl.oauthbearer.jwt.retriever.class").endswith("JwtBearerJwtRetriever"):
+        result["sasl.oauthbearer.grant.type"] = _JWT_BEARER
+    template = _text(props, "sasl.oauthbearer.assertion.template.file")
+    if template:
+        result["sasl.oauthbearer.assertion.jwt.template.file"] = template
+    trust = {key: value for key, value in options.items() if key.startswith("ssl.truststore.")}
+    authorities = _authorities(trust or props)
+    if authorities is not None:
+        result["https.ca.pem"] = authorities  # Java's clients trust the same for the endpoint
+
+
+def _store_type(props: Mapping[str, str], store: str) -> str:
+    return (_text(props, f"ssl.{store}.type") or "JKS").upper()
+
+
+def _authorities(props: Mapping[str, str]) -> str | None:
+    """Trusted certificates as PEM; None when the settings name none. Needs cryptography, which few workers load."""
+    if _text(props, "ssl.truststore.certificates"):
+        from connect_py.kafka.key_stores import certificates_of
+
+        return certificates_of(props["ssl.truststore.certificates"], "ssl.truststore.certificates")
+    location = _text(props, "ssl.truststore.location")
+    if not location:
+        return None
+    from connect_py.kafka.key_stores import trusted_certificates
+
+    return trusted_certificates(location, _store_type(props, "truststore"), props.get("ssl.truststore.password"))
+
+
+def _add_truststore(props: Mapping[str, str], result: Settings) -> None:
+    authorities = _authorities(props)
+    if authorities is not None:
+        result["ssl.ca.pem"] = authorities
+
+
+def _add_keystore(props: Mapping[str, str], result: Settings) -> None:
+    """Keys go over in the clear, in memory only; the library takes no other form of all that Java has."""
+    password = props.get("ssl.key.password")
+    if _text(props, "ssl.keystore.key"):
+        from connect_py.kafka.key_stores import certificates_of, private_key_of
+
+        result["ssl.key.pem"] = private_key_of(props["ssl.keystore.key"], password, "ssl.keystore.key")
+        if _text(props, "ssl.keystore.certificate.chain"):
+            result["ssl.certificate.pem"] = certificates_of(
+                props["ssl.keystore.certificate.chain"], "ssl.keystore.certificate.chain"
+            )
+    elif _text(props, "ssl.keystore.location"):
+        from connect_py.kafka.key_stores import key_and_chain
+
+        result["ssl.key.pem"], result["ssl.certificate.pem"] = key_and_chain(
+            _text(props, "ssl.keystore.location"), _store_type(props, "keystore"), props.get("ssl.keystore.password"),
+            password,
+        )  # fmt: skip
+    elif password:
+        result["ssl.key.password"] = password  # of a key that librdkafka's own settings name
