@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -129,3 +130,9 @@ def test_after_all_that_the_worker_is_healthy_and_its_log_clean(worker: WorkerPr
     assert SECRET not in log
     unforeseen = [line for line in log.splitlines() if " ERROR " in line and "(rest." in line]
     assert unforeseen == []
+
+
+def test_after_all_that_the_front_process_is_small(worker: WorkerProcess) -> None:
+    front = psutil.Process(worker.pid)
+    assert front.memory_full_info().pss < 80e6
+    assert [m.path for m in front.memory_maps() if "arrow" in m.path or "polars" in m.path] == []
