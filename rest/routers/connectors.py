@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from connect_py.api.errors import NotFoundError
-from connect_py.herder.herder import Config, Created, Herder, InitialState
+from connect_py.herder.herder import Config, ConnectorInfo, Created, Herder, InitialState
 from connect_py.model import ConnectorTaskId
 from rest import deadline, entities
 from rest.description import FLAG, TEXTS, array_of, describe, map_of, ref
@@ -35,24 +36,31 @@ def router(herder: Herder) -> APIRouter:
         if "expand" not in request.query_params:
             return entities.json_response(herder.connectors())
         expansions = [e for e in request.query_params.getlist("expand") if e in ("status", "info")]
+        names = herder.connectors()
+        infos = {name: herder.connector_info(name) for name in names} if "info" in expansions else {}
         listed: dict[str, dict[str, Any]] = {}
-        for name in herder.connectors():
+        for name in names:
             members: dict[str, Any] = {}
-            try:
-                for expansion in expansions:
-                    members[expansion] = await _expanded(expansion, name)
-            except NotFoundError:
-                continue  # no status yet, or deleted meanwhile
-            listed[name] = members
+            for expansion in expansions:
+                if expansion == "info":
+                    members["info"] = await _info(infos[name])
+                elif (status := _status(name)) is not None:
+                    members["status"] = status
+            if "status" in members or "status" not in expansions:  # without a status it is not there yet
+                listed[name] = members
         return entities.json_response(listed)
 
-    async def _expanded(expansion: str, name: str) -> Any:
-        if expansion == "status":
-            return entities.connector_status(herder.connector_status(name))
+    def _status(name: str) -> Any:
         try:
-            return entities.connector_info(await deadline.answer(herder, herder.connector_info(name)))
+            return entities.connector_status(herder.connector_status(name))
         except NotFoundError:
             return None
+
+    async def _info(future: Future[ConnectorInfo]) -> Any:
+        try:
+            return entities.connector_info(await deadline.answer(herder, future))
+        except NotFoundError:
+            return None  # deleted meanwhile
 
     @routes.post(
         **describe(
@@ -133,10 +141,7 @@ def router(herder: Herder) -> APIRouter:
         body = parse_json(await request.body())
         if body is None:
             await deadline.answer(herder, herder.connector_info(name))  # an unknown connector is 404 first
-        changes = string_map(body)
-        if changes.get("name", name) not in (name, None):
-            raise _mismatch(changes["name"], name)
-        info = await deadline.answer(herder, herder.patch_connector(name, changes))
+        info = await deadline.answer(herder, herder.patch_connector(name, string_map(body)))
         return entities.json_response(entities.connector_info(info))
 
     @routes.get(
