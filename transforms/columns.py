@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import arrow_type, to_array
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, NotColumnar
-from connect_py.api.record import SinkRecord
 from connect_py.api.schema import Schema, Value
 
 ROWS_PER_CUT = 8  # shorter runs cost more as batches than as rows
@@ -101,7 +100,7 @@ def parted(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
     return [(code, batch.where(pc.equal(codes, code))) for code in found]
 
 
-def blamed(batch: Batch, apply: Callable[[SinkRecord], SinkRecord | None]) -> BadRows | NotColumnar:
+def blamed(batch: Batch, apply: Callable[[Any], object]) -> BadRows | NotColumnar:
     """What to raise when a batch cannot be done as columns: the rows that fail as rows, with their errors."""
     errors: dict[int, Exception] = {}
     for index, record in enumerate(batch.records()):
@@ -146,23 +145,12 @@ def null_rows(column: Column) -> pa.BooleanArray:
     return pa.repeat(False, len(column)) if null is None else null
 
 
-def chosen_rows(
-    after: pa.Array, before: pa.Array, is_before: pa.BooleanArray | None, rows: pa.Array | None
-) -> pa.Array:
-    """Take rows from two columns of one type in one step.
-
-    `is_before` says for each row (no nulls) whether it comes from `before`, which holds these rows only; None: no row
-    does. `after` holds all rows. `rows` are the indices to keep (uint64; None: all of them).
-    """
-    if is_before is None:
-        return after if rows is None else after.take(rows)
-    own = pc.subtract(pc.cumulative_sum(pc.if_else(is_before, _ONE, _ZERO)), _ONE)
-    every = pc.indices_nonzero(pa.repeat(True, len(after)))
-    places = pc.if_else(is_before, pc.add(own, pa.scalar(len(after), pa.uint64())), every)
-    return pa.concat_arrays([after, before]).take(taken(places, rows))
-
-
-_ZERO, _ONE = pa.scalar(0, pa.uint64()), pa.scalar(1, pa.uint64())
+def mixed(after: Column, before: Column, is_before: pa.BooleanArray | None, kept: pa.BooleanArray | None) -> Column:
+    """The rows of `before` where `is_before` is true (None: nowhere), of `after` elsewhere; of these those kept (None:
+    all)."""
+    if is_before is not None:
+        return after.mixed(before, is_before, kept)
+    return after if kept is None else after.where(kept)
 
 
 def taken(data: pa.Array, rows: pa.Array | None) -> pa.Array:

@@ -7,7 +7,7 @@ timestamp[ms, UTC]. Column fields are always nullable: what is required is the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
@@ -139,6 +139,82 @@ def struct_member(data: pa.Array, name: str) -> pa.Array | None:
     if index < 0:
         return None
     return pc.struct_field(data, [index]) if data.null_count else data.field(index)
+
+
+def mixed(column: Column, other: Column, is_other: pa.BooleanArray, kept: pa.BooleanArray | None) -> Column:
+    """See `Column.mixed`."""
+    few = other.where(is_other)
+    places = pc.indices_nonzero(pa.repeat(True, len(column)))
+    rank = pc.cumulative_sum(is_other.cast(pa.uint64()))
+    places = pc.if_else(is_other, pc.add(rank, pa.scalar(len(column) - 1, pa.uint64())), places)
+    if kept is not None:
+        places = places.filter(kept)
+
+    def pick(own: pa.Array, its: pa.Array) -> pa.Array:
+        return pa.concat_arrays([own, its]).take(places)
+
+    own, its = _alike(column.data, few.data)
+    absent = {}
+    for path in {*column.absent, *few.absent, *_lacked(column.data, few.data)}:
+        mask = pick(_absence(column, path), _absence(few, path))
+        if mask.true_count:
+            absent[path] = mask
+    return Column(column.schema, pick(own, its), None, absent)
+
+
+def _lacked(left: pa.Array, right: pa.Array, at: Path = ()) -> Iterator[Path]:
+    """The members that only one of two schemaless columns of structs has."""
+    if not (is_struct(left) and is_struct(right)) or left.type == right.type:
+        return
+    names = [{field.name for field in data.type} for data in (left, right)]
+    yield from ((*at, name) for name in names[0] ^ names[1])
+    for name in names[0] & names[1]:
+        yield from _lacked(left.field(name), right.field(name), (*at, name))
+
+
+def _absence(column: Column, path: Path) -> pa.BooleanArray:
+    found = column.absent.get(path)
+    return pa.repeat(not _has(column.data.type, path), len(column)) if found is None else found
+
+
+def _has(kind: pa.DataType, path: Path) -> bool:
+    """Whether structs of this type have the member, or a null on the way to it."""
+    for name in path:
+        if not pa.types.is_struct(kind):
+            return True
+        index = kind.get_field_index(name)
+        if index < 0:
+            return False
+        kind = kind.field(index).type
+    return True
+
+
+def _alike(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Two columns as columns of one type: nulls take any type, structs each other's members.
+
+    Raises:
+        NotColumnar: They have no type in common.
+    """
+    if left.type == right.type:
+        return left, right
+    if pa.types.is_null(left.type):
+        return pa.nulls(len(left), right.type), right
+    if pa.types.is_null(right.type):
+        return left, pa.nulls(len(right), left.type)
+    if not (is_struct(left) and is_struct(right)):
+        raise NotColumnar(f"a member is {left.type} and {right.type}")
+    names = list(dict.fromkeys(field.name for data in (left, right) for field in data.type))
+    pairs = [_alike(_or_nulls(left, name), _or_nulls(right, name)) for name in names]
+    one, two = (
+        pa.StructArray.from_arrays(list(children), names=names, mask=data.is_null() if data.null_count else None)
+        for data, children in zip((left, right), zip(*pairs, strict=True), strict=True)
+    )
+    return one, two
+
+
+def _or_nulls(data: pa.Array, name: str) -> pa.Array:
+    found = struct_member(data, name)
+    return pa.nulls(len(data)) if found is None else found
 
 
 def to_array(schema: Schema, values: Sequence[Value]) -> pa.Array:

@@ -60,6 +60,10 @@ class Unbuilt(ABC):
     def slice(self, start: int, stop: int) -> Unbuilt:
         """Keep rows [start, stop)."""
 
+    def mixed(self, other: Unbuilt, is_other: pa.BooleanArray) -> Unbuilt | None:
+        """See `Column.mixed`; None: these have to be built for it."""
+        return None
+
 
 class Column:
     """The key side or the value side of a batch: one schema for all rows. Never changed once it is made.
@@ -185,6 +189,23 @@ class Column:
             self.tombstone_schema,
             missing=None if self.missing is None else select(self.missing),
         )
+
+    def mixed(self, other: Column, is_other: pa.BooleanArray, kept: pa.BooleanArray | None = None) -> Column:
+        """Take the rows of `other` where `is_other` is true and the own rows elsewhere; of these keep some, or all.
+
+        Both are columns of structs of one schema, or schemaless; neither mask has nulls. A null has no say in what it
+        would be as a message: tombstones are the caller's to mark.
+
+        Raises:
+            NotColumnar: A schemaless member is of one type here and of another there.
+        """
+        from connect_py.api import arrow
+
+        if self._unbuilt is not None and other._unbuilt is not None:
+            mixed = self._unbuilt.mixed(other._unbuilt, is_other)
+            if mixed is not None:
+                return Column(self.schema, mixed if kept is None else mixed.where(kept))
+        return arrow.mixed(self, other, is_other, kept)
 
     def rows(self) -> list[SchemaAndValue]:
         """Return each row's schema and value, as the reference form would have made them."""

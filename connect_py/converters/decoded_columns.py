@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def columns_of(rows: Sequence[msgspec.Struct], width: int) -> Iterator[list[Any]]:
-    """Give the values of each member of structs that have `width` members, in the order of their fields."""
-    flat = list(chain.from_iterable(map(msgspec.structs.astuple, rows)))  # getters take twice as long, so does zip
-    return (flat[i::width] for i in range(width))
+def member_getters(width: int) -> Sequence[Callable[[Sequence[Any]], list[Any]]]:
+    """Make functions that take the values of one member each out of structs with members f0, f1 and so on.
+
+    Python learns the place of an attribute where the code names it, one class at a time: so each class of structs has
+    functions of its own. They take half the time of `operator.attrgetter` and of `msgspec.structs.astuple`.
+    """
+    return [eval(f"lambda structs: [struct.f{index} for struct in structs]") for index in range(width)]
 
 
 def repeated_text(values: Sequence[Any], null: pa.BooleanArray | None) -> pa.StringArray | None:
@@ -48,52 +51,94 @@ class RowReader(Protocol):
     """Knows what the structs of its type hold."""
 
     stand_in: msgspec.Struct  # whose members are all null; true, as every struct
+    getters: Sequence[Callable[[Sequence[Any]], list[Any]]]  # of the members
 
-    def build(self, rows: Sequence[Any]) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
-        """Make the column of structs, and the masks of what is absent; false for a row that is null."""
+    def build(
+        self, rows: Sequence[Any], null: pa.BooleanArray | None
+    ) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
+        """Make the column of structs, and the masks of what is absent. Rows marked in `null` are `stand_in`."""
 
-    def member(self, name: str, rows: Sequence[Any], null: pa.BooleanArray | None) -> Column | None:
-        """Make the column of a member; None: no row has it. Rows marked in `null` are `stand_in`."""
+    def member(self, name: str, rows: DecodedRows) -> Column | None:
+        """Make the column of a member; None: no row has it."""
+
+    def check_rows(self, rows: DecodedRows) -> None:
+        """Make sure that `build` and `member` raise nothing; NotColumnar otherwise."""
+
+    def alike(self, other: RowReader) -> bool:
+        """Whether the structs of both have the same members in the same order, of the same types."""
 
 
 class DecodedRows(Unbuilt):
-    """Decoded structs; false where a row is null. They were checked: columns can be made of them."""
+    """Decoded structs, or what is false for a null; `check` them first."""
 
-    def __init__(self, reader: RowReader, rows: Sequence[Any]) -> None:
-        self._reader = reader
-        self._rows = rows
-        self._null: pa.BooleanArray | None = None
-        self._filled: Sequence[Any] | None = None  # rows with `stand_in` for null
+    def __init__(self, reader: RowReader, values: Sequence[Any]) -> None:
+        self.reader = reader
+        self.values = values
+        self._members: dict[int, Sequence[Any]] = {}
+        self._inside: dict[int, DecodedRows] = {}
 
-    def _fill(self) -> Sequence[Any]:
-        if self._filled is None:
-            if all(self._rows):
-                self._filled = self._rows
-            else:
-                import pyarrow as pa
+    def check(self) -> DecodedRows:
+        """Make sure that columns can be made.
 
-                self._null = pa.array(list(map(operator.not_, self._rows)), pa.bool_())
-                self._filled = [row or self._reader.stand_in for row in self._rows]
-        return self._filled
+        Raises:
+            NotColumnar: A value has no place in a column beside the others.
+        """
+        self.reader.check_rows(self)
+        return self
+
+    @cached_property
+    def null(self) -> pa.BooleanArray | None:
+        """The rows that are null; None: no row is."""
+        import pyarrow as pa
+
+        return None if all(self.values) else pa.array(list(map(operator.not_, self.values)), pa.bool_())
+
+    @cached_property
+    def structs(self) -> Sequence[Any]:
+        """The values with the reader's `stand_in` for null."""
+        return self.values if self.null is None else [value or self.reader.stand_in for value in self.values]
+
+    def member_values(self, index: int) -> Sequence[Any]:
+        """The values of a member, null where the struct is."""
+        found = self._members.get(index)
+        if found is None:
+            found = self._members[index] = self.reader.getters[index](self.structs)
+        return found
+
+    def member_rows(self, index: int, reader: RowReader) -> DecodedRows:
+        """The values of a member that holds structs."""
+        found = self._inside.get(index)
+        if found is None:
+            found = self._inside[index] = DecodedRows(reader, self.member_values(index))
+        return found
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.values)
 
     def build(self) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
-        return self._reader.build(self._rows)
+        return self.reader.build(self.structs, self.null)
 
     def is_null(self) -> pa.BooleanArray | None:
-        self._fill()
-        return self._null
+        return self.null
 
     def member(self, name: str) -> Column | None:
-        return self._reader.member(name, self._fill(), self._null)
+        return self.reader.member(name, self)
 
     def where(self, mask: pa.BooleanArray) -> DecodedRows:
         import pyarrow.compute as pc
 
-        places = pc.indices_nonzero(mask).to_pylist()
-        return DecodedRows(self._reader, [self._rows[place] for place in places])
+        values = self.values
+        return DecodedRows(self.reader, [values[place] for place in pc.indices_nonzero(mask).to_pylist()])
 
     def slice(self, start: int, stop: int) -> DecodedRows:
-        return DecodedRows(self._reader, self._rows[start:stop])
+        return DecodedRows(self.reader, self.values[start:stop])
+
+    def mixed(self, other: Unbuilt, is_other: pa.BooleanArray) -> DecodedRows | None:
+        import pyarrow.compute as pc
+
+        if not isinstance(other, DecodedRows) or not self.reader.alike(other.reader):
+            return None
+        values, others = list(self.values), other.values
+        for place in pc.indices_nonzero(is_other).to_pylist():
+            values[place] = others[place]
+        return DecodedRows(self.reader, values).check()

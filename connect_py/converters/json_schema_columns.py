@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, count
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ import msgspec
 from connect_py.api.batch import Column, Path
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import DECIMAL, TIME, Schema, Struct, Type, Value, decimal_scale
-from connect_py.converters.decoded_columns import DecodedRows, columns_of, repeated_text
+from connect_py.converters.decoded_columns import DecodedRows, RowReader, member_getters, repeated_text
 from connect_py.converters.json_values import INTEGER_BITS, MILLIS_PER_DAY, unscaled, unscaled_bytes
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class SchemaReader:
             values = [self.default if v is None else v for v in values]
         return self.column(values)
 
-    def struct_member_column(self, values: list[Any], null: pa.BooleanArray | None) -> pa.Array:
+    def struct_member_column(self, values: Sequence[Any], null: pa.BooleanArray | None) -> pa.Array:
         """The same as `member_column` for a member of structs, of which `null` marks those that are null."""
         if self.schema.type is Type.STRING and self.default is None:
             column = repeated_text(values, null)
@@ -165,6 +166,7 @@ class _StructReader(SchemaReader):
             self._class = msgspec.defstruct("Object", fields, rename=names, kw_only=True, gc=False)
         except ValueError as error:
             raise NotColumnar(f"a field's name: {error}") from error
+        self.getters = member_getters(len(fields))
         self.stand_in = self._class(**dict.fromkeys(names))  # for a null while columns are made
         super().__init__(schema, replace_null_with_default=replace_null_with_default)
         self.fallible = any(m.fallible for m in self._members)
@@ -173,33 +175,45 @@ class _StructReader(SchemaReader):
         return self._class
 
     def check(self, values: Sequence[Any]) -> None:
-        rows = list(filter(None, values))  # structs are true
-        if self.default is not None:
-            rows.append(self.default)
-        for index, reader in enumerate(self._members):
-            if reader.fallible:
-                reader.check(list(map(operator.attrgetter(f"f{index}"), rows)))
+        if self.fallible:
+            self.check_rows(DecodedRows(self, values if self.default is None else [*values, self.default]))
 
-    def build(self, rows: Sequence[Any]) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
+    def check_rows(self, rows: DecodedRows) -> None:
         """See `RowReader`."""
-        return self.column(rows), {}
+        for index, reader in enumerate(self._members):
+            if not reader.fallible:
+                continue
+            if isinstance(reader, _StructReader) and reader.default is None:
+                reader.check_rows(rows.member_rows(index, reader))
+            else:
+                reader.check(rows.member_values(index))
 
-    def member(self, name: str, rows: Sequence[Any], null: pa.BooleanArray | None) -> Column | None:
+    def alike(self, other: RowReader) -> bool:
+        """See `RowReader`."""
+        return self is other
+
+    def build(
+        self, rows: Sequence[Any], null: pa.BooleanArray | None
+    ) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
+        """See `RowReader`."""
+        if null is None or 2 * null.true_count < len(rows):
+            return self._structs(rows, null), {}
+        return self.column([None if row is self.stand_in else row for row in rows]), {}
+
+    def member(self, name: str, rows: DecodedRows) -> Column | None:
         """See `RowReader`."""
         field = self.schema.field(name)
         if field is None:
             return None
-        values = list(map(operator.attrgetter(f"f{field.index}"), rows))
         reader = self._members[field.index]
-        if reader.default is not None:
-            pairs = zip(values, rows, strict=True)
-            values = [reader.default if v is None and row is not self.stand_in else v for v, row in pairs]
-        if isinstance(reader, _StructReader):
-            return Column(reader.schema, DecodedRows(reader, values))
-        return Column(
-            reader.schema,
-            reader.column(values) if reader.default is not None else reader.struct_member_column(values, null),
-        )
+        if reader.default is None and isinstance(reader, _StructReader):
+            return Column(reader.schema, rows.member_rows(field.index, reader))
+        values = rows.member_values(field.index)
+        if reader.default is None:
+            return Column(reader.schema, reader.struct_member_column(values, rows.null))
+        pairs = zip(values, rows.structs, strict=True)
+        values = [reader.default if v is None and row is not self.stand_in else v for v, row in pairs]
+        return Column(reader.schema, reader.column(values))
 
     def _decoded(self, value: Value) -> Any:
         assert isinstance(value, Struct)
@@ -231,8 +245,8 @@ class _StructReader(SchemaReader):
 
         if not self._members:
             return pa.array([{}] * len(rows), pa.struct([])) if null is None else _empty_structs(null)
-        columns = columns_of(rows, len(self._members))
-        children = [m.struct_member_column(values, null) for m, values in zip(self._members, columns, strict=True)]
+        pairs = zip(self._members, self.getters, strict=True)
+        children = [member.struct_member_column(get(rows), null) for member, get in pairs]
         return pa.StructArray.from_arrays(children, fields=list(arrow.arrow_type(self.schema)), mask=null)
 
 
@@ -316,9 +330,7 @@ def column_of(reader: SchemaReader, rows: Sequence[Any], tombstone: pa.BooleanAr
     """
     if not isinstance(reader, _StructReader):
         return Column(reader.schema, reader.column(rows), tombstone)
-    if reader.fallible:
-        reader.check(rows)
-    return Column(reader.schema, DecodedRows(reader, rows), tombstone)
+    return Column(reader.schema, DecodedRows(reader, rows).check(), tombstone)
 
 
 _READERS: Mapping[Type, Callable[..., SchemaReader]] = {
@@ -330,8 +342,9 @@ _READERS: Mapping[Type, Callable[..., SchemaReader]] = {
 }
 
 
+@lru_cache(maxsize=1024)
 def schema_reader(schema: Schema, *, replace_null_with_default: bool) -> SchemaReader:
-    """Make the reader of a schema.
+    """Make the reader of a schema; equal schemas share one, as what is decoded can be mixed then.
 
     Raises:
         NotColumnar: The schema has no exact column form.

@@ -8,7 +8,7 @@ silent loss, and makes the shape wider. Members that are missing are told from m
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from connect_py.api.batch import Column, Path
 from connect_py.api.errors import NotColumnar
-from connect_py.converters.decoded_columns import DecodedRows, columns_of, repeated_text
+from connect_py.converters.decoded_columns import DecodedRows, RowReader, member_getters, repeated_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +98,7 @@ class Shape:
         """
         if self.size() > MAX_SHAPE_MEMBERS:
             raise NotColumnar(f"objects have more than {MAX_SHAPE_MEMBERS} different members")
-        return _compile(self)
+        return _compile(self, {})
 
 
 _KINDS: Mapping[type, Kind] = {
@@ -116,6 +116,10 @@ class Reader:
 
     type: Any  # what msgspec decodes, null allowed
     fallible = False  # whether `check` can raise
+    signature: object  # equal for readers of equal shapes
+
+    def __init__(self) -> None:
+        self.signature = type(self)
 
     def check(self, values: Sequence[Any], path: Path) -> None:
         """Make sure that a column can be made of decoded values.
@@ -146,10 +150,6 @@ class Reader:
     def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
         """Make a column of values that are all there."""
         raise NotImplementedError
-
-
-def _getter(index: int) -> Callable[[Any], Any]:
-    return operator.attrgetter(f"f{index}")
 
 
 def _missing(values: Sequence[Any]) -> list[bool]:
@@ -224,6 +224,7 @@ class _NumberReader(Reader):
 class _ListReader(Reader):
     def __init__(self, items: Reader) -> None:
         self._items = items
+        self.signature = ("list", items.signature)
         self.type = list[items.type] | None  # type: ignore[name-defined] # a type made at run time
         self.fallible = items.fallible or isinstance(items, _ListReader | _ObjectReader)
 
@@ -258,37 +259,58 @@ class _ObjectReader(Reader):
             )  # fmt: skip
         except ValueError as error:
             raise NotColumnar(f"a member's name: {error}") from error
+        self.signature = self.signature_of(names, members)
         self.stand_in = self._class(*[None] * len(fields))  # for a null while columns are made
+        self.getters = member_getters(len(fields))
         self.type = self._class | None
         self.fallible = any(m.fallible for m in members)
 
-    def check(self, values: Sequence[Any], path: Path) -> None:
-        if not self.fallible:
-            return
-        rows = list(filter(None, values))  # structs are true, None and UNSET are not
-        for index, (name, reader) in enumerate(zip(self._names, self._members, strict=True)):
-            if reader.fallible:
-                reader.check(list(map(_getter(index), rows)), (*path, name))
+    @staticmethod
+    def signature_of(names: Sequence[str], members: Sequence[Reader]) -> object:
+        """See `Reader.signature`."""
+        return ("object", *names, *(m.signature for m in members))
 
-    def build(self, rows: Sequence[Any]) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
+    def check(self, values: Sequence[Any], path: Path) -> None:
+        if self.fallible:
+            self.check_rows(DecodedRows(self, values))
+
+    def check_rows(self, rows: DecodedRows) -> None:
+        """See `RowReader`."""
+        for index, reader in enumerate(self._members):
+            if isinstance(reader, _ObjectReader):
+                if reader.fallible:
+                    reader.check_rows(rows.member_rows(index, reader))
+            elif reader.fallible:
+                reader.check(rows.member_values(index), (self._names[index],))
+
+    def alike(self, other: RowReader) -> bool:
+        """See `RowReader`."""
+        return self is other
+
+    def build(
+        self, rows: Sequence[Any], null: pa.BooleanArray | None
+    ) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
         """See `RowReader`."""
         absent: dict[Path, pa.Array] = {}
-        column = self.column(rows, (), absent)
-        absent.pop((), None)
+        if null is None or 2 * null.true_count < len(rows):
+            return self._structs(rows, (), absent, null), absent
+        column = self.column([None if row is self.stand_in else row for row in rows], (), absent)
         return column, absent
 
-    def member(self, name: str, rows: Sequence[Any], null: pa.BooleanArray | None) -> Column | None:
+    def member(self, name: str, rows: DecodedRows) -> Column | None:
         """See `RowReader`."""
         if name not in self._names:
             return None
         index = self._names.index(name)
-        values = list(map(_getter(index), rows))
-        there = values if null is None else [v for v, row in zip(values, rows, strict=True) if row is not self.stand_in]
-        if not there or (there[0] is UNSET and all(map(operator.is_, there, repeat(UNSET)))):
+        values, null = rows.member_values(index), rows.null
+        first = 0 if null is None else null.index(False).as_py()
+        there = len(rows) - (0 if null is None else null.true_count)
+        if not there or (values[first] is UNSET and sum(_missing(values)) == there):
             return None  # other messages had this member; none of these has
         reader = self._members[index]
         if isinstance(reader, _ObjectReader):
-            return Column(None, DecodedRows(reader, values), missing=None if all(values) else _missing_mask(values))
+            inside = rows.member_rows(index, reader)
+            return Column(None, inside, missing=None if inside.null is None else _missing_mask(values))
         absent: dict[Path, pa.Array] = {}
         column = reader.member_column(values, (), absent, null)
         missing = absent.pop((), None)
@@ -326,8 +348,9 @@ class _ObjectReader(Reader):
 
         names, children = [], []
         there = len(rows) - (0 if null is None else null.true_count)
-        for name, reader, values in zip(self._names, self._members, columns_of(rows, len(self._names)), strict=True):
+        for name, reader, get in zip(self._names, self._members, self.getters, strict=True):
             member = (*path, name)
+            values = get(rows)
             inside: dict[Path, pa.Array] = {}
             child = reader.member_column(values, member, inside, null)
             mask = inside.get(member)
@@ -350,17 +373,21 @@ def column_of(reader: Reader, rows: Sequence[Any], tombstone: pa.BooleanArray | 
         NotColumnar: Integers and other numbers are mixed, or items of a list differ in their members.
     """
     if isinstance(reader, _ObjectReader):
-        reader.check(rows, ())
-        return Column(None, DecodedRows(reader, rows), tombstone)
+        return Column(None, DecodedRows(reader, rows).check(), tombstone)
     absent: dict[Path, pa.Array] = {}
     return Column(None, reader.column(rows, (), absent), tombstone, absent)
 
 
-def _compile(shape: Shape) -> Reader:
+def _compile(shape: Shape, known: dict[object, _ObjectReader]) -> Reader:
+    """Make a reader; objects of equal shapes share one, as what is decoded can be mixed then."""
     if shape.kind is Kind.OBJECT:
-        return _ObjectReader(list(shape.members), [_compile(m) for m in shape.members.values()])
+        members = [_compile(m, known) for m in shape.members.values()]
+        signature = _ObjectReader.signature_of(list(shape.members), members)
+        if signature not in known:
+            known[signature] = _ObjectReader(list(shape.members), members)
+        return known[signature]
     if shape.kind is Kind.LIST:
-        return _ListReader(_compile(shape.items or Shape()))
+        return _ListReader(_compile(shape.items or Shape(), known))
     return _SCALARS[shape.kind]
 
 

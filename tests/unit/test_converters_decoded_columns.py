@@ -6,19 +6,20 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from connect_py.converters.decoded_columns import columns_of, repeated_text
+from connect_py.converters.decoded_columns import member_getters, repeated_text
 
 
 class Pair(msgspec.Struct):
     """Two members."""
 
-    left: object
-    right: object
+    f0: object
+    f1: object
 
 
-def test_columns_hold_the_members_in_order() -> None:
-    assert list(columns_of([Pair(1, "a"), Pair(2, None)], 2)) == [[1, 2], ["a", None]]
-    assert list(columns_of([], 2)) == [[], []]
+def test_members_are_taken_out_by_their_place() -> None:
+    first, second = member_getters(2)
+    rows = [Pair(1, "a"), Pair(2, None)]
+    assert (first(rows), second(rows), first([])) == ([1, 2], ["a", None], [])
 
 
 def test_one_text_in_all_rows_is_repeated() -> None:
@@ -38,7 +39,7 @@ def test_rows_of_null_structs_stay_null(null_at: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [["a", "b", "a"], ["a", "a", None], [None, None], ["a"], [1, 1], [msgspec.UNSET] * 2]
+    "values", [["a", "b", "a"], ["a", "a", None], [None, None], ["a"], [], [1, 1], [msgspec.UNSET] * 2]
 )
 def test_other_columns_are_left_to_the_usual_way(values: list[object]) -> None:
     assert repeated_text(values, None) is None

@@ -18,10 +18,10 @@ from connect_py.api.schema import Schema, Type, Value
 from transforms.columns import (
     blamed,
     children,
-    chosen_rows,
     defaults,
     hidden,
     kept_nulls,
+    mixed,
     null_rows,
     parted,
     struct_column,
@@ -147,7 +147,7 @@ class UnwrapColumns:
             return []
         whole = count == len(batch)
         rows = None if whole else pc.indices_nonzero(kept)
-        value = self._value(batch, plan, kinds, rows, count)
+        value = self._value(batch, plan, kinds, None if whole else kept, rows, count)
         headers = self._headers(batch, plan, kinds, rows) if plan.added_headers or kinds.passing is not None else None
         made = with_value(batch, None if whole else kept, value).replace(headers=headers)
         return [made] if plan.routing is None else self._routed(made, plan, batch.value, kinds, rows)
@@ -173,7 +173,9 @@ class UnwrapColumns:
             keyed = keyed if keyed.true_count else None
         return _Kinds(has_after, has_before, keyed, passing)
 
-    def _value(self, batch: Batch, plan: _Plan, kinds: _Kinds, rows: pa.Array | None, count: int) -> Column:
+    def _value(
+        self, batch: Batch, plan: _Plan, kinds: _Kinds, kept: pa.BooleanArray | None, rows: pa.Array | None, count: int
+    ) -> Column:
         """The value column of the rows that are kept; `rows` are their indices, None: all."""
         handling = self._reference.handling
         after, before = _blocks(batch.value)
@@ -181,8 +183,7 @@ class UnwrapColumns:
         is_after = taken(kinds.after, rows)
         is_before = None if rewritten is None else taken(rewritten, rows)
         shown = is_after if is_before is None else pc.or_(is_after, is_before)
-        deleted = after.data.slice(0, 0) if rewritten is None else before.where(rewritten).data
-        columns = children(chosen_rows(after.data, deleted, rewritten, rows))
+        columns = children(mixed(after, before, rewritten, kept).data)
         if plan.defaults is not None:
             columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         if handling.rewrites:

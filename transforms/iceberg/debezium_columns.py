@@ -18,9 +18,9 @@ from connect_py.api.schema import INT64, STRING, Schema, Type
 from transforms.columns import (
     blamed,
     children,
-    chosen_rows,
     defaults,
     kept_nulls,
+    mixed,
     null_rows,
     struct_column,
     taken,
@@ -50,10 +50,15 @@ class _Rows:
     """The rows that go on: all null values, and the events that have a row."""
 
     kept: pa.BooleanArray  # of all rows of the batch
-    index: pa.Array | None  # uint64; None: all of them
+    index: pa.Array | None  # their places, uint64; None: all of them
     op: pa.StringArray  # of `_cdc`, of each row that goes on
     deleted: pa.BooleanArray | None  # of all rows of the batch: deletes that go on; None: no row is one
     null: pa.BooleanArray | None  # rows that stay null
+
+    @property
+    def selected(self) -> pa.BooleanArray | None:
+        """`kept`, None: all of them."""
+        return None if self.index is None else self.kept
 
 
 class _Codes:
@@ -137,8 +142,7 @@ class DebeziumColumns:
         except DataError as error:
             raise blamed(batch, self._reference.apply) from error
         cdc_schema = result["_cdc"]
-        deleted = after.data.slice(0, 0) if rows.deleted is None else before.where(rows.deleted).data
-        columns = children(chosen_rows(after.data, deleted, rows.deleted, rows.index))
+        columns = children(mixed(after, before, rows.deleted, rows.selected).data)
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         moment = as_logical(cdc_schema["ts"], taken(moments.data, rows.index))
         db, table = (taken(_found(source, name).data, rows.index) for name in (plan.db, "table"))
@@ -207,7 +211,7 @@ class DebeziumColumns:
         if rows is None:
             return []
         made = _beside(batch, rows)
-        columns, absent = _row_members(after, before, rows)
+        columns, absent = _row_members(mixed(after, before, rows.deleted, rows.selected), rows)
         moments = value.member("ts_ms")
         moment = pa.nulls(len(made)) if moments is None else taken(moments.data, rows.index)
         source, target = self._names(taken(db, rows.index), taken(table, rows.index), rows.null)
@@ -259,7 +263,7 @@ def _key_schema(key: Column, rows: _Rows) -> Schema | None:
 
 def _beside(batch: Batch, rows: _Rows) -> Batch:
     """The rows that go on; their value is still to come."""
-    return with_value(batch, None if rows.index is None else rows.kept, Column(None, pa.nulls(len(rows.op))))
+    return with_value(batch, rows.selected, Column(None, pa.nulls(len(rows.op))))
 
 
 def _is_constant(data: pa.Array, value: pa.Scalar, null: pa.BooleanArray | None) -> bool:
@@ -283,29 +287,15 @@ def _maps(column: Column | None, length: int) -> Column:
     return column
 
 
-def _row_members(after: Column, before: Column, rows: _Rows) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
-    """The members of the rows that go on, from `after` or `before`, and the masks of those that are absent."""
-    count = len(rows.op)
-    if rows.deleted is not None:
-        before = before.where(rows.deleted)
-    if rows.deleted is None or after.data.type == before.data.type:
-        deleted = after.data.slice(0, 0) if rows.deleted is None else before.data
-        columns = _members(chosen_rows(after.data, deleted, rows.deleted, rows.index))
-    else:
-        columns = {}
-        sides = _members(after.data), _members(before.data)
-        for name in dict.fromkeys([*sides[0], *sides[1]]):
-            one, other = _of_one_type(name, (sides[0].get(name), len(after)), (sides[1].get(name), len(before)))
-            columns[name] = chosen_rows(one, other, rows.deleted, rows.index)
+def _row_members(row: Column, rows: _Rows) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
+    """The members of the rows that go on and the masks of those that are absent."""
+    columns = _members(row.data)
     absent: dict[Path, pa.BooleanArray] = {}
-    for path in _paths(after, before, rows):
-        mask = _absent(path, after, before, rows)
-        if mask.true_count == 0:
-            continue
+    for path, mask in row.absent.items():
         everywhere = mask if rows.null is None else pc.or_(mask, rows.null)
-        if len(path) == 1 and everywhere.true_count == count:
+        if len(path) == 1 and everywhere.true_count == len(row):
             columns.pop(path[0], None)
-        else:
+        elif mask.true_count:
             absent[path] = mask
     columns.pop("_cdc", None)  # takes the place of a column of this name
     return columns, {path: mask for path, mask in absent.items() if path[0] in columns}
@@ -315,34 +305,3 @@ def _members(data: pa.Array) -> dict[str, pa.Array]:
     if pa.types.is_null(data.type):
         return {}
     return dict(zip((f.name for f in data.type), children(data), strict=True))
-
-
-def _of_one_type(name: str, *sides: tuple[pa.Array | None, int]) -> list[pa.Array]:
-    """The member on both sides, nulls where it is not, each with its side's length."""
-    kinds = {data.type for data, _ in sides if data is not None and not pa.types.is_null(data.type)}
-    if len(kinds) > 1:
-        raise NotColumnar(f"{name} changes its type")
-    kind = kinds.pop() if kinds else pa.null()
-    return [data if data is not None and data.type == kind else pa.nulls(length, kind) for data, length in sides]
-
-
-def _paths(after: Column, before: Column, rows: _Rows) -> set[Path]:
-    """Where in the row something may be absent."""
-    paths = set(after.absent)
-    if rows.deleted is not None:
-        paths |= set(before.absent)
-        sides = [{(name,) for name in _members(side.data)} for side in (after, before)]
-        paths |= sides[0] ^ sides[1]
-    return paths
-
-
-def _absent(path: Path, after: Column, before: Column, rows: _Rows) -> pa.BooleanArray:
-    """The rows, of those that go on, that lack a member of the row."""
-
-    def of(side: Column) -> pa.BooleanArray:
-        found = side.absent.get(path)
-        return pa.repeat(path[0] not in _members(side.data), len(side)) if found is None else found
-
-    if rows.deleted is None:
-        return taken(of(after), rows.index)
-    return chosen_rows(of(after), of(before), rows.deleted, rows.index)
