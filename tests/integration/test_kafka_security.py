@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_security import JAVA_SECURITY, USER, USER_PASSWORD, SecureBroker, Stores, token_endpoint
+from kafka_security import (
+    JAVA_SECURITY,
+    STORE_PASSWORD,
+    USER,
+    USER_PASSWORD,
+    SecureBroker,
+    Stores,
+    token_endpoint,
+)
 from rest_certificates import Authority
+from worker_process import WorkerProcess
 
 from connect_py.kafka.client_config import translate
 
@@ -95,3 +105,66 @@ def test_a_certificate_of_the_client_from_each_kind_of_key_store(
         **stores.own(kind),
     }  # fmt: skip
     assert round_trip(props) == b"hello"
+
+
+def test_a_worker_runs_on_secrets_of_a_provider_and_shows_none_of_them(
+    broker: SecureBroker, stores: Stores, tmp_path: Path
+) -> None:
+    login = f'{JAVA_SECURITY}.plain.PlainLoginModule required username="{USER}" password="{escaped(USER_PASSWORD)}";'
+    secrets = tmp_path / "secrets.properties"
+    in_file = login.replace("\\", "\\\\")  # as properties files want it
+    secrets.write_text(f"login={in_file}\nstore={STORE_PASSWORD}\n")
+    trust = stores.trust("JKS") | {"ssl.truststore.password": f"${{file:{secrets}:store}}"}
+    security = {
+        "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": f"${{file:{secrets}:login}}",
+        **trust,
+    }  # fmt: skip
+    strings = "org.apache.kafka.connect.storage.StringConverter"
+    worker = WorkerProcess(
+        tmp_path / "worker",
+        broker.login_servers,
+        "secured",
+        {
+            "config.providers": "file",
+            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+            "config.providers.file.param.allowed.paths": str(tmp_path),
+            "key.converter": strings,
+            "value.converter": strings,
+            **{f"{prefix}{key}": value for prefix in ("", "producer.") for key, value in security.items()},
+        },
+    )
+    source, copy = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("one\n")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic("lines", 1, 1)])["lines"].result(SECONDS)
+    try:
+        worker.start()
+        answers = [
+            worker.put("source", {"connector.class": "FileStreamSource", "file": str(source), "topic": "lines"}),
+            worker.put(
+                "sink",
+                {
+                    "connector.class": "FileStreamSink", "file": str(copy), "topics": "lines",
+                    **{f"consumer.override.{key}": value for key, value in security.items()},
+                },
+            ),
+        ]  # fmt: skip
+        worker.wait_until(lambda: copy.exists() and copy.read_text() == "one\n", 60, "the line in the copy")
+        answers += [worker.get("/connectors?expand=info&expand=status"), worker.get("/connectors/sink/tasks")]
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+    reader = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "look", "auto.offset.reset": "earliest"}
+    )
+    try:
+        reader.subscribe(["secured-config"])
+        kept = []
+        while (message := reader.poll(5)) is not None:
+            kept.append(message.value() or b"")
+    finally:
+        reader.close()
+    said = f"{answers}{b''.join(kept).decode()}{worker.log_path.read_text()}"
+    assert f"${{file:{secrets}:login}}" in said  # where the configuration is shown, it is as it was written
+    for secret in (USER_PASSWORD, escaped(USER_PASSWORD), STORE_PASSWORD):
+        assert secret not in said
