@@ -7,12 +7,14 @@ source text (`1.50` stays `1.50`), because configuration values are texts.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from rest.errors import RestError
 
 _STRING = "java.lang.String"
+_FRACTION = re.compile(r"-?[0-9]+[.eE]")
 _LIST = f"java.util.ArrayList<java.util.LinkedHashMap<{_STRING},{_STRING}>>"
 _MAP = "java.util.LinkedHashMap<java.lang.String,java.lang.String>"
 _OBJECT_MAP = "java.util.LinkedHashMap<java.lang.String,java.lang.Object>"
@@ -78,7 +80,7 @@ def _complaint(text: str, error: json.JSONDecodeError) -> str:
         return f"Unexpected close marker '{character}': nothing is open{where}"
     if error.msg == "Extra data":
         if character in '{["-' or character.isdigit():
-            return f"Trailing token (of type {_token_kind(character)}) found after value{where}"
+            return f"Trailing token (of type {_token_kind(text[at:])}) found after value{where}"
         return f"Unrecognized token '{_word(text, at)}': was expecting the end of the body{where}"
     if character == "0" or (character.isdigit() and text[at - 1 : at] in ("0", "-")):
         return f"Invalid numeric value: Leading zeroes not allowed{where}"
@@ -94,8 +96,10 @@ def _word(text: str, at: int) -> str:
     return text[at : max(end, at + 1)]
 
 
-def _token_kind(character: str) -> str:
-    return {"{": "START_OBJECT", "[": "START_ARRAY", '"': "VALUE_STRING"}.get(character, "VALUE_NUMBER")
+def _token_kind(text: str) -> str:
+    """What Java calls the token that the text begins with."""
+    opening = {"{": "START_OBJECT", "[": "START_ARRAY", '"': "VALUE_STRING"}.get(text[0])
+    return opening or ("VALUE_NUMBER_FLOAT" if _FRACTION.match(text) else "VALUE_NUMBER_INT")
 
 
 def _text_of(value: Any) -> str | None:
@@ -163,7 +167,7 @@ def _scalar_token(value: Any) -> tuple[str, str]:
     return "String", "VALUE_STRING"
 
 
-def expect_array(value: Any) -> list[Any]:
+def expect_array(value: Any, java_type: str = _LIST) -> list[Any]:
     """Bind to an array.
 
     Raises:
@@ -174,7 +178,7 @@ def expect_array(value: Any) -> list[Any]:
     if value is None:
         raise RestError(500, 'Cannot invoke "java.util.List.size()" because the request entity is null')
     kind = ("Object", "START_OBJECT") if isinstance(value, dict) else _scalar_token(value)
-    raise RestError(500, _cannot_deserialize(_LIST, *kind))
+    raise RestError(500, _cannot_deserialize(java_type, *kind))
 
 
 def object_map(value: Any) -> dict[str, Any] | None:

@@ -61,7 +61,7 @@ class _ConverterVersion:
     default: str | None
 
     def valid_values(self, name: str, parsed: Mapping[str, Parsed]) -> Sequence[Parsed]:
-        return [] if self.default is None else [self.default]
+        return [] if self.default is None or parsed.get(self.converter) is None else [self.default]
 
     def visible(self, name: str, parsed: Mapping[str, Parsed]) -> bool:
         return parsed.get(self.converter) is not None

@@ -187,8 +187,8 @@ class Validator:
         """Converters are the worker's; their versions those of the converters in force."""
         versions: dict[str, str | None] = {}
         for key, kind in CONVERTER_KINDS.items():
-            in_force = props[key] if key in props else self._config[key]
-            found, problem = (None, None) if in_force is None else self._look_up(key, in_force.strip(), kind)
+            in_force = (props.get(key) or self._config[key]).strip()
+            found, problem = self._look_up(key, in_force, kind)
             versions[key] = None if found is None or problem is not None else self._plugins.version(found)
         return FrameworkDefaults(
             self._plugins.version(plugin),

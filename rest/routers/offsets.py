@@ -19,6 +19,7 @@ from rest.routers.path import name_in
 _PATH = "/connectors/{connector}/offsets"
 _REQUEST = "org.apache.kafka.connect.runtime.rest.entities.ConnectorOffsets"
 _ENTRY = "org.apache.kafka.connect.runtime.rest.entities.ConnectorOffset"
+_ENTRIES = f"java.util.ArrayList<{_ENTRY}>"
 
 
 def router(herder: Herder) -> APIRouter:
@@ -72,7 +73,7 @@ def _offsets(body: Any) -> list[ConnectorOffset]:
     members = expect_object(body, _REQUEST)
     known_fields(members, _REQUEST, "offsets")
     given = members.get("offsets")
-    entries = [] if given is None else [_entry(entry) for entry in expect_array(given)]
+    entries = [] if given is None else [_entry(entry) for entry in expect_array(given, _ENTRIES)]
     if not entries:
         raise BadRequestError("Partitions / offsets need to be provided for an alter offsets request")
     if None in entries:
