@@ -77,14 +77,15 @@ class SinkConnector(Connector):
 
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
-    ) -> bool | Mapping[TopicPartition, OffsetAndMetadata]:
+    ) -> bool | Mapping[TopicPartition, OffsetAndMetadata | None]:
         """Check, or follow, a change of the consumer group's offsets: the next ones to read, None to reset a partition.
 
         Called while the connector is stopped, on an instance that was not started, before the group is changed. A
         reset of the whole connector names all partitions that the group has offsets of, each with None; the group is
         deleted afterwards. Returns whether the connector has seen to everything: False says that offsets it may keep
         elsewhere are its user's business. A mapping means True, and says what to commit to the group instead of what
-        was asked for: offset and metadata of each partition, all in one request, also for a reset.
+        was asked for: offset and metadata of each partition, all in one request, also for a reset; offsets of
+        partitions with None are deleted afterwards.
 
         Raises:
             ConnectError: These offsets are not acceptable; nothing is changed.

@@ -107,7 +107,8 @@ class ConnectorOffsets:
             answer = self._ask(name, plugin, props, wanted, start_number, "sink", deadline)
             with _in_groups_words(name, reset=offsets is None):
                 if isinstance(answer, Mapping):
-                    admin.alter_group_offsets(group, answer)
+                    admin.alter_group_offsets(group, {tp: at for tp, at in answer.items() if at is not None})
+                    admin.delete_group_offsets(group, [tp for tp, at in answer.items() if at is None])
                 elif offsets is None:
                     admin.delete_group(group)
                 else:

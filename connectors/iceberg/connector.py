@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from connect_py.api.config import ConfigValue
 from connect_py.api.connector import SinkConnector
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connectors.iceberg.config import CONFIG_DEF, IcebergSinkConfig, validate
+from connectors.iceberg.offset_alteration import alter
 from connectors.iceberg.sink_task import IcebergSinkTask
 
 
@@ -25,3 +27,9 @@ class IcebergSinkConnector(SinkConnector):
 
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
         return validate(props)
+
+    def alter_offsets(
+        self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
+        """Mark the new offsets as a deliberate rewind or skip, which tables follow in spite of their ledgers."""
+        return alter(IcebergSinkConfig.parse(props), self.cluster, offsets)

@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any
 
-from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
+from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
@@ -51,6 +51,14 @@ from connectors.iceberg.protocol.coordinator_state import (
 from connectors.iceberg.protocol.mark import GroupOffset
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.source_topics import (
+    begins_at_end,
+    describe_topics,
+    first_position,
+    group_offsets,
+    likely_tables,
+    partitions_of,
+)
 from connectors.iceberg.spark.errors import (
     DuplicateKeyError,
     SparkDiedError,
@@ -188,9 +196,9 @@ class _Life:
 
     def _begin(self, executor: _TableThread, highest: Epoch | None) -> tuple[CoordinatorState, list[CoordinatorAction]]:
         config, context = self._config, self._context
-        topics = _describe(context)
-        known = _likely_tables(config, topics)
-        group = self._group_offsets(topics)
+        topics = describe_topics(context)
+        known = likely_tables(config, topics)
+        group = group_offsets(context, topics)
         views = {name: self._await(executor.submit(self._tables.view, name)) for name in known}
         if not group and not any(view and self._tables.has_ledger(view) for view in views.values()):
             group = self._first_positions(topics)
@@ -205,24 +213,17 @@ class _Life:
             new_topic_allowed=config.recreated_topic is RecreatedTopic.RESTART,
         )
         state = CoordinatorState(settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4()))
-        ranges = context.log_range([TopicPartition(t, p) for t, i in topics.items() for p in range(len(i.log_starts))])
+        ranges = context.log_range(partitions_of(topics))
         ends = {tp: end for tp, (_, end) in ranges.items()}  # read after the tables: no ledger may lie beyond
         return state, state.begin(topics, group, views, highest, _now_ms(), ends)
 
-    def _group_offsets(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, GroupOffset]:
-        partitions = [TopicPartition(t, p) for t, info in topics.items() for p in range(len(info.log_starts))]
-        committed = self._context.committed(partitions)
-        return {tp: GroupOffset.of(at.offset, at.metadata) for tp, at in committed.items()}
-
     def _first_positions(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, GroupOffset]:
         """Resolve `auto.offset.reset=latest` once, at the very first start, to numbers; afterwards never."""
-        reset = str(self._context.client_config("consumer").get("auto.offset.reset", "earliest"))
-        if reset not in ("latest", "largest", "end"):
+        if not begins_at_end(self._context):
             return {}
         return {
-            TopicPartition(topic, number): GroupOffset(end, None)
-            for topic, info in topics.items()
-            for number, end in enumerate(info.log_ends or ())
+            tp: GroupOffset(first_position(topics[tp.topic], tp.partition, at_end=True), None)
+            for tp in partitions_of(topics)
         }
 
     # --- carrying out
@@ -281,8 +282,8 @@ class _Life:
             case DescribeTopics():
                 self._describe(state, executor)
             case ReadGroupOffsets():
-                topics = executor.submit(_describe, self._context)
-                self._then(topics, lambda found: state.on_group_offsets(self._group_offsets(found), _now_ms()))
+                topics = executor.submit(describe_topics, self._context)
+                self._then(topics, lambda found: state.on_group_offsets(group_offsets(self._context, found), _now_ms()))
             case LoadTable(table):
                 future = executor.submit(self._tables.view, table)
                 self._then(
@@ -313,7 +314,7 @@ class _Life:
 
     def _describe(self, state: CoordinatorState, executor: _TableThread) -> None:
         self._described_at = time.monotonic()
-        self._then(executor.submit(_describe, self._context), state.on_topics, _describe_later)
+        self._then(executor.submit(describe_topics, self._context), state.on_topics, _describe_later)
 
     def _then(
         self,
@@ -383,35 +384,6 @@ def _clean_later(error: ConnectError) -> list[CoordinatorAction]:
 def _describe_later(error: ConnectError) -> list[CoordinatorAction]:
     log.warning("topics could not be described, tried again later: %s", error)
     return []
-
-
-def _describe(context: SinkTaskContext) -> dict[str, TopicInfo]:
-    """Ask the cluster for ids and log ranges of the connector's topics.
-
-    Raises:
-        RetriableError: The cluster does not answer, or a topic does not exist (yet).
-    """
-    described: dict[str, TopicInfo] = {}
-    for topic in context.topics():
-        try:
-            topic_id = context.topic_id(topic)
-            partitions = [TopicPartition(topic, p) for p in range(context.partition_count(topic))]
-        except NotFoundError as error:
-            raise RetriableError(f"topic {topic} does not exist: {error}") from error
-        ranges = context.log_range(partitions)
-        described[topic] = TopicInfo(
-            topic_id, tuple(ranges[p][0] for p in partitions), tuple(ranges[p][1] for p in partitions)
-        )
-    return described
-
-
-def _likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]:
-    """The tables that will be written, as far as they can be known before any record is read."""
-    found = dict.fromkeys(config.tables)
-    for topic in topics if config.topic_rules else ():
-        names = (rule.table(topic) for rule in config.topic_rules)
-        found.update(dict.fromkeys(name for name in names if name is not None))
-    return list(found)
 
 
 def _highest_epoch(messages: Iterable[Message]) -> Epoch | None:

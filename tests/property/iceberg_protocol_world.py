@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from connectors.iceberg.protocol import actions as act
-from connectors.iceberg.protocol.alter_offsets import altered_group, bring_along
+from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
     CoordinatorState,
@@ -25,7 +25,6 @@ from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerProperty,
     SnapshotView,
-    Standing,
     TableView,
     look_up,
 )
@@ -85,6 +84,7 @@ class Fault(Enum):
     PARTITION_ADDED = auto()
     ROUTE_ADDED = auto()
     OFFSETS_ALTERED = auto()
+    OFFSETS_ALTERED_LATE = auto()
     TIMEOUT_SHORT = auto()
 
 
@@ -97,6 +97,7 @@ class Switch(Enum):
     PROPERTY_IN_VERSION = "16 property"
     LOOK_FOR_COMMIT_ID = "17"
     KEEP_OLD_FILES_UNTIL_OWN_COMMIT = "18"
+    RAISE_GENERATION = "21"
 
 
 Off = frozenset[Rule | Switch]
@@ -131,6 +132,7 @@ class Table:
     head: int | None = None
     property: str | None = None
     rolled_back: bool = False
+    ever_rolled_back: bool = False
     states: dict[int, dict[str, tuple[int, int]]] = field(default_factory=dict)  # merge: snapshot -> key -> last
 
 
@@ -150,12 +152,13 @@ class World:
         self.allowed: frozenset[Fault] = frozenset(kinds)
         self.fierce = self.random.choice((0.3, 0.6, 1.0))  # in a milder storm more is committed
         self.altered = Fault.OFFSETS_ALTERED in self.allowed
-        if self.altered:  # the documented limit: group lost before a rewind arrived at every table
-            self.allowed -= {Fault.GROUP_LOST, Fault.GROUP_RESET, Fault.TOPIC_REPLACED}
+        if self.altered:
+            self.allowed -= {Fault.GROUP_RESET, Fault.TOPIC_REPLACED}
         self.stormy = True
         self.topic_no = 1
         self.logs: list[list[Row]] = [[] for _ in range(self.random.choice((1, 2, 3)))]
         self.rewound: dict[TopicPartition, list[int]] = {}  # start of each generation above 0
+        self.altering: dict[TopicPartition, GroupOffset] = {}  # asked for, not yet written to the group
         self.routes: tuple[str, ...] = (APPEND, MERGE)
         self.dynamic = self.random.random() < 0.3
         self.group: dict[TopicPartition, tuple[int, str]] = {}
@@ -358,6 +361,8 @@ class World:
             self.channel.append(self.late.pop(self.random.randrange(len(self.late))))
         if self.late_commits and self.random.random() < 0.1:
             self.land(self.late_commits.pop(self.random.randrange(len(self.late_commits))))
+        if self.altering and self.random.random() < 0.1:
+            self.write_altered(late=True)
         if self.coordinator is None:
             self.start_coordinator()
         choice = self.random.random()
@@ -397,7 +402,7 @@ class World:
             self.stop_all()
         if self.chance(Fault.REBALANCE, 0.06):
             self.balance()
-        if self.chance(Fault.GROUP_LOST, 0.03):
+        if self.has_arrived() and self.chance(Fault.GROUP_LOST, 0.03):
             self.group.clear()
         if draw() < 0.03 and self.group and self.has_ledger() and self.chance(Fault.GROUP_RESET, 1.0):
             partition = self.random.choice(list(self.group))
@@ -438,7 +443,7 @@ class World:
             targets = self.known_points(chain)
             if targets and self.chance(Fault.ROLL_BACK, 0.04):
                 table.head = self.random.choice(targets).id
-                table.rolled_back = True
+                table.rolled_back = table.ever_rolled_back = True
             if len(chain) > 1 and not table.rolled_back and self.chance(Fault.EXPIRE, 0.04):
                 self.foreign_commit(table)
                 keep = self.random.choice((1, 2))
@@ -469,7 +474,7 @@ class World:
             self.stop_all()
             if self.random.random() < 0.5:
                 self.create(LATER)
-        if self.group and self.chance(Fault.OFFSETS_ALTERED, 0.006):
+        if not self.altering and self.chance(Fault.OFFSETS_ALTERED, 0.006):
             self.alter_offsets()
 
     def known_points(self, chain: list[Snapshot]) -> list[Snapshot]:
@@ -479,26 +484,43 @@ class World:
         return chain[1:] if complete else chain[1 : oldest + 1]
 
     def alter_offsets(self) -> None:
-        """STOPPED, one group commit with the generation raised, RUNNING again."""
-        marks = {p: Mark.from_text(text) for p, (_, text) in self.group.items()}
-        if any(marks.get(p) is None for p in self.partitions()):
-            return
+        """STOPPED, one group commit with the generation raised, RUNNING again: at times before that commit is made."""
         views = {name: self.view(name) for name in self.tables}
         lookups = {name: look_up(view) for name, view in views.items() if view}
-        self.start_number += 1
-        self.stop_all()
-        wanted = {p: self.random.randrange(len(self.logs[p.partition]) + 1) for p in self.partitions()}
-        altered = altered_group(
+        partitions = list(self.partitions())
+        chosen = self.random.sample(partitions, self.random.randrange(1, len(partitions) + 1))
+        wanted = {p: self.random.randrange(len(self.logs[p.partition]) + 1) for p in chosen}
+        self.altering = altered_group(
             wanted, self.group_offsets(), lookups, {TOPIC: self.topic_id}, self.start_number, self.unique("e")
         )
+        self.start_number += 1
+        self.stop_all()
+        if not self.chance(Fault.OFFSETS_ALTERED_LATE, 0.5):
+            self.write_altered()
+
+    def has_arrived(self) -> bool:
+        """Whether all tables know of every alteration: before that, losing the group is a documented limit."""
+        if self.altering:
+            return False
+        views = [self.view(name) for name in self.routes]
+        ledgers = [look_up(view).ledger if view else None for view in views]
+        entries = [
+            (ledger.entry(p) if ledger else None, starts) for ledger in ledgers for p, starts in self.rewound.items()
+        ]
+        return all(entry is not None and entry.generation == len(starts) - 1 for entry, starts in entries)
+
+    def write_altered(self, late: bool = False) -> None:
+        """The group commit; refused when somebody has joined the group meanwhile."""
+        altered, self.altering = self.altering, {}
+        if late and any(task.assigned for task in self.tasks):
+            return
         for partition, offset in altered.items():
             assert offset.mark is not None
-            self.group[partition] = (offset.offset, offset.mark.to_text())
+            mark = offset.mark
+            if Switch.RAISE_GENERATION in self.off:
+                mark = replace(mark, generation=mark.generation - 1)
+            self.group[partition] = (offset.offset, mark.to_text())
             self.rewound.setdefault(partition, [0]).append(offset.offset)
-        for name, lookup in lookups.items():
-            request = bring_along(name, lookup, altered, "cluster", self.unique("c"))
-            if request and lookup.standing is Standing.FOUND and self.random.random() < 0.6:  # some are missed
-                self.land(request)
 
     # --- the end
 
@@ -581,7 +603,8 @@ class World:
             due = table.whole or offset >= min(born, began)
             if last:
                 due = offset >= starts[-1] and (table.whole or offset >= max(born, began))
-            if due and not any(counts):
+            replayed = last > 0 and not table.ever_rolled_back and not self.faults[Fault.GROUP_LOST]
+            if due and not (counts[last] if replayed else any(counts)):
                 raise WrongWorldError(f"{name}: row {where} is missing")
             strict = not table.whole and not last
             if strict and offset < began and any(counts):
@@ -591,13 +614,14 @@ class World:
 
     def verify_merge(self, table: Table, prop: LedgerProperty) -> None:
         assert table.head is not None
-        if self.altered:
+        if self.rewound and table.ever_rolled_back:
             return
         expected: dict[str, tuple[int, int]] = {}
         for partition in self.partitions():
             began = 0 if table.whole else prop.opened[partition].next
+            start = max(began, self.rewound.get(partition, [0])[-1])
             for offset, row in enumerate(self.logs[partition.partition]):
-                if MERGE in row.tables and offset >= began:
+                if MERGE in row.tables and offset >= start:
                     expected[row.key] = (self.topic_no, offset)
         found = table.states[table.head]
         for key, last in expected.items():

@@ -23,7 +23,7 @@ from connectors.iceberg.protocol.actions import (
     Send,
     Stop,
 )
-from connectors.iceberg.protocol.alter_offsets import altered_group, bring_along
+from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, Outcome, TopicInfo
 from connectors.iceberg.protocol.ledger import (
     Ledger,
@@ -463,6 +463,21 @@ def test_rolled_back_table_waits_until_the_group_is_lowered_under_this_epoch() -
     assert entries(request) == {0: (0, 60, 130), 1: (0, 200, 200)}
 
 
+def test_rolled_back_table_waits_for_an_owner_that_may_still_commit_what_it_was_told_before() -> None:
+    life = Life()
+    assert life.attach(P0).partitions[P0].floor == 100
+    life.state.on_tick(1000)
+    life.tell(life.report(p0=rows(100, 130), p1=idle(200)))
+    only(life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000), Rewind)  # from 60 on, as rewind 1
+    seen = {P0: mark(60, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}  # at 60 by chance: 100 is on its way
+    for rewind, follows in ((0, ReportTrouble), (1, CommitTable)):
+        seen[P0] = GroupOffset(60, Mark(life.epoch, 0, "id-1", rewind))
+        life.state.on_tick(life.now() + 1000)
+        life.tell(life.report(p0=rows(60, 130), p1=idle(200)))
+        life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)
+        only(life.state.on_group_offsets(seen, 1000), follows)
+
+
 def test_roll_back_noticed_at_the_commit_rewinds_the_readers() -> None:
     life = Life()
     only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
@@ -544,15 +559,24 @@ def test_altered_offsets_raise_the_generation_in_one_group_commit() -> None:
     assert altered == {P0: GroupOffset(30, Mark(Epoch(9, "y"), 3, "id-1"))}
 
 
-def test_table_is_brought_along_by_a_commit_without_files() -> None:
-    lookup = look_up(table(FILLED))
-    altered = altered_group({P0: 30}, GROUP, {FACTS: lookup}, {"orders": "id-1"}, 5, "y")
-    request = bring_along(FACTS, lookup, altered, "k-1", "c-9")
-    assert request is not None
-    assert entries(request) == {0: (1, 30, 30), 1: (0, 0, 200)}
-    assert (request.files, request.expected) == ({}, lookup.version)
-    life = Life(tables={FACTS: landed(request)}, group={P0: altered[P0], P1: mark(200)})
+def test_partitions_of_another_connectors_keep_their_place_beside_an_altered_one() -> None:
+    group = {P0: GroupOffset(500, None), P1: GroupOffset(600, None)}
+    altered = altered_group({P0: 30}, group, {FACTS: look_up(table())}, {"orders": "id-1"}, 5, "y")
+    assert {p: at.offset for p, at in altered.items()} == {P0: 30, P1: 600}
+    life = Life(tables={FACTS: table()}, group=altered)
+    assert life.attach(P1).partitions[P1].position == 600
+
+
+def test_table_without_rows_is_brought_along_in_the_first_cycle_by_a_commit_without_files() -> None:
+    altered = altered_group({P0: 30}, GROUP, {FACTS: look_up(table(FILLED))}, {"orders": "id-1"}, 5, "y")
+    life = Life(tables={FACTS: table(FILLED)}, group={P0: altered[P0], P1: mark(200)})
     assert life.attach(P0).partitions[P0].needs[FACTS].next == 30
+    request = commit_of(life, life.cycle(life.report(p0=replace(idle(30), generation=1), p1=idle(200))))
+    assert entries(request) == {0: (1, 30, 30), 1: (0, 200, 200)}
+    assert request.files == {}
+    only(life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000), CommitComplete)
+    again = life.cycle(life.report(p0=replace(idle(30), generation=1), p1=idle(200)))
+    only(again, CommitComplete)  # once is enough
 
 
 def test_table_that_was_missed_follows_when_it_is_opened() -> None:

@@ -262,3 +262,17 @@ def test_skipped_table_holds_nothing_until_it_is_opened_or_the_epoch_ends() -> N
     task.on_message(TableRefused(E7, "db.new", "gone", skip=True), 0)
     task.on_message(EpochStarted(E8), 0)
     assert not task.is_skipped("db.new")
+
+
+def test_coordinator_that_does_not_know_of_altered_offsets_is_not_followed_but_told_to_begin_anew() -> None:
+    task = TaskState("sink-0", 5, nonces())
+    task.assign({P0: "id-1"}, {P0: Mark(E7, 1, "id-1")}, 0)  # it read the group before generation 1 was written
+    task.on_message(EpochStarted(E8), 0)
+    rejected = task.on_message(Attached(E8, "n2", {P0: attachment()}), 0)
+    [told] = sent(rejected)
+    assert isinstance(told, Attach)
+    assert told.seen is not None
+    assert told.seen > E8
+    assert not task.is_reading(P0)
+    assert task.offsets_to_commit() == {}
+    assert task.on_message(Attached(E8, "n2", {P0: attachment()}), 0) == []

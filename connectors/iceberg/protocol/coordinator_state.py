@@ -110,6 +110,7 @@ class _Partition:
     applied: int  # end of the last range that went through a cycle
     accepted: int  # end of the last range that was accepted
     rewind: int = 0
+    told: list[int] = field(default_factory=lambda: [0])  # by rewind number: the highest floor that tasks may commit
     described: bool = True  # False: the cluster no longer names it, so no report is waited for
     queue: deque[Range] = field(default_factory=deque)
 
@@ -518,8 +519,15 @@ class CoordinatorState:
             for name, table in self._tables.items()
             if not table.missing
         }
-        floor = self._floor(partition)
+        floor = self._told_floor(partition)
         return Attachment(state.topic_id, state.generation, state.accepted, floor, state.rewind, needs)
+
+    def _told_floor(self, partition: TopicPartition) -> int:
+        """The floor, for a task: from now on it may be in the group."""
+        state = self._partitions[partition]
+        floor = self._floor(partition)
+        state.told[-1] = max(state.told[-1], floor)
+        return floor
 
     def _floor(self, partition: TopicPartition) -> int:
         """The position below which all opened tables are complete; a missing table still holds it."""
@@ -638,7 +646,7 @@ class CoordinatorState:
         return [Send(StartCommit(self.epoch, self._cycles, self._releases()))]
 
     def _releases(self) -> dict[TopicPartition, Release]:
-        return {p: Release(self._floor(p), s.rewind) for p, s in self._partitions.items()}
+        return {p: Release(self._told_floor(p), s.rewind) for p, s in self._partitions.items()}
 
     def _apply_if_ready(self, now_ms: int) -> list[CoordinatorAction]:
         """Ready = every partition of the topics has reported: a set, not a count."""
@@ -655,10 +663,19 @@ class CoordinatorState:
         with_rows = {
             name for taken in cycle.taken.values() for name, part in taken.tables.items() if part.first is not None
         }
-        cycle.work = {name: _Work() for name, table in self._tables.items() if name in with_rows and not table.missing}
+        behind = {name for name, table in self._tables.items() if self._is_behind(table)}
+        wanted = with_rows | behind
+        cycle.work = {name: _Work() for name, table in self._tables.items() if name in wanted and not table.missing}
         if not cycle.work:
             return self._finish(now_ms)
         return [LoadTable(name) for name in cycle.work]
+
+    def _is_behind(self, table: _Table) -> bool:
+        """Whether a user's rewind or skip is not in the table's ledger yet; a commit without files takes it there."""
+        if table.ledger is None:
+            return False
+        entries = [(table.ledger.entry(p, state.topic_id), state) for p, state in self._partitions.items()]
+        return any(entry is not None and entry.generation < state.generation for entry, state in entries)
 
     def _take(self, queue: deque[Range]) -> Range:
         """One range: what follows waits, because a refusal of this one would leave a gap before it."""
@@ -673,7 +690,7 @@ class CoordinatorState:
                 return actions
         table = self._tables[name]
         after, with_rows = self._share(name, table)
-        if not with_rows:
+        if not with_rows and not self._is_behind(table):
             table.needs = after
             work.step = _Step.DONE
             return [*actions, *self._finish_if_done(now_ms)]
@@ -824,20 +841,24 @@ class CoordinatorState:
                 state.applied = state.accepted = lowest
                 state.queue.clear()
                 state.rewind += 1
+                state.told.append(0)
                 told[partition] = self._attachment(partition)
         return [Send(Rewind(self.epoch, None, told))] if told else []
 
     # --- small
 
     def _is_lowered(self, offset: GroupOffset | None, partition: TopicPartition, needed: int) -> bool:
-        """Whether the group could lead nobody past `needed`, seen under this epoch's mark."""
+        """Whether the group could lead nobody past `needed`, now or when its owner commits what it was told last.
+
+        The owner follows the rewind that its mark names: floors told before that one are forgotten.
+        """
         if offset is None or offset.mark is None:
             return False
-        return (
-            offset.mark.epoch == self.epoch
-            and offset.mark.topic_id == self._partitions[partition].topic_id
-            and offset.offset <= needed
-        )
+        state, mark = self._partitions[partition], offset.mark
+        if mark.epoch != self.epoch or mark.topic_id != state.topic_id:
+            return False
+        told = state.told[mark.rewind :] if Rule.OWNER_FOLLOWED_BEFORE_REFILL in self._rules else []
+        return max([offset.offset, *told]) <= needed
 
     def _work(self, name: str, *steps: _Step) -> _Work | None:
         """The work that waits for this answer; late and unasked answers find none."""

@@ -20,6 +20,7 @@ class Mark:
     epoch: Epoch
     generation: int
     topic_id: str  # of the topic that the task staged under
+    rewind: int = 0  # number of the last rewind of this epoch that the task followed
 
     def to_text(self) -> str:
         """At most a few dozen bytes: brokers allow 4096."""
@@ -29,6 +30,7 @@ class Mark:
                 "epoch": [self.epoch.number, self.epoch.nonce],
                 "generation": self.generation,
                 "topic": self.topic_id,
+                "rewind": self.rewind,
             },
             separators=(",", ":"),
         )
@@ -43,7 +45,9 @@ class Mark:
             if int(document["connect-py"]) > MARK_VERSION:
                 return None
             number, nonce = document["epoch"]
-            return cls(Epoch(int(number), str(nonce)), int(document["generation"]), str(document["topic"]))
+            epoch = Epoch(int(number), str(nonce))
+            rewind = int(document.get("rewind", 0))  # marks of before know of none
+            return cls(epoch, int(document["generation"]), str(document["topic"]), rewind)
         except (ValueError, KeyError, TypeError):
             return None
 

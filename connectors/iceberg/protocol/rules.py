@@ -19,12 +19,14 @@ class Rule(Enum):
     EPOCH_ABOVE_EVERY_TRACE = "5"  # after a wiped channel an old coordinator would be followed
     REFILL_EXACTLY_FROM_LEDGER = "8"  # a rolled-back table would keep its hole
     LOWERED_GROUP_BEFORE_REFILL = "8 guard"  # a crash after the first refill would leave the rest out
+    OWNER_FOLLOWED_BEFORE_REFILL = "8 owner"  # what an owner was told before the roll-back would get into the group
     PROOF_BEFORE_FIRST_LEDGER = "9"  # a sleeper would give a re-created table another start
     REPORT_FILTERED_TABLES = "11"  # a table would advance over rows that a stale filter dropped
     REPORTS_OF_OUR_START_ONLY = "14 start"  # a task with an older configuration would hide rows
     ACCEPT_CONTIGUOUS_ONLY = "14"  # gaps and repetitions would count as progress
     CHECK_FILTER_AND_FIRST = "15"  # missing or doubled rows
     QUIET_TABLE_MOVES_WITHOUT_GAP = "19"  # a table would pass over rows that nobody staged for it
+    NO_OLDER_GENERATION = "21 guard"  # who read the group just before it was altered would write the old offsets back
     TOPIC_ID_EVERYWHERE = "23"  # offsets of one topic would count for another of the same name
 
 

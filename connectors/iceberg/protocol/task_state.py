@@ -68,6 +68,7 @@ class _Partition:
     asked_ms: int
     attached: bool = False
     paused: bool = True
+    least_generation: int = 0  # of the group's mark: who attaches us below it has not seen offsets being altered
     generation: int = 0
     rewind: int = 0
     floor: int = 0
@@ -130,7 +131,9 @@ class TaskState:
             if mark is not None and (self._seen is None or mark.epoch > self._seen):
                 self._seen = mark.epoch
         for partition, topic_id in topic_ids.items():
-            self._partitions[partition] = _Partition(topic_id, "", now_ms)
+            mark = marks.get(partition)
+            least = mark.generation if mark is not None and mark.topic_id == topic_id else 0
+            self._partitions[partition] = _Partition(topic_id, "", now_ms, least_generation=least)
         if not topic_ids:
             return []
         return [Pause(frozenset(topic_ids)), *self._ask(topic_ids, now_ms)]
@@ -308,7 +311,7 @@ class TaskState:
         if self.epoch is None:
             return {}
         return {
-            p: GroupOffset(s.floor, Mark(self.epoch, s.generation, s.topic_id))
+            p: GroupOffset(s.floor, Mark(self.epoch, s.generation, s.topic_id, s.rewind))
             for p, s in self._partitions.items()
             if s.attached
         }
@@ -341,13 +344,17 @@ class TaskState:
         actions: list[TaskAction] = []
         for partition in partitions:
             state = self._partitions[partition]
-            self._partitions[partition] = _Partition(state.topic_id, "", now_ms, paused=state.paused)
+            self._partitions[partition] = _Partition(
+                state.topic_id, "", now_ms, paused=state.paused, least_generation=state.least_generation
+            )
             actions.append(Discard(partition))
         return [*actions, *self._flow(partitions), *self._ask(partitions, now_ms)]
 
     def _adopt(self, partition: TopicPartition, state: _Partition, told: Attachment) -> list[TaskAction]:
         if told.topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
             return []  # the question is repeated; one of the two sides will notice
+        if told.generation < state.least_generation and Rule.NO_OLDER_GENERATION in self._rules:
+            return self._reject_epoch()
         state.attached = True
         state.generation, state.rewind, state.floor = told.generation, told.rewind, told.floor
         state.start = state.next = told.position
@@ -357,6 +364,12 @@ class TaskState:
         state.reported.clear()
         state.hold = None
         return [Discard(partition), Seek(partition, told.position), *self._flow({partition}), RequestCommit()]
+
+    def _reject_epoch(self) -> list[TaskAction]:
+        """This coordinator read the group before its offsets were altered: let a new life read it again."""
+        assert self.epoch is not None
+        self._seen = Epoch(max(self.epoch, self._seen or self.epoch).number + 1, self._new_nonce())
+        return [Send(Attach(self.task, self._start_number, self._new_nonce(), {}, self._seen))]
 
     def _on_rewind(self, message: Rewind) -> list[TaskAction]:
         actions: list[TaskAction] = []

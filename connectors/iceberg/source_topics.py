@@ -1,0 +1,68 @@
+"""What the Kafka cluster says about the topics of a connector and about its group, in the protocol's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from connect_py.api.cluster import SinkCluster
+from connect_py.api.errors import NotFoundError, RetriableError
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.protocol.coordinator_state import TopicInfo
+from connectors.iceberg.protocol.mark import GroupOffset
+
+_LATEST = ("latest", "largest", "end")  # of `auto.offset.reset`, as the client library spells it
+
+
+def describe_topics(cluster: SinkCluster) -> dict[str, TopicInfo]:
+    """Ask for ids and log ranges of the connector's topics.
+
+    Raises:
+        RetriableError: The cluster does not answer, or a topic does not exist (yet).
+    """
+    described: dict[str, TopicInfo] = {}
+    for topic in cluster.topics():
+        try:
+            topic_id = cluster.topic_id(topic)
+            partitions = [TopicPartition(topic, p) for p in range(cluster.partition_count(topic))]
+        except NotFoundError as error:
+            raise RetriableError(f"topic {topic} does not exist: {error}") from error
+        ranges = cluster.log_range(partitions)
+        described[topic] = TopicInfo(
+            topic_id, tuple(ranges[p][0] for p in partitions), tuple(ranges[p][1] for p in partitions)
+        )
+    return described
+
+
+def partitions_of(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for topic, info in topics.items() for number in range(len(info.log_starts))]
+
+
+def group_offsets(cluster: SinkCluster, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, GroupOffset]:
+    """The group's offsets of all partitions that have one, with our marks.
+
+    Raises:
+        RetriableError: The cluster does not answer.
+    """
+    committed = cluster.committed(partitions_of(topics))
+    return {tp: GroupOffset.of(at.offset, at.metadata) for tp, at in committed.items()}
+
+
+def begins_at_end(cluster: SinkCluster) -> bool:
+    """Whether a group without offsets begins at the end of its topics: `auto.offset.reset=latest`."""
+    return str(cluster.client_config("consumer").get("auto.offset.reset", "earliest")) in _LATEST
+
+
+def first_position(info: TopicInfo, partition: int, *, at_end: bool) -> int:
+    """Where a partition is read from that has no offset."""
+    ends = info.log_ends
+    return ends[partition] if at_end and ends is not None else info.log_starts[partition]
+
+
+def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]:
+    """The tables that will be written, as far as they can be known before any record is read."""
+    found = dict.fromkeys(config.tables)
+    for topic in topics if config.topic_rules else ():
+        names = (rule.table(topic) for rule in config.topic_rules)
+        found.update(dict.fromkeys(name for name in names if name is not None))
+    return list(found)
