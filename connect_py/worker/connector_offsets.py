@@ -13,7 +13,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.clock import Clock
-from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.client_config import ClientConfigs, exactly_once_sources
 from connect_py.kafka.cluster_admin import ClusterAdmin, GroupNotEmptyError
 from connect_py.log_context import log_context
 from connect_py.model import ConnectorOffset
@@ -21,7 +21,7 @@ from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores, Records
 from connect_py.storage.offset_table import check_primitives
 from connect_py.storage.transactional_offset_writer import write_in_transaction
-from connect_py.worker.connector_host import ConnectorHost
+from connect_py.worker.connector_hosts import ConnectorHosts
 
 REQUEST_SECONDS: Final = 90.0  # what a user waits for at most
 READ_SECONDS: Final = 30.0
@@ -46,7 +46,7 @@ class ConnectorOffsets:
         self,
         worker_props: Props,
         plugins: PluginRegistry,
-        connectors: ConnectorHost,
+        connectors: ConnectorHosts,
         stores: ConnectorOffsetStores | None,
         resolve: Callable[[Props], Props],
         clock: Clock,
@@ -148,13 +148,9 @@ class ConnectorOffsets:
 
     def _transaction(self, name: str, props: Props, store: ConnectorOffsetStore) -> Callable[[Records], None] | None:
         """How to write where source tasks write in transactions; None: where they do not."""
-        if self._worker_props.get("exactly.once.source.support", "").strip().lower() != "enabled":
+        if not exactly_once_sources(self._worker_props):
             return None
-        settings: dict[str, object] = {
-            **ClientConfigs(self._worker_props, props, name, 0).producer(),
-            "transactional.id": f"{self._worker_props.get('group.id')}-{name}-0",
-            "enable.idempotence": True,
-        }
+        settings = self._clients(name, props).transactional_producer(0)
 
         def write(records: Records) -> None:
             write_in_transaction(settings, store.topic, records, READ_SECONDS)
