@@ -51,6 +51,17 @@ class AvroBodyReader:
             raise DataError(f"a union of two types has no branch {self._odd_indices[0]}")
         return value
 
+    def read_part(self, message: bytes, start: int) -> tuple[Any, int]:
+        """Decode what begins at `start` and may have something behind it; return it and where it ends.
+
+        Raises:
+            DataError: The bytes are not of this schema.
+        """
+        try:
+            return self._read(message, start)
+        except IndexError:
+            raise DataError(_TOO_SHORT) from None
+
     def _reader(self, plain: Tree) -> Read:
         if isinstance(plain, str):
             return _PRIMITIVES[plain]

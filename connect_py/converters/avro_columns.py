@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import Schema
+from connect_py.converters.avro_constant_texts import ConstantTexts, TextLearner, all_are
 from connect_py.converters.avro_schema import PRIMITIVES, AvroType
 from connect_py.converters.registry_converter import ID_PREFIX
 
@@ -53,19 +54,19 @@ def _for_polars(plain: Any) -> Any:
     return {**plain, **members}
 
 
-class AvroColumns:
-    """Decodes messages of one schema, with the five bytes before their bodies.
+class _Layout:
+    """How a container describes bodies to polars, and how columns are made of what comes back."""
 
-    These bytes are read along: the first is 0, which makes it the index of the first branch of a union of message and
-    null. So a null needs no place of its own: it is one byte with the index of the other branch.
-    """
-
-    def __init__(self, avro: AvroType) -> None:
+    def __init__(self, plain: Any, constants: ConstantTexts | None = None) -> None:
+        """`plain` is the schema of the bodies; `constants` are not read but compared."""
+        self._plain = plain
+        self._constants = constants
+        body = plain if constants is None else constants.plain
         schema_id = {"type": "fixed", "name": "Id", "size": ID_PREFIX - 1}
         guard = {"type": "fixed", "name": "Guard", "size": _MARK_SIZE}
         message = {
             "type": "record", "name": "Message",
-            "fields": [{"name": "id", "type": schema_id}, {"name": "body", "type": _for_polars(avro.plain)}],
+            "fields": [{"name": "id", "type": schema_id}, {"name": "body", "type": _for_polars(body)}],
         }  # fmt: skip
         top = {
             "type": "record", "name": "Top",
@@ -75,7 +76,55 @@ class AvroColumns:
         meta = [(b"avro.schema", text), (b"avro.codec", b"null")]
         entries = b"".join(_long(len(k)) + k + _long(len(v)) + v for k, v in meta)
         self._head = _MAGIC + _long(len(meta)) + entries + b"\0"
+
+    @cached_property
+    def _type(self) -> pa.DataType:
+        return _arrow_type(self._plain if self._constants is None else self._constants.plain)
+
+    @cached_property
+    def _whole_type(self) -> pa.DataType:
+        return _arrow_type(self._plain)
+
+    def read(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
+        """Make the column of bodies in their plain form, and say which messages are null. Errors as `AvroColumns`."""
+        import pyarrow as pa
+
+        guard, sync = os.urandom(_MARK_SIZE), os.urandom(_MARK_SIZE)
+        filled = [_NULL if m is None else m for m in messages]
+        nulls = sum(map(operator.is_, messages, repeat(None)))
+        schema_id = next(m for m in messages if m is not None)[1:ID_PREFIX]
+        size = sum(map(len, filled)) + _MARK_SIZE * len(filled)
+        filled[0] = b"".join((self._head, sync, _long(len(messages)), _long(size), filled[0]))
+        filled.append(sync)
+        try:
+            table = _table(io.BytesIO(guard.join(filled)))
+            message, guards = (_only_chunk(table.column(name)) for name in ("message", "guard"))
+            if len(guards) != len(messages) or message.null_count != nulls or not all_are(guards, guard, len(guards)):
+                raise NotColumnar("bodies are not as long as their schema says")
+            if not all_are(message.field(0), schema_id, len(messages) - nulls):
+                raise NotColumnar("ids differ")
+            body = message.field(1).cast(self._type)
+            if self._constants is not None:
+                body = self._constants.put_back(body, self._whole_type, len(messages) - nulls)
+            return body, message.is_null() if nulls else None
+        except (pa.ArrowException, OverflowError) as error:
+            raise NotColumnar(str(error)) from error
+
+
+class AvroColumns:
+    """Decodes messages of one schema, with the five bytes before their bodies.
+
+    These bytes are read along: the first is 0, which makes it the index of the first branch of a union of message and
+    null. So a null needs no place of its own: it is one byte with the index of the other branch.
+
+    Most texts of Debezium's `source` never change. They are learned from messages, and then compared instead of read.
+    """
+
+    def __init__(self, avro: AvroType) -> None:
         self._avro = avro
+        self._whole = _Layout(avro.plain)
+        self._short: _Layout | None = None
+        self._texts = TextLearner(avro.plain)
         self.possible = avro.columnar
 
     def read(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
@@ -89,44 +138,41 @@ class AvroColumns:
             raise NotColumnar("unions of several types")
         import pyarrow as pa
 
-        guard, sync = os.urandom(_MARK_SIZE), os.urandom(_MARK_SIZE)
-        first = next(m for m in messages if m is not None)
-        separator = guard + first[:ID_PREFIX]
-        nulls = 0
+        body, null = self._bodies(messages)
         try:
-            block = guard.join(messages)  # type: ignore[arg-type] # a null is the error below
-        except TypeError:
-            nulls = sum(map(operator.is_, messages, repeat(None)))
-            block = guard.join([_NULL if m is None else m for m in messages])
-        if block.count(separator) + (messages[0] is not None) + nulls != len(messages):
-            raise NotColumnar("ids differ")
-        parts = (self._head, sync, _long(len(messages)), _long(len(block) + _MARK_SIZE), block, guard, sync)
-        try:
-            table = self._table(io.BytesIO(b"".join(parts)))
-            message, guards = (_only_chunk(table.column(name)) for name in ("message", "guard"))
-            if len(guards) != len(messages) or message.null_count != nulls or not _all_are(guards, guard):
-                raise NotColumnar("bodies are not as long as their schema says")
-            column = self._avro.column(self._avro.schema, message.field(1).cast(self._type))
+            column = self._avro.column(self._avro.schema, body)
             column.validate()
-            return column, message.is_null() if nulls else None
+            return column, null
         except (pa.ArrowException, OverflowError) as error:
             raise NotColumnar(str(error)) from error
 
-    @cached_property
-    def _type(self) -> pa.DataType:
-        return _arrow_type(self._avro.plain)
+    def _bodies(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
+        if self._short is not None:
+            try:
+                return self._short.read(messages)
+            except NotColumnar:  # a text changed, or a message is damaged
+                found = self._whole.read(messages)
+                self._short = None
+                self._texts.forget()
+                return found
+        found = self._whole.read(messages)
+        constants = self._texts.learn(messages)
+        if constants is not None:
+            self._short = _Layout(self._avro.plain, constants)
+        return found
 
-    def _table(self, container: io.BytesIO) -> pa.Table:
-        import pyarrow as pa
 
-        try:
-            import polars
-        except ImportError as error:
-            raise NotColumnar("polars is not installed") from error
-        try:
-            return pa.table(polars.read_avro(container))  # half the time of to_arrow
-        except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
-            raise NotColumnar(f"polars: {error}") from error
+def _table(container: io.BytesIO) -> pa.Table:
+    import pyarrow as pa
+
+    try:
+        import polars
+    except ImportError as error:
+        raise NotColumnar("polars is not installed") from error
+    try:
+        return pa.table(polars.read_avro(container))  # half the time of to_arrow
+    except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
+        raise NotColumnar(f"polars: {error}") from error
 
 
 def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -148,10 +194,3 @@ def _arrow_type(plain: Any) -> pa.DataType:
     if plain["type"] == "array":
         return pa.list_(pa.field(arrow.ELEMENT, _arrow_type(plain["items"])))
     return pa.binary()
-
-
-def _all_are(column: pa.Array, value: bytes) -> bool:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return column.null_count == 0 and bool(pc.all(pc.equal(column.cast(pa.binary()), value)).as_py())
