@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from worker_process import WorkerProcess
@@ -206,3 +206,41 @@ def test_a_stopped_source_reads_from_where_it_is_told(
     worker.wait_until(lambda: arrived(*again), SECONDS, "all lines to come again")
     reader.close()
     worker.delete(name)
+
+
+@pytest.mark.timeout(150)  # a worker of its own, on two cores that others share
+def test_with_exactly_once_sources_zombies_are_fenced_before_offsets_change(
+    kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+) -> None:
+    topic, name, source, group = f"{topic_prefix}t", "source", tmp_path / "in.txt", f"{topic_prefix}g"
+    source.write_text("one\ntwo\n")
+    create(kafka_broker, topic, partitions=1)
+    properties = {"exactly.once.source.support": "enabled"}
+    worker = WorkerProcess(tmp_path / "worker", kafka_broker.bootstrap_servers, group, properties)
+    settings = {"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": f"{group}-{name}-0"}
+    file = {"filename": str(source)}
+    try:
+        worker.start()
+        with httpx.Client(base_url=worker.url, timeout=100) as client:
+            offsets = Offsets(worker, client, name)
+            worker.put(name, {"connector.class": "FileStreamSource", "topic": topic, "file": str(source), **CONVERTERS})
+            worker.wait_until(lambda: offsets.listed() == [(file, {"position": 8})], SECONDS, "offsets")
+            offsets.stop()
+            zombie = Producer(settings)
+            zombie.init_transactions(SECONDS)
+            zombie.begin_transaction()
+            zombie.produce(f"{group}-offset", b'{"position":8}', f'["{name}",{{"filename":"{source}"}}]')
+            zombie.flush(SECONDS)
+            assert offsets.patch({"partition": file, "offset": {"position": 4}})[0] == 200
+            with pytest.raises(KafkaException):
+                zombie.commit_transaction(SECONDS)
+            assert offsets.listed() == [(file, {"position": 4})]
+            offsets.resume()
+            worker.wait_until(lambda: offsets.listed() == [(file, {"position": 8})], SECONDS, "offsets")
+        reader = Consumer({"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": topic})
+        reader.assign([TopicPartition(topic, 0, 0)])
+        found = [m.value() for m in reader.consume(4, 5.0) if m.error() is None]
+        reader.close()
+        assert found == [b"one", b"two", b"two"]
+    finally:
+        worker.close()
