@@ -33,6 +33,7 @@ class DistributedWorker(WorkerProcess[DistributedConfig, DistributedHerder]):
             cluster_id=cluster_id,
             advertised_url=rest.advertised_url,
             commit=version(),
+            leader_calls=rest.leader_calls,
             make_worker=partial(make_worker, config, plugins, offset_topic=config.storage_topic("offset")),
         )
 

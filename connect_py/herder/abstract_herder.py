@@ -52,6 +52,7 @@ from connect_py.storage.config_state import (
     TargetStateChanged,
 )
 from connect_py.storage.config_store import ConfigStore
+from connect_py.storage.control_records import Items
 from connect_py.storage.status_store import StatusStore
 from connect_py.storage.status_table import StatusId
 from connect_py.worker.worker import Worker
@@ -227,13 +228,13 @@ class AbstractHerder(Herder):
     def _clean_statuses(self, name: str | None) -> None:
         """Remove statuses of what exists no more; of one connector, or of all."""
         state = self._configs.snapshot()
-        connectors, running = self._work.running()
+        running = self._running_anywhere()
         for known in self._statuses.ids():
             connector = known.connector if isinstance(known, ConnectorTaskId) else known
             if name not in (None, connector) or connector in state.inconsistent:
                 continue
             alive = known in state.tasks(connector) if isinstance(known, ConnectorTaskId) else known in state.configs
-            if alive or known in running or (known == connector and connector in connectors):
+            if alive or known in running:
                 continue
             try:
                 self._statuses.delete(known)
@@ -241,6 +242,10 @@ class AbstractHerder(Herder):
                     self._statuses.delete_topics(connector)
             except ConnectError as error:
                 log.error("the status of %s is not removed: %s", known, error)
+
+    def _running_anywhere(self) -> Items:
+        """What may still publish a status."""
+        return self._work.held()
 
     # ------------------------------------------------------------------ answers
 
@@ -456,9 +461,7 @@ class AbstractHerder(Herder):
         try:
             self._configs.refresh(CONFIG_READ_SECONDS)
         except ConnectError as error:
-            raise ConnectError(
-                "Failed to read to end of config topic before modifying connector offsets"
-            ) from error
+            raise ConnectError("Failed to read to end of config topic before modifying connector offsets") from error
 
     def _check_stopped(self, name: str) -> ClusterConfigState:
         """Refuse unless the connector exists, is meant to be stopped and has no tasks."""
@@ -471,8 +474,9 @@ class AbstractHerder(Herder):
         return state
 
     def _may_run_tasks(self, name: str) -> bool:
-        """Whether tasks of a stopped connector may still be about. On the herder's thread."""
-        return any(task.connector == name for task in self._work.running()[1])
+        """Whether tasks of a stopped connector may still be about."""
+        running = self._running_anywhere()
+        return any(isinstance(item, ConnectorTaskId) and item.connector == name for item in running)
 
     def _before_altering(self, name: str) -> Future[None]:
         """What keeps zombies of a stopped connector from storing offsets of their own afterwards."""

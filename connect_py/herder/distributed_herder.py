@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,18 +16,28 @@ from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.herder.abstract_herder import VERSION, AbstractHerder
-from connect_py.herder.futures import failed
+from connect_py.herder.futures import done, failed, mapped_error, translated
+from connect_py.herder.group.hello_sender import HelloSender
+from connect_py.herder.group.leadership import Leadership, NotLeaderError
+from connect_py.herder.group.member_state import UrlInUseError
+from connect_py.herder.group.timings import Timings
+from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.group_member import GroupMember
-from connect_py.herder.herder import BadRequestError, ServerInfo
+from connect_py.herder.herder import BadRequestError, RequestConflictError, RequestTargetError, ServerInfo
+from connect_py.herder.leader_calls import LeaderCalls
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.request_signature import RequestSignature
 from connect_py.herder.session_keys import SessionKeys
 from connect_py.herder.status_publisher import StatusPublisher
-from connect_py.model import TargetState
-from connect_py.storage.config_state import Change, SessionKey, SessionKeyChanged
-from connect_py.storage.config_store import FENCED_TEXT, ConfigStore
-from connect_py.storage.control_store import ControlStore, Epoch
-from connect_py.storage.leader_producer import FencedError, LeaderProducer
+from connect_py.herder.task_set import differs
+from connect_py.herder.work_runner import strings
+from connect_py.herder.zombie_fencing import ZombieFencing
+from connect_py.model import ConnectorTaskId, State, Status, TargetState
+from connect_py.storage.config_state import Change, ClusterConfigState, SessionKey, SessionKeyChanged
+from connect_py.storage.config_store import ConfigStore
+from connect_py.storage.control_records import NOTHING, Item, Items, Turn
+from connect_py.storage.control_store import ControlStore
+from connect_py.storage.leader_producer import LeaderProducer
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.status_store import StatusStore
 from connect_py.storage.status_table import StatusId
@@ -42,10 +53,13 @@ TICK_SECONDS = 1.0
 STARTUP_SECONDS = 15 * 60.0  # how long internal topics may stay unreadable at start
 STARTUP_PAUSE_SECONDS = 10.0
 READ_SECONDS = 30.0
-ACQUIRE_SECONDS = 30.0
-RENEW_SECONDS = 5.0
-WAIT_NOTICE_SECONDS = 30.0
+REPAIR_SECONDS = 3.0
 FLUSH_SECONDS = 5.0
+LEADER_TEXT = "Only the leader can process this request."
+STALE_TEXT = (
+    "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config change)"
+)
+OWNER_TEXT = "Only the worker that runs it can process this request."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +79,12 @@ class Stores:
         return self.config, self.status, self.offset, self.control
 
 
-class LeadershipLost(Exception):  # noqa: N818 - an event, not a failure
-    """Another worker leads, or the group took partition 0 away."""
-
-
 class DistributedHerder(AbstractHerder):
-    """Runs everything itself for now: the group's leader is its only working member, others wait for the lead."""
+    """A member of a worker group: runs what the group's leader assigns to it, and leads when it is its turn.
+
+    The herder's thread starts and stops work and answers requests. The control topic's reader, the sender of hellos and
+    the leader's thread work beside it: none of them waits for another.
+    """
 
     _config: DistributedConfig
 
@@ -83,6 +97,7 @@ class DistributedHerder(AbstractHerder):
         advertised_url: str,
         commit: str,
         make_worker: Callable[[StatusPublisher, OffsetStore], Worker],
+        leader_calls: LeaderCalls | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Prepare; nothing runs yet.
@@ -92,19 +107,30 @@ class DistributedHerder(AbstractHerder):
             advertised_url: Where other workers reach this one's REST API, `http://host:port`.
             commit: Our own version, shown beside Connect's.
             make_worker: Makes the worker, given its listener and where source offsets are kept.
+            leader_calls: How this worker asks the leader of its group; without it, it must always lead.
         """
         self._clock = clock or SystemClock()
         self._url = advertised_url
+        timings = Timings(
+            config["session.timeout.ms"] / 1000,
+            config["heartbeat.interval.ms"] / 1000,
+            config["rebalance.timeout.ms"] / 1000,
+            config["scheduled.rebalance.max.delay.ms"] / 1000,
+        )
+        self._group = WorkerGroup(
+            advertised_url, timings, self._clock, lambda: self._stores.config.snapshot().offset, self._wake,
+            lambda until: self._worker.extend_lease(until),
+        )  # fmt: skip
         leader = LeaderProducer(clients, config.group_id)
         self._stores = Stores(
             ConfigStore(config.storage_topic("config").name, clients, leader, self._config_changed),
             StatusStore(config.storage_topic("status").name, clients, self._clock),
             OffsetStore(config.storage_topic("offset").name, clients),
-            ControlStore(config.control_topic().name, clients, leader),
+            ControlStore(config.control_topic().name, clients, leader, self._group),
             leader,
             TopicAdmin(clients.admin(), self._clock, create=config["internal.topics.automatic.creation.enable"]),
         )
-        worker_id = advertised_url.partition("://")[2].rstrip("/")
+        worker_id = worker_id_of(advertised_url)
         publisher = StatusPublisher(self._stores.status, worker_id, track_topics=config["topic.tracking.enable"])
         super().__init__(
             config,
@@ -117,18 +143,38 @@ class DistributedHerder(AbstractHerder):
             clock=self._clock,
             thread_name=f"DistributedHerder-connect-{config['client.id'] or worker_id}-1",
         )
+        self._leader_calls = leader_calls
         self._member = GroupMember(
             config.control_topic().name,
             clients.member_settings(config.group_id, config["session.timeout.ms"], config["heartbeat.interval.ms"]),
-            self._queue.wake,
+            self._wake,
         )
+        self._sender = HelloSender(
+            config.control_topic().name, clients.hello_settings(round(timings.lease * 1000)), self._group
+        )
+        self._leadership = Leadership(
+            self._group, lambda: self._member.owns, leader, self._stores.control, self._stores.config,
+            self._stores.status, self, self._clock, self._queue.wake,
+        )  # fmt: skip
+        self._turn = Turn()  # worked by
+        self._working = False
+        self._away: ExitStack | None = None  # the stage that lasts while this worker has no place in its group
+        self._parked: list[Callable[[], None]] = []  # requests that wait for that place
+        self._configured: tuple[Items, int] = NOTHING, -2  # as read at this offset of the config topic
+        self._repaired_at = 0.0
+        self._cleaned: object = None
+        self._work.claim = self._claim
+        self._work.on_held = self._group.holds
+        self._work.publish = self._publish_task_configs
+        publisher.may_publish = self._group.working
         self._session_keys = SessionKeys(
             config["inter.worker.signature.algorithm"],
             config["inter.worker.verification.algorithms"],
             config["session.timeout.ms"] / 1000,
             self._clock,
         )
-        self._epoch: Epoch | None = None  # of our own term
+        self._fencing = ZombieFencing(self._stores.config, self._leadership.queue, self._fence_producers)
+        self._worker.gate = self
 
     # ------------------------------------------------------------------ life
 
@@ -136,8 +182,21 @@ class DistributedHerder(AbstractHerder):
         self._start_stores()
         self._worker.start()
         self._member.start()
+        self._sender.start()
+        self._leadership.start()
+        log.info("Rebalance started")
+        with self._stages.stage("ensuring membership in the cluster"):
+            while not self._stopping.is_set() and not self._started:
+                self._join()
+                self._queue.wait(TICK_SECONDS)
         while not self._stopping.is_set():
-            self._lead_once()
+            self._tick()
+            self._queue.wait(TICK_SECONDS)
+
+    def _wake(self) -> None:
+        """On any thread: a record came, or ownership changed."""
+        self._queue.wake()
+        self._leadership.queue.wake()
 
     def _start_stores(self) -> None:
         """Create or check the topics and read them to their ends, for up to a quarter of an hour."""
@@ -169,89 +228,125 @@ class DistributedHerder(AbstractHerder):
         """Tasks and connectors, then the group, then the stores; who still waits is told."""
         with self._stages.stage("stopping"):
             log.info("Herder stopping")
+            self._group.leave()
             self._worker.stop()
             self._stores.status.flush(FLUSH_SECONDS)
+            self._group.holds(NOTHING)
+            self._leadership.stop()
+            self._sender.stop()
             self._member.stop()
             for store in self._stores.logs:
                 store.stop()
             self._stores.leader.release()
             self._pool.shutdown(wait=False, cancel_futures=True)
-            for action in self._queue.drain():
+            for action in (*self._queue.drain(), *self._parked):
                 action()  # requests see that the worker stops, and say so
             log.info("Herder stopped")
 
-    # ------------------------------------------------------------------ leadership
+    # ------------------------------------------------------------------ membership
 
-    def _lead_once(self) -> None:
-        """Win the lead, decide until it is lost or the worker stops."""
-        with self._stages.stage("ensuring membership in the cluster"):
-            if not self._await_partition():
-                return
-            epoch = self._take_lead()
-        log.info("Joined group at generation %d with epoch %d", epoch.generation, epoch.number)
-        state = self._stores.config.snapshot()
-        log.info("Starting connectors and tasks using config offset %d", state.offset)
-        self._dirty = True
-        try:
+    def _join(self) -> None:
+        """Become a member; started once the leader has a place for this one."""
+        self._check_membership()
+        share = self._group.share()
+        if self._group.join() and share.joined and share.working:
             self._tick()
+            self._started = True
+            log.info("Herder started")
+
+    def _check_membership(self) -> None:
+        if self._member.problem is not None:
+            raise ConnectError(self._member.problem)
+        try:
+            self._group.join()
+        except UrlInUseError as error:
+            raise ConnectError(str(error)) from error
+
+    def _tick(self) -> None:
+        """One round: what the group says, requests, then what the configuration asks for."""
+        self._check_membership()
+        share = self._group.share()
+        news = (share.turn, share.working) != (self._turn, self._working)
+        if share.working and share.turn != self._turn:
+            log.info("Joined group at generation %d with epoch %d", share.generation, share.turn.epoch)
+            log.info("Starting connectors and tasks using config offset %d", share.config_offset)
+        elif self._working and not share.working:
+            log.warning("this worker was not heard of in its group in time: it stops its connectors and tasks")
+        if news:
+            self._dirty = True
+            self._publisher.generation = max(self._publisher.generation, share.generation)
+        self._work.assigned = share.items if share.working else NOTHING
+        self._work_on_changes()
+        if share.working and share.turn != self._turn:
             log.info("Finished starting connectors and tasks")
-            if not self._started:
-                self._started = True
-                log.info("Herder started")
-            while not self._stopping.is_set():
-                self._queue.wait(TICK_SECONDS)
-                self._tick()
-        except (LeadershipLost, FencedError) as lost:
-            log.warning("this worker leads no longer (%s): stopping its connectors and tasks", lost)
-            self._give_up_work()
+        self._turn, self._working = share.turn, share.working
+        self._run_parked()
+        self._repair_statuses()
 
-    def _await_partition(self) -> bool:
-        """Wait until the group gives us partition 0; False when the worker stops meanwhile."""
-        noticed = self._clock.monotonic()
-        log.info("Rebalance started")
-        while not self._stopping.is_set():
-            if self._member.problem is not None:
-                raise ConnectError(self._member.problem)
-            if self._member.owns:
-                return True
-            if self._member.joined and self._clock.monotonic() - noticed > WAIT_NOTICE_SECONDS / 10:
-                noticed = self._clock.monotonic() + WAIT_NOTICE_SECONDS
-                log.warning(
-                    "worker group '%s' has another member, which runs all connectors and tasks: this worker waits and "
-                    "takes over when that one leaves, or %g s after it died",
-                    self._config.group_id,
-                    self._config["session.timeout.ms"] / 1000,
-                )
-            self._queue.wait(TICK_SECONDS)
-        return False
+    def _run_parked(self) -> None:
+        """Requests that wait for a place in the group go on once there is one."""
+        if not self._working:
+            if self._away is None:
+                self._away = ExitStack()
+                self._away.enter_context(self._stages.stage("ensuring membership in the cluster"))
+            return
+        if self._away is not None:
+            self._away.close()
+            self._away = None
+        parked, self._parked = self._parked, []
+        for action in parked:
+            action()
 
-    def _take_lead(self) -> Epoch:
-        """Fence the old leader, read everything it wrote, announce the new term."""
-        while True:
-            try:
-                self._stores.leader.acquire(ACQUIRE_SECONDS)
-                for store in self._stores.logs:
-                    store.refresh(READ_SECONDS)
-                last = self._stores.control.highest()
-                epoch = Epoch(
-                    1 + (last.number if last else 0),
-                    self._url,
-                    1 + max(self._stores.status.highest_generation(), last.generation if last else 0),
-                )
-                self._stores.control.put_epoch(epoch)
-                self._epoch = epoch
-                self._publisher.generation = epoch.generation
-                self._renew_session_key()
-                return epoch
-            except ConnectError as error:
-                if self._stopping.is_set():
-                    raise
-                log.warning("the lead of the group is not taken yet: %s; trying again", error)
-                self._stopping.wait(STARTUP_PAUSE_SECONDS / 10)
+    def _claim(self, items: Items) -> Items:
+        share = self._group.share()
+        if self._state().offset < share.config_offset:
+            self._dirty = True  # the configuration that was divided is not read yet
+            return NOTHING
+        return self._group.claim(items)
 
-    def _renew_session_key(self) -> None:
-        """Write a key for calls between workers when there is none, or it is too old or of another kind."""
-        known, now = self._stores.config.snapshot().session_key, self._clock.time_ms()
+    def _repair_statuses(self) -> None:
+        """What this worker runs is said to be its own, also after somebody late has spoken; and leaders clean up."""
+        now = self._clock.monotonic()
+        if self._working and now - self._repaired_at > REPAIR_SECONDS:
+            self._repaired_at = now
+            self._publisher.repair(item for item in self._work.held() if self._work.owns(item))
+        if self._leadership.leads:
+            seen = (self._state().offset, self._group.held_by_others())
+            if seen != self._cleaned:
+                self._cleaned = seen
+                self._clean_statuses(None)
+
+    def _clean_statuses(self, name: str | None) -> None:
+        if self._leadership.leads:
+            super()._clean_statuses(name)
+
+    def _running_anywhere(self) -> Items:
+        return self._work.held() | self._group.held_by_others()
+
+    # ------------------------------------------------------------------ LeaderDuties, on the leader's thread
+
+    def configured(self) -> tuple[Items, int]:
+        state = self._state()
+        if self._configured[1] != state.offset:
+            tasks = (task for name in state.configs for task in self._tasks_to_run(state, name))
+            self._configured = frozenset((*state.configs, *tasks)), state.offset
+        return self._configured
+
+    def _tasks_to_run(self, state: ClusterConfigState, name: str) -> Sequence[ConnectorTaskId]:
+        return () if state.target_state(name) is TargetState.STOPPED else state.tasks(name)
+
+    def before_round(self, lost: Mapping[Item, str], awaited: Mapping[Item, str], generation: int) -> None:
+        told = False
+        for item, url in {**lost, **awaited}.items():
+            known = self._stores.status.get(item)
+            if known is not None and known.state is not State.UNASSIGNED:
+                self._stores.status.put(item, Status(State.UNASSIGNED, worker_id_of(url), generation))
+                told = True
+        if told:
+            self._stores.status.flush(FLUSH_SECONDS)
+
+    def housekeeping(self) -> None:
+        known, now = self._state().session_key, self._clock.time_ms()
         algorithm, ttl = self._config["inter.worker.key.generation.algorithm"], self._config["inter.worker.key.ttl.ms"]
         if known is not None and known.algorithm == algorithm and not 0 < ttl < now - known.creation_timestamp:
             return
@@ -259,78 +354,67 @@ class DistributedHerder(AbstractHerder):
         key = base64.b64encode(secrets.token_bytes(size)).decode()
         self._stores.config.put_session_key(SessionKey(key, algorithm, now))
 
-    def _rotate_session_key(self) -> None:
-        try:
-            self._renew_session_key()
-        except FencedError:
-            raise
-        except ConnectError as error:
-            log.warning("the session key is not renewed yet: %s", error)
-
-    def _give_up_work(self) -> None:
-        connectors, tasks = self._work.running()
-        with self._stages.stage("stopping connectors and tasks after losing the lead"):
-            for stopped in (self._worker.stop_tasks(tasks), *map(self._worker.stop_connector, connectors)):
-                try:
-                    stopped.result(READ_SECONDS)
-                except (ConnectError, TimeoutError) as error:
-                    log.warning("a stop did not end well: %s", error)
-            self._work.forget()
-            self._stores.status.flush(FLUSH_SECONDS)
-
-    # ------------------------------------------------------------------ loop
-
-    def _tick(self) -> None:
-        """One round: requests, then what the config topic asks for."""
-        if not self._member.owns:
-            raise LeadershipLost("the group moved partition 0 of the control topic")
-        if self._stores.leader.broken:
-            self._renew_leader()
-        self._rotate_session_key()
-        self._work_on_changes()
-
-    def _renew_leader(self) -> None:
-        """After a transaction of unknown outcome: a new producer, and everything that was written read again.
-
-        Work goes on meanwhile; requests that write fail. LeadershipLost: somebody else led in between.
-        """
-        try:
-            with self._stages.stage("renewing the producer of the config topic"):
-                self._stores.leader.acquire(RENEW_SECONDS)
-                for store in (self._stores.config, self._stores.control):
-                    store.refresh(READ_SECONDS)
-        except ConnectError as error:
-            log.warning("the config topic cannot be written yet: %s", error)
-            return
-        if self._stores.control.highest() != self._epoch:
-            raise LeadershipLost("another worker has led meanwhile")
-
     # ------------------------------------------------------------------ requests
 
-    def _answer(self, answer: Future[T], action: Callable[[], T | Future[T]]) -> None:
-        """The same, and an end of this worker's lead if another worker has it.
+    def _member_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
+        """On the herder's thread, once this worker has a place in its group: a long rebalance is a slow answer."""
+        answer: Future[T] = Future()
 
-        Raises:
-            LeadershipLost: It has.
-        """
-        fenced: list[FencedError] = []
+        def run() -> None:
+            if self._working or self._stopping.is_set():
+                self._answer(answer, action)
+            else:
+                self._parked.append(run)
 
-        def guarded() -> T | Future[T]:
-            try:
-                return action()
-            except FencedError as error:
-                fenced.append(error)
-                raise ConnectError(FENCED_TEXT) from error
+        self._queue.put(run)
+        return answer
 
-        super()._answer(answer, guarded)
-        if fenced:
-            raise LeadershipLost(str(fenced[0])) from fenced[0]
+    def ping(self) -> Future[None]:
+        return self._member_request(lambda: None)
 
     def _leader_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        return self._request(action)
+        """On the leader's thread: a write that waits holds up other writes, and nothing else."""
+
+        def ask() -> Future[T]:
+            if not self._leadership.expected:
+                raise self._for_leader()
+            return mapped_error(self._leadership.submit(action), NotLeaderError, self._for_leader)
+
+        return self._member_request(ask)
+
+    def _for_leader(self) -> RequestTargetError:
+        url = self._group.leader_url()
+        return RequestTargetError(LEADER_TEXT, None if url == self._url else url)
 
     def _owner_request(self, id: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:  # noqa: A002 - Connect's word
-        return self._request(action)
+        def run() -> T | Future[T]:
+            state = self._state()
+            known = id in (state.tasks(id.connector) if isinstance(id, ConnectorTaskId) else state.configs)
+            if self._work.owns(id) or not known:  # what does not exist is said to be so by anybody
+                return action()
+            url = self._group.owner_url(id)
+            if url == self._url:  # about to start, or to stop
+                raise RequestConflictError(STALE_TEXT)
+            raise RequestTargetError(OWNER_TEXT, url)
+
+        return self._member_request(run)
+
+    def _publish_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> Future[None]:
+        """Have the leader publish a task set if it is news: here, or by a signed call."""
+        if self._leadership.leads:
+            return self._leadership.submit(lambda: self._work.publish_task_configs(name, configs))
+        if differs(self._state(), name, configs) is None:
+            return done(None)
+        return self._call_leader(
+            lambda calls, url: calls.put_task_configs(url, name, configs, self._session_keys.headers)
+        )
+
+    def _call_leader(self, call: Callable[[LeaderCalls, str], None]) -> Future[None]:
+        url = self._group.leader_url()
+        if self._leader_calls is None or url is None or url == self._url:
+            return failed(ConnectError("the leader of the group is not known just now"))
+        calls = self._leader_calls
+        return self._pool.submit(call, calls, url)
 
     # ------------------------------------------------------------------ requests of other workers
 
@@ -352,17 +436,50 @@ class DistributedHerder(AbstractHerder):
         return self._signed_request(signature, put)
 
     def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
-        def fence() -> None:
+        def fence() -> Future[None]:
             self._known(name)
             if self._type_of(name) != PluginKind.SOURCE.value:
                 raise BadRequestError(f"Connector {name} is not a source connector")
-            raise ConnectError("This worker does not have exactly-once source support enabled.")
+            return self._fencing.fence(name)
 
         return self._signed_request(signature, fence)
 
-    def _signed_request(self, signature: RequestSignature | None, action: Callable[[], None]) -> Future[None]:
+    # ------------------------------------------------------------------ SourceTaskGate, on threads of the worker
+
+    def fence_zombie_source_tasks(self, name: str) -> Future[None]:
+        if self._leadership.leads:
+            return self._leadership.submit(lambda: self._fencing.fence(name))
+        return self._call_leader(lambda calls, url: calls.fence_zombies(url, name, self._session_keys.headers))
+
+    def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - Connect's word
+        def verify() -> None:
+            if self._state().start_numbers.get(id.connector, 0) != start_number:
+                raise ConnectError(f"task {id} does not start: its connector has a new set of tasks")
+            if not self._work.owns(id):
+                raise ConnectError(f"task {id} does not start: it was taken from this worker")
+
+        self._stores.config.refresh(READ_SECONDS)
+        return self._request(verify)
+
+    def _before_altering(self, name: str) -> Future[None]:
+        if not self._config.exactly_once_sources or self._type_of(name) != PluginKind.SOURCE.value:
+            return done(None)
+        text = "Failed to perform zombie fencing for source connector prior to modifying offsets"
+        return translated(self._fencing.fence(name), text)
+
+    def _fence_producers(self, name: str, count: int) -> Future[None]:
+        return self._worker.fence_producers(name, strings(self._state().configs[name]), count)
+
+    def _signed_request(
+        self, signature: RequestSignature | None, action: Callable[[], Future[None] | None]
+    ) -> Future[None]:
         try:
             self._session_keys.check(signature)
         except (ConnectError, PermissionError) as error:
             return failed(error)
         return self._leader_request(action)
+
+
+def worker_id_of(url: str) -> str:
+    """How statuses name the worker of an advertised URL: host and port."""
+    return url.partition("://")[2].rstrip("/")

@@ -29,7 +29,7 @@ def done(value: T) -> Future[T]:
     return future
 
 
-def failed(error: Exception) -> Future[None]:
+def failed(error: BaseException) -> Future[None]:
     future: Future[None] = Future()
     future.set_exception(error)
     return future
@@ -50,6 +50,21 @@ def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
             following.add_done_callback(partial(pass_on, answer))
 
     first.add_done_callback(go_on)
+    return answer
+
+
+def mapped_error(result: Future[T], kind: type[Exception], make: Callable[[], Exception]) -> Future[T]:
+    """The same, an error of this kind replaced."""
+    answer: Future[T] = Future()
+
+    def ended(_: Future[T]) -> None:
+        error = result.exception()
+        if isinstance(error, kind):
+            answer.set_exception(make())
+        else:
+            pass_on(answer, result)
+
+    result.add_done_callback(ended)
     return answer
 
 

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from connect_py.api.errors import ConnectError
+from connect_py.clock import Clock, SystemClock
 from connect_py.model import ConnectorTaskId, State, Status
 from connect_py.storage.status_store import StatusStore
 from connect_py.storage.status_table import StatusId
 
 log = logging.getLogger(__name__)
 
+REPAIR_SECONDS = 3.0  # a status may take so long to be read back
+
 
 class StatusPublisher:
     """The worker's listener. Any thread; returns at once."""
 
-    def __init__(self, store: StatusStore, worker_id: str, *, track_topics: bool) -> None:
+    def __init__(self, store: StatusStore, worker_id: str, *, track_topics: bool, clock: Clock | None = None) -> None:
         self._store = store
+        self._clock = clock or SystemClock()
         self._worker_id = worker_id
         self._track_topics = track_topics
-        self.generation = 0  # of the worker group; the herder sets it when it takes the lead
+        self.generation = 0  # of the worker group; the herder sets it with each assignment
+        self.may_publish: Callable[[], bool] = _always  # the herder's: False once this worker's lease has ended
+        self._last: dict[StatusId, tuple[State, str | None, float]] = {}  # what was said of what runs here, and when
         self.version_of: Callable[[StatusId], str | None] = _unknown  # the herder's
         self.on_tasks_wanted: Callable[[str], None] = _ignore  # the herder's: ask the connector for task configurations
 
@@ -33,11 +39,29 @@ class StatusPublisher:
         gone: bool = False,
     ) -> None:
         """Write a status in this worker's name; the version of an instance that is gone is not known."""
+        if not self.may_publish():
+            log.info("status %s of %s is not published: this worker lost its place in the group", state.value, id)
+            return
+        if gone:
+            self._last.pop(id, None)
+        else:
+            self._last[id] = state, trace, self._clock.monotonic()
         version = None if gone else self.version_of(id)
         try:
             self._store.put(id, Status(state, self._worker_id, self.generation, trace, version))
         except ConnectError as error:
             log.error("status %s of %s is not published: %s", state.value, id, error)
+
+    def repair(self, running: Iterable[StatusId]) -> None:
+        """Say again what somebody else has spoken over: a worker that lost these and noticed it late."""
+        for id in running:  # noqa: A001 - Connect's word
+            last, known = self._last.get(id), self._store.get(id)
+            if last is None or known is None or known.worker_id == self._worker_id:
+                continue
+            state, trace, said = last
+            if self._clock.monotonic() - said > REPAIR_SECONDS:
+                log.warning("status %s of %s is published again: %s wrote another", state.value, id, known.worker_id)
+                self.publish(id, state, trace)
 
     def on_connector_startup(self, name: str) -> None:
         self.publish(name, State.RUNNING)
@@ -83,6 +107,10 @@ class StatusPublisher:
 
     def on_reconfiguration_requested(self, name: str) -> None:
         self.on_tasks_wanted(name)
+
+
+def _always() -> bool:
+    return True
 
 
 def _unknown(_id: StatusId) -> str | None:

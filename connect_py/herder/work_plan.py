@@ -1,25 +1,29 @@
-"""What has to start and stop so that this worker runs what the config topic says: plain data in, actions out."""
+"""What has to start and stop so that this worker runs its share of what the config topic says: data in, actions out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage.config_state import ClusterConfigState
+from connect_py.storage.control_records import Item
 
 
 @dataclass(slots=True)
 class Held:
-    """What the worker was told to do for one connector. `-1` stands for nothing."""
+    """What the worker was told to do for one connector."""
 
-    config_offset: int = -1  # of the configuration that its connector was started with
+    config_offset: int = -1  # of the configuration that its connector was started with; -1: its connector is not here
     target: TargetState = TargetState.STARTED
-    tasks: tuple[ConnectorTaskId, ...] = ()
-    start_number: int = -1  # of the task set that runs
-    stopping: bool = False  # its tasks were asked to stop and some may still run
+    tasks: dict[ConnectorTaskId, int] = field(default_factory=dict)  # the start number of the set each belongs to
+    stopping: set[ConnectorTaskId] = field(default_factory=set)  # of these tasks: asked to stop, may still run
     leaving: bool = False  # its connector was asked to stop for good
+
+    @property
+    def empty(self) -> bool:
+        return self.config_offset < 0 and not self.tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,53 +49,59 @@ class StartTasks:
 
 @dataclass(frozen=True, slots=True)
 class StopTasks:
-    """Stop a task set; the next one starts only when all of it has ended."""
+    """Stop these; tasks of a newer set start only when all of an older one have ended."""
 
     name: str
     tasks: tuple[ConnectorTaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveConnector:
-    """The connector was deleted: stop it and its tasks."""
+class StopConnector:
+    """The connector was deleted, or another worker is to run it."""
 
     name: str
-    tasks: tuple[ConnectorTaskId, ...]
 
 
-Action: TypeAlias = StartConnector | SetTarget | StartTasks | StopTasks | RemoveConnector
+Action: TypeAlias = StartConnector | SetTarget | StartTasks | StopTasks | StopConnector
 
 
-def plan(state: ClusterConfigState, held: Mapping[str, Held]) -> Sequence[Action]:
+def plan(state: ClusterConfigState, held: Mapping[str, Held], assigned: Set[Item] | None = None) -> Sequence[Action]:
     """Return what to do, sorted by connector; nothing when everything runs as it should.
 
-    A connector that is on its way out, and a task set that is being stopped, are left alone until that is over.
+    A connector that is on its way out, and tasks that are being stopped, are left alone until that is over.
+
+    Args:
+        held: What this worker was told so far.
+        assigned: What this worker may run; everything when None.
     """
     actions: list[Action] = []
     for name in sorted({*held, *state.configs}):
-        item = held.get(name)
-        if item is not None and item.leaving:
-            continue
-        if name not in state.configs:
-            actions.append(RemoveConnector(name, item.tasks if item else ()))
-            continue
+        item = held.get(name) or Held()
         target = state.target_state(name)
-        if item is None or item.config_offset != state.config_offsets[name]:
+        mine = name in state.configs and (assigned is None or name in assigned)
+        here = item.config_offset >= 0 and not item.leaving
+        if mine and not item.leaving and item.config_offset != state.config_offsets[name]:
             actions.append(StartConnector(name))
-        elif item.target is not target:
+        elif item.target is not target and name in state.configs and (here or item.tasks):
             actions.append(SetTarget(name, target))
-        actions.extend(_task_actions(name, state, item, target))
+        actions.extend(_task_actions(name, state, item, target, assigned))
+        if here and not mine and (name in state.configs or not item.tasks):  # a deleted one ends after its tasks
+            actions.append(StopConnector(name))
     return actions
 
 
 def _task_actions(
-    name: str, state: ClusterConfigState, item: Held | None, target: TargetState
+    name: str, state: ClusterConfigState, item: Held, target: TargetState, assigned: Set[Item] | None
 ) -> Sequence[StartTasks | StopTasks]:
+    number = state.start_numbers.get(name, -1)
     wanted = () if target is TargetState.STOPPED else tuple(state.tasks(name))
-    if item is not None and item.stopping:
-        return []
-    if item is not None and item.tasks:
-        if item.tasks != wanted or item.start_number != state.start_numbers.get(name, -1):
-            return [StopTasks(name, item.tasks)]
-        return []
-    return [StartTasks(name, wanted)] if wanted else []
+    mine = [task for task in wanted if assigned is None or task in assigned]
+    older = [task for task, of in item.tasks.items() if task not in wanted or of != number]
+    stop = [task for task in item.tasks if task not in item.stopping and (task in older or task not in mine)]
+    start = [] if older else [task for task in mine if task not in item.tasks]
+    actions: list[StartTasks | StopTasks] = []
+    if stop:
+        actions.append(StopTasks(name, tuple(stop)))
+    if start:
+        actions.append(StartTasks(name, tuple(start)))
+    return actions

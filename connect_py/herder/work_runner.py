@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,22 +14,23 @@ from connect_py.api.config import Type, parse
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.config.config_provider import ConfigResolver
 from connect_py.herder import task_set
+from connect_py.herder.futures import done, failed
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.work_plan import (
     Action,
     Held,
-    RemoveConnector,
     SetTarget,
     StartConnector,
     StartTasks,
+    StopConnector,
     StopTasks,
     plan,
 )
 from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.config_store import ConfigStore
-from connect_py.storage.leader_producer import FencedError
+from connect_py.storage.control_records import Item, Items
 from connect_py.worker.worker import TooManyTasksError, Worker
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,10 @@ class _Question:
 
 
 class WorkRunner:
-    """Belongs to the herder's thread: all methods are called there, and completions come back through the queue."""
+    """Belongs to the herder's thread: all methods are called there, and completions come back through the queue.
+
+    A member of a group runs what is `assigned` to it, starts what it can `claim`, and sets `publish`.
+    """
 
     def __init__(
         self,
@@ -72,27 +76,44 @@ class WorkRunner:
         self._asked: dict[str, _Question] = {}  # connectors that divide their work just now
         self._starts: dict[str, Future[None]] = {}  # the last of each connector that is held
 
+        self.assigned: Set[Item] | None = None  # what this worker may run; None: everything
+        self.claim: Callable[[Items], Items] = _all  # which of these may be started at this moment
+        self.publish: Callable[[str, Sequence[Mapping[str, str]]], Future[None]] = self._publish_here
+        self.on_held: Callable[[Items], None] = _ignore  # hears what may be running here, after every change
+
     def reconcile(self) -> int:
         """Start and stop what the config topic asks for; returns the number of actions."""
-        actions = plan(self._configs.snapshot(), self._held)
+        state = self._configs.snapshot()
+        actions = plan(state, self._held, self.assigned)
         for action in actions:
-            self._run(action, self._configs.snapshot())
+            self._run(action, state)
+        self.on_held(self.held())
         return len(actions)
 
-    def forget(self) -> None:
-        """Nothing runs any more: the next `reconcile` starts everything."""
-        self._held.clear()
-        for name in list(self._asked):
-            self._drop_question(name)
-        self._starts.clear()
-
     def running(self) -> tuple[list[str], list[ConnectorTaskId]]:
-        """Connectors and tasks that the worker was told to run."""
-        return sorted(self._held), [task for name in sorted(self._held) for task in self._held[name].tasks]
+        """Connectors and tasks that the worker was told to run, and those that have not stopped yet."""
+        connectors = [name for name in sorted(self._held) if self._held[name].config_offset >= 0]
+        return connectors, [task for name in sorted(self._held) for task in sorted(self._held[name].tasks)]
+
+    def held(self) -> Items:
+        """The same as one set."""
+        connectors, tasks = self.running()
+        return frozenset((*connectors, *tasks))
+
+    def owns(self, item: Item) -> bool:
+        """Whether an item runs here and is not being stopped."""
+        held = self._held.get(item.connector if isinstance(item, ConnectorTaskId) else item)
+        if held is None:
+            return False
+        if isinstance(item, ConnectorTaskId):
+            return item in held.tasks and item not in held.stopping
+        return held.config_offset >= 0 and not held.leaving
 
     def _run(self, action: Action, state: ClusterConfigState) -> None:
         held = self._held.setdefault(action.name, Held())
         if isinstance(action, StartConnector):
+            if held.config_offset < 0 and not self.claim(frozenset((action.name,))):
+                return
             held.config_offset = state.config_offsets[action.name]
             held.target = state.target_state(action.name)
             self.start_connector(action.name)
@@ -101,18 +122,19 @@ class WorkRunner:
             held.target = action.target
             self._worker.set_target_state(action.name, action.target)
         elif isinstance(action, StartTasks):
-            held.tasks = action.tasks
-            held.start_number = state.start_numbers.get(action.name, -1)
-            for task in action.tasks:
+            if not held.tasks and held.config_offset < 0:
+                held.target = state.target_state(action.name)
+            claimed = self.claim(frozenset(action.tasks))
+            for task in (task for task in action.tasks if task in claimed):
+                held.tasks[task] = state.start_numbers.get(action.name, -1)
                 self.start_task(task)
         elif isinstance(action, StopTasks):
-            held.stopping = True
+            held.stopping.update(action.tasks)
             stopped = self._worker.stop_tasks(action.tasks)
-            self._then(stopped, partial(self._tasks_stopped, action.name))
-        elif isinstance(action, RemoveConnector):
+            self._then(stopped, partial(self._tasks_stopped, action.name, action.tasks))
+        elif isinstance(action, StopConnector):
             held.leaving = True
-            stopped = self._worker.stop_tasks(action.tasks)
-            self._then(stopped, partial(self._remove_connector, action.name))
+            self._then(self._worker.stop_connector(action.name), partial(self._connector_stopped, action.name))
 
     def _then(self, future: Future[None], action: Callable[[], None]) -> None:
         """Go on, on the herder's thread, however the future ended."""
@@ -125,19 +147,23 @@ class WorkRunner:
 
         future.add_done_callback(done)
 
-    def _tasks_stopped(self, name: str) -> None:
-        held = self._held.get(name)
-        if held is not None:
-            held.tasks, held.start_number, held.stopping = (), -1, False
-        self._on_stopped(name)
-        self.reconcile()
+    def _tasks_stopped(self, name: str, tasks: Sequence[ConnectorTaskId]) -> None:
+        held = self._held[name]
+        for task in tasks:
+            held.tasks.pop(task, None)
+            held.stopping.discard(task)
+        self._stopped(name, held)
 
-    def _remove_connector(self, name: str) -> None:
-        self._then(self._worker.stop_connector(name), partial(self._removed, name))
-
-    def _removed(self, name: str) -> None:
-        self._held.pop(name, None)
+    def _connector_stopped(self, name: str) -> None:
+        held = self._held[name]
+        held.config_offset, held.leaving = -1, False
         self._starts.pop(name, None)
+        self._drop_question(name)
+        self._stopped(name, held)
+
+    def _stopped(self, name: str, held: Held) -> None:
+        if held.empty:
+            del self._held[name]
         self._on_stopped(name)
         self.reconcile()
 
@@ -221,7 +247,7 @@ class WorkRunner:
     def ask_task_configs(self, name: str, retry_seconds: float = FIRST_RETRY_SECONDS) -> None:
         """Have a running connector divide its work, and publish the answer if it is news; failures are retried."""
         state = self._configs.snapshot()
-        if name not in state.configs or state.target_state(name) is not TargetState.STARTED:
+        if name not in state.configs or state.target_state(name) is not TargetState.STARTED or not self.owns(name):
             return
         if name in self._asked:
             self._asked[name].again = True
@@ -243,28 +269,39 @@ class WorkRunner:
     ) -> None:
         if self._asked.get(name) is not question:
             return
-        del self._asked[name]
         state = self._configs.snapshot()
         current = state.config_offsets.get(name, -1) == question.config_offset and not question.again
         if not current or state.target_state(name) is not TargetState.STARTED:
-            self.ask_task_configs(name)  # what was asked is out of date; a deleted one is not asked again
-            if name in self._asked:
-                self._asked[name].waiting += question.waiting
-            else:
-                _tell(question.waiting, None)
+            self._ask_again(name, question)  # what was asked is out of date; a deleted one is not asked again
             return
         error = answer.exception()
-        if error is None:
-            try:
-                self.publish_task_configs(name, answer.result())
-            except FencedError:
-                raise
-            except ConnectError as failure:
-                error = failure
-        _tell(question.waiting, error)
-        if error is None:
+        published = self.publish(name, answer.result()) if error is None else failed(error)
+        if published.done():
+            self._divided(name, question, published, retry_seconds)
+        else:
+            published.add_done_callback(
+                lambda ended: self._queue.put(partial(self._divided, name, question, ended, retry_seconds))
+            )
+
+    def _ask_again(self, name: str, question: _Question) -> None:
+        del self._asked[name]
+        self.ask_task_configs(name)
+        if name in self._asked:
+            self._asked[name].waiting += question.waiting
+        else:
+            _tell(question.waiting, None)
+
+    def _divided(self, name: str, question: _Question, published: Future[None], retry_seconds: float) -> None:
+        """A connector has divided its work, and the outcome is published, or either failed."""
+        if self._asked.get(name) is not question:
             return
-        if isinstance(error, NotFoundError):
+        if question.again:
+            self._ask_again(name, question)
+            return
+        del self._asked[name]
+        error = published.exception()
+        _tell(question.waiting, error)
+        if error is None or isinstance(error, NotFoundError):
             return  # it does not run any more
         if isinstance(error, TooManyTasksError | ConfigError):
             log.error("connector %s fails: %s", name, error)
@@ -273,7 +310,13 @@ class WorkRunner:
         log.error("connector %s: task configurations failed, again in %.2f s", name, retry_seconds, exc_info=error)
         following = min(2 * retry_seconds, LAST_RETRY_SECONDS)
         self._queue.put(partial(self.ask_task_configs, name, following), retry_seconds)
-        return
+
+    def _publish_here(self, name: str, configs: Sequence[Mapping[str, str]]) -> Future[None]:
+        try:
+            self.publish_task_configs(name, configs)
+        except ConnectError as error:
+            return failed(error)
+        return done(None)
 
     def publish_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
         """Write the task set to the config topic if it is not the one in force."""
@@ -284,17 +327,22 @@ class WorkRunner:
 
     def restart(self, name: str, *, connector: bool, tasks: Sequence[ConnectorTaskId]) -> None:
         """Restart what a plan names, as far as it is held here; statuses say so meanwhile."""
-        held = self._held.get(name)
-        if held is None or held.leaving:
-            return
-        here = [task for task in tasks if task in held.tasks and not held.stopping]
+        here = [task for task in tasks if self.owns(task)]
         for task in here:
             self._publisher.publish(task, State.RESTARTING)
-        if connector:
+        if connector and self.owns(name):
             self._publisher.publish(name, State.RESTARTING)
             self.start_connector(name)
         for task in here:
             self.start_task(task)
+
+
+def _all(items: Items) -> Items:
+    return items
+
+
+def _ignore(_items: Items) -> None:
+    return
 
 
 def _tell(waiting: Sequence[Future[None]], error: BaseException | None) -> None:

@@ -1,12 +1,20 @@
-"""`ControlStore`: the worker group's own topic. It holds the epoch of the leader, and nothing that Java reads."""
+"""`ControlStore`: the control topic of a worker group, whose leader and members write what `control_records` holds."""
 
 from __future__ import annotations
 
 import logging
-import threading
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Protocol
 
-from connect_py.storage import compact_json
+from connect_py.storage.control_records import (
+    ASSIGNMENT_KEY,
+    EPOCH_KEY,
+    HELLO_PREFIX,
+    Assignment,
+    Epoch,
+    Hello,
+    hello_key,
+)
 from connect_py.storage.kafka_based_log import KafkaBasedLog
 from connect_py.storage.leader_producer import LeaderProducer
 from connect_py.storage.storage_clients import StorageClients
@@ -14,48 +22,32 @@ from connect_py.storage.storage_log import LogRecord, Write
 
 log = logging.getLogger(__name__)
 
-EPOCH_KEY = b"epoch"
-VERSION = 1
-WRITE_SECONDS = 30.0
 
+class ControlListener(Protocol):
+    """Takes the records of the topic in order, on the reader's thread; returns soon."""
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """One term of one leader. A higher number wins everywhere; the generation goes into statuses."""
+    def on_hello(self, hello: Hello) -> None: ...
 
-    number: int
-    worker_url: str
-    generation: int
+    def on_left(self, member: str) -> None: ...
 
-    def encode(self) -> bytes:
-        return compact_json.encode(
-            {"v": VERSION, "epoch": self.number, "worker": self.worker_url, "generation": self.generation}
-        )
+    def on_epoch(self, epoch: Epoch) -> None: ...
 
-    @staticmethod
-    def decode(value: bytes | None) -> Epoch | None:
-        """None for anything that is no epoch; fields of later versions are ignored."""
-        try:
-            data = compact_json.decode(value or b"")
-        except ValueError:
-            return None
-        if not isinstance(data, dict):
-            return None
-        number, url, generation = data.get("epoch"), data.get("worker"), data.get("generation")
-        if not isinstance(number, int) or not isinstance(url, str) or not isinstance(generation, int):
-            return None
-        return Epoch(number, url, generation)
+    def on_assignment(self, assignment: Assignment) -> None: ...
+
+    def on_topic_lost(self) -> None:
+        """The topic was made anew and is read from its beginning."""
 
 
 class ControlStore:
-    """Reads the control topic; the leader writes it through its producer. Any thread may read."""
+    """Reads the control topic; the leader writes it through its producer."""
 
-    def __init__(self, topic: str, clients: StorageClients, leader: LeaderProducer) -> None:
-        self._topic = topic
+    def __init__(self, topic: str, clients: StorageClients, leader: LeaderProducer, listener: ControlListener) -> None:
+        self.topic = topic
         self._leader = leader
-        self._lock = threading.Lock()
-        self._highest: Epoch | None = None
-        self._log = KafkaBasedLog(topic, clients, "control", self._apply, read_committed=True)
+        self._listener = listener
+        self._log = KafkaBasedLog(
+            topic, clients, "control", self._apply, read_committed=True, on_reset=listener.on_topic_lost
+        )
 
     def start(self) -> None:
         """Begin to read; `refresh` tells when the end is reached."""
@@ -68,23 +60,31 @@ class ControlStore:
         """Read to the end; LogTimeoutError."""
         self._log.await_end(timeout)
 
-    def highest(self) -> Epoch | None:
-        """The highest epoch read so far."""
-        with self._lock:
-            return self._highest
+    def put_epoch(self, epoch: Epoch, timeout: float) -> None:
+        """Announce a term; errors of `LeaderProducer.write`, LogTimeoutError."""
+        written = self._leader.write([Write(self.topic, EPOCH_KEY, epoch.encode())], timeout)
+        self._log.await_offset(written, timeout)
 
-    def put_epoch(self, epoch: Epoch) -> None:
-        """Announce a term; errors of `LeaderProducer.write`."""
-        written = self._leader.write([Write(self._topic, EPOCH_KEY, epoch.encode())], WRITE_SECONDS)
-        self._log.await_offset(written, WRITE_SECONDS)
+    def put_assignment(self, assignment: Assignment, removed: Iterable[str], timeout: float) -> None:
+        """Write an assignment, and take members out whose lease surely ended; errors of `LeaderProducer.write`."""
+        writes = [Write(self.topic, hello_key(member), None) for member in removed]
+        self._leader.write([*writes, Write(self.topic, ASSIGNMENT_KEY, assignment.encode())], timeout)
 
     def _apply(self, record: LogRecord) -> None:
-        if record.key != EPOCH_KEY:
-            return
-        epoch = Epoch.decode(record.value)
-        if epoch is None:
-            log.warning("control topic, offset %d: no readable epoch; skipped", record.offset)
-            return
-        with self._lock:
-            if self._highest is None or epoch.number > self._highest.number:
-                self._highest = epoch
+        key = record.key or b""
+        if key == EPOCH_KEY:
+            epoch = Epoch.decode(record.value)
+            if epoch is not None:
+                return self._listener.on_epoch(epoch)
+        elif key == ASSIGNMENT_KEY:
+            assignment = Assignment.decode(record.value)
+            if assignment is not None:
+                return self._listener.on_assignment(assignment)
+        elif key.startswith(HELLO_PREFIX):
+            if record.value is None:
+                return self._listener.on_left(key.removeprefix(HELLO_PREFIX).decode(errors="replace"))
+            hello = Hello.decode(key, record.value)
+            if hello is not None:
+                return self._listener.on_hello(hello)
+        log.warning("control topic, offset %d: not readable; skipped", record.offset)
+        return None

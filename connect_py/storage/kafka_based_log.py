@@ -59,12 +59,15 @@ class KafkaBasedLog:
         *,
         read_committed: bool,
         clock: Clock | None = None,
+        on_reset: Callable[[], None] | None = None,
     ) -> None:
+        """Prepare. `on_reset` is called on the reader's thread when the topic was made anew and is read again."""
         self.topic = topic
         self._clients = clients
         self._client = client
         self._apply = apply
         self._read_committed = read_committed
+        self._on_reset = on_reset
         self._clock = clock or SystemClock()
         self._requests: queue.SimpleQueue[_ReadToEnd] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -225,6 +228,8 @@ class KafkaBasedLog:
             else:
                 log.warning("topic %s: %s", self.topic, error.str())
             return
+        if offset < self._positions.get(partition, 0):
+            self._reset(partition)
         kind, stamp = message.timestamp()
         record = LogRecord(
             partition, offset, -1 if kind == TIMESTAMP_NOT_AVAILABLE else stamp, message.key(), message.value()
@@ -251,8 +256,18 @@ class KafkaBasedLog:
             self._admin = self._clients.admin()
             self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
             return  # whoever waits has a deadline
+        for partition, end in ends.items():
+            if end < self._positions.get(partition, 0):
+                self._reset(partition)
         for request in requests:
             request.ends = ends
+
+    def _reset(self, partition: int) -> None:
+        """Offsets went back: this is another topic of the same name."""
+        log.warning("topic %s was made anew: it is read again", self.topic)
+        self._positions[partition] = 0
+        if self._on_reset is not None:
+            self._on_reset()
 
     def _reached(self, ends: Mapping[int, int]) -> bool:
         return all(self._positions.get(partition, 0) >= end for partition, end in ends.items())

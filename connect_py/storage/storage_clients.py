@@ -67,6 +67,14 @@ class StorageClients:
         )
         return settings
 
+    def hello_settings(self, timeout_ms: int) -> Settings:
+        """For a member's signs of life: one that is not in the topic by then is worth nothing."""
+        return {
+            **self.producer_settings("hellos"),
+            "delivery.timeout.ms": timeout_ms,
+            "request.timeout.ms": timeout_ms,
+        }
+
     def member_settings(self, group_id: str, session_timeout_ms: int, heartbeat_interval_ms: int) -> Settings:
         return {
             **self.consumer_settings("member", read_committed=True),

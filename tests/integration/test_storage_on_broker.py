@@ -16,7 +16,8 @@ from connect_py.embedded.broker import KafkaBroker
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
 from connect_py.storage.config_state import Change, ConnectorChanged, RestartRequest, RestartRequested
 from connect_py.storage.config_store import ConfigStore
-from connect_py.storage.control_store import ControlStore, Epoch
+from connect_py.storage.control_records import Assignment, Epoch, Hello, Place, Turn
+from connect_py.storage.control_store import ControlStore
 from connect_py.storage.kafka_based_log import KafkaBasedLog
 from connect_py.storage.leader_producer import FencedError, LeaderProducer
 from connect_py.storage.offset_store import OffsetStore
@@ -186,19 +187,33 @@ def test_offsets_keep_javas_keys_and_javas_partition(
     assert len({p for p in found if p >= 0}) == 1
 
 
-def test_epochs_are_read_back_by_whoever_comes_next(
+def test_what_leader_and_members_write_is_read_by_whoever_comes_next(
     clients: StorageClients, topic: Callable[..., str], topic_prefix: str
 ) -> None:
     name, leader = topic("control"), LeaderProducer(clients, topic_prefix)
     leader.acquire(SECONDS)
-    for number in (1, 2):
-        control = ControlStore(name, clients, leader)
+    hello = Hello("m1", 3, "http://w:1/", 2, Turn(2, 1), 17, frozenset({"a", ConnectorTaskId("a", 0)}))
+    assignment = Assignment(
+        Turn(2, 1), 20, 17, {"m1": Place("http://w:1/", hello.assigned)}, {ConnectorTaskId("b-c", 1): "http://w:2/"}, 5
+    )
+
+    class Listener:
+        def __init__(self) -> None:
+            self.seen: list[object] = []
+            self.on_hello = self.on_left = self.on_epoch = self.on_assignment = self.seen.append
+
+        def on_topic_lost(self) -> None:
+            raise AssertionError("nobody made the topic anew")
+
+    for _ in range(2):
+        first = Listener()
+        control = ControlStore(name, clients, leader, first)
         control.start()
+        control.put_epoch(Epoch(2, "http://w:1/", 20), SECONDS)
+        control._log.write(hello.key, hello.encode(), SECONDS)
+        control.put_assignment(assignment, ["m0"], SECONDS)
         control.refresh(SECONDS)
-        known = control.highest()
-        assert (known.number if known else 0) == number - 1
-        control.put_epoch(Epoch(number, "http://w:1/", 10 * number))
-        assert control.highest() == Epoch(number, "http://w:1/", 10 * number)
+        assert first.seen[-4:] == [Epoch(2, "http://w:1/", 20), hello, "m0", assignment]
         control.stop()
 
 

@@ -8,10 +8,10 @@ from connect_py.herder.restart_plan import plan_restart
 from connect_py.herder.task_set import differs
 from connect_py.herder.work_plan import (
     Held,
-    RemoveConnector,
     SetTarget,
     StartConnector,
     StartTasks,
+    StopConnector,
     StopTasks,
     plan,
 )
@@ -29,7 +29,7 @@ STATE = ClusterConfigState(
     start_numbers={"a": 5},
     config_offsets={"a": 1},
 )
-RUNNING = Held(config_offset=1, tasks=(A0, A1), start_number=5)
+RUNNING = Held(config_offset=1, tasks={A0: 5, A1: 5})
 
 
 def held(**changes: object) -> dict[str, Held]:
@@ -44,6 +44,15 @@ def test_nothing_happens_when_everything_runs() -> None:
     assert plan(STATE, held()) == []
 
 
+def test_member_of_a_group_starts_what_is_assigned_and_stops_the_rest() -> None:
+    assert plan(STATE, {}, frozenset({A1})) == [StartTasks("a", (A1,))]
+    assert plan(STATE, held(), frozenset({"a", A1})) == [StopTasks("a", (A0,))]
+    assert plan(STATE, held(), frozenset({A0, A1})) == [StopConnector("a")]
+    assert plan(STATE, held(tasks={A0: 5}), frozenset({"a", A0, A1})) == [StartTasks("a", (A1,))]
+    assert plan(STATE, held(stopping={A0}), frozenset({"a", A0, A1})) == []  # it comes back when it has stopped
+    assert plan(STATE, {}, frozenset({"b"})) == []
+
+
 def test_new_configuration_starts_the_connector_again_and_leaves_tasks_until_theirs_come() -> None:
     assert plan(replace(STATE, config_offsets={"a": 7}), held()) == [StartConnector("a")]
 
@@ -51,13 +60,15 @@ def test_new_configuration_starts_the_connector_again_and_leaves_tasks_until_the
 def test_new_task_set_stops_the_old_one_first() -> None:
     newer = replace(STATE, start_numbers={"a": 9})
     assert plan(newer, held()) == [StopTasks("a", (A0, A1))]
-    assert plan(newer, held(stopping=True)) == []
-    assert plan(newer, held(tasks=(), start_number=-1)) == [StartTasks("a", (A0, A1))]
+    assert plan(newer, held(stopping={A0, A1})) == []
+    assert plan(newer, held(tasks={A1: 5}, stopping={A1})) == []  # one of the old set still runs
+    assert plan(newer, held(tasks={})) == [StartTasks("a", (A0, A1))]
 
 
 def test_paused_connector_is_told_and_keeps_its_tasks() -> None:
     paused = replace(STATE, target_states={"a": TargetState.PAUSED})
     assert plan(paused, held()) == [SetTarget("a", TargetState.PAUSED)]
+    assert plan(paused, held(config_offset=-1, tasks={A0: 5}), frozenset({A0})) == [SetTarget("a", TargetState.PAUSED)]
 
 
 def test_stopped_connector_loses_its_tasks_even_before_its_task_set_is_empty() -> None:
@@ -70,10 +81,12 @@ def test_inconsistent_task_set_does_not_run() -> None:
     assert plan(replace(STATE, inconsistent=frozenset("a")), held()) == [StopTasks("a", (A0, A1))]
 
 
-def test_deleted_connector_is_removed_once() -> None:
+def test_deleted_connector_stops_after_its_tasks_and_once() -> None:
     gone = ClusterConfigState(offset=11)
-    assert plan(gone, held()) == [RemoveConnector("a", (A0, A1))]
-    assert plan(gone, held(leaving=True)) == []
+    assert plan(gone, held()) == [StopTasks("a", (A0, A1))]
+    assert plan(gone, held(stopping={A0, A1})) == []
+    assert plan(gone, held(tasks={})) == [StopConnector("a")]
+    assert plan(gone, held(tasks={}, leaving=True)) == []
     assert plan(STATE, held(leaving=True)) == []  # made again meanwhile: starts when the old one has ended
 
 
