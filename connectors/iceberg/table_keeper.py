@@ -89,6 +89,9 @@ class TableKeeper:
             EngineName(config.commit_engine.value),
             refuse_foreign_rows=config.foreign_writers.value == "refuse",
         )
+        self._needs_spark = config.mode is WriteMode.MERGE and (
+            config.commit_engine.value == EngineName.MERGE.value or not spark.local
+        )
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._stopping = threading.Event()
@@ -112,6 +115,8 @@ class TableKeeper:
             if self._stopping.wait(BACKOFF_SECONDS[self._deaths - 1]):
                 raise CatalogUnavailableError("the task stops")
         self._driver.restart()
+        if self._needs_spark:
+            self._driver.start_session()  # now, and not while the first cycle waits
         self._started = True
 
     def stop(self) -> None:

@@ -18,6 +18,7 @@ class MortalDriver:
     def __init__(self) -> None:
         self.lives = 0
         self.living = False
+        self.sessions = 0
 
     def alive(self) -> bool:
         return self.living
@@ -25,6 +26,9 @@ class MortalDriver:
     def restart(self) -> None:
         self.lives += 1
         self.living = True
+
+    def start_session(self) -> None:
+        self.sessions += 1
 
     def stop(self) -> None:
         self.living = False
@@ -54,3 +58,22 @@ def test_a_driver_is_replaced_three_times_without_a_commit_and_no_more(keeper: T
     with pytest.raises(SparkLostError, match="died 4 times"):
         keeper.start()
     assert keeper._driver.lives == 1 + REPLACEMENTS  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("props", "early"),
+    [
+        ({}, False),
+        ({"ext__commit_engine": "merge"}, False),  # facts have nothing to merge
+        ({"tables__upsert_mode_enabled": "true"}, False),
+        ({"tables__upsert_mode_enabled": "true", "ext__commit_engine": "merge"}, True),
+        ({"tables__upsert_mode_enabled": "true", "spark__master": "spark://far:7077"}, True),
+        ({"tables__upsert_mode_enabled": "true", "spark__master": "local[1]"}, False),
+    ],
+)
+def test_a_spark_session_is_made_early_only_where_every_cycle_needs_it(props: dict[str, str], early: bool) -> None:
+    listener: Any = None
+    keeper = TableKeeper(config(**props), listener)
+    keeper._driver = driver = MortalDriver()  # type: ignore[assignment]
+    keeper.start()
+    assert driver.sessions == early

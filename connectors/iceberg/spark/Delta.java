@@ -21,6 +21,7 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.iceberg.types.Types;
+import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.JsonUtil;
 
 /**
@@ -70,9 +71,23 @@ public class Delta {
         // which files matter is enough: filters within a file cost more than they spare
         CloseableIterable tasks = (CloseableIterable) ((TableScan) scan.ignoreResiduals()).planFiles();
         for (Object task : tasks) {
-            scanned.add(task);
+            if (lives((FileScanTask) task)) {
+                scanned.add(task);
+            }
         }
         tasks.close();
+    }
+
+    /** Whether a file has rows that are not deleted, as far as metadata say: hot keys leave many that have none. */
+    private static boolean lives(FileScanTask task) {
+        long left = task.file().recordCount();
+        for (Object each : task.deletes()) {
+            DeleteFile file = (DeleteFile) each;
+            if (file.content() == FileContent.POSITION_DELETES && ContentFileUtil.isDV(file)) {
+                left -= file.recordCount();
+            }
+        }
+        return left > 0;
     }
 
     /**

@@ -1,16 +1,16 @@
 package connectpy;
 
+import java.io.ByteArrayInputStream;
+import java.io.DataInputStream;
 import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.nio.LongBuffer;
 import java.util.ArrayList;
-import java.util.Arrays;
+import java.util.BitSet;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.zip.InflaterInputStream;
 
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileContent;
@@ -24,7 +24,6 @@ import org.apache.iceberg.deletes.PositionDelete;
 import org.apache.iceberg.deletes.PositionDeleteIndex;
 import org.apache.iceberg.deletes.PositionDeleteWriter;
 import org.apache.iceberg.encryption.EncryptedFiles;
-import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.util.ContentFileUtil;
 
 /**
@@ -42,36 +41,15 @@ public class RowDeletes {
     private final List replaced = new ArrayList();
     private long count = 0;
 
-    /** Positions in one data file, as they come, then sorted and each once. */
+    /** Rows of one data file, a bit each. */
     private static class Rows {
         private final FileScanTask task;
-        private final PositionDeleteIndex gone; // deleted by earlier commits; null: none
-        private long[] positions = new long[64];
-        private int size = 0;
+        private final BitSet bits;
+        private PositionDeleteIndex gone; // deleted by earlier commits; null: none
 
-        Rows(FileScanTask task, PositionDeleteIndex gone) {
+        Rows(FileScanTask task, BitSet bits) {
             this.task = task;
-            this.gone = gone;
-        }
-
-        void add(long position) {
-            if (size == positions.length) {
-                positions = Arrays.copyOf(positions, size * 2);
-            }
-            positions[size++] = position;
-        }
-
-        /** Each position once, the lowest first, without those that are gone. */
-        void settle() {
-            Arrays.sort(positions, 0, size);
-            int kept = 0;
-            for (int i = 0; i < size; i++) {
-                boolean again = kept > 0 && positions[i] == positions[kept - 1];
-                if (!again && (gone == null || !gone.isDeleted(positions[i]))) {
-                    positions[kept++] = positions[i];
-                }
-            }
-            size = kept;
+            this.bits = bits;
         }
     }
 
@@ -85,35 +63,46 @@ public class RowDeletes {
         }
     }
 
-    /** Take one row, wherever it comes in the order of its file; it may be deleted already, or come again. */
+    /** Take one row; it may be deleted already, or come again. */
     public void add(String path, long position) {
         Rows rows = (Rows) found.get(path);
         if (rows == null) {
-            FileScanTask task = (FileScanTask) tasks.get(path);
-            rows = new Rows(task, deleted(task, task.deletes()));
+            rows = new Rows((FileScanTask) tasks.get(path), new BitSet());
             found.put(path, rows);
         }
-        rows.add(position);
+        rows.bits.set(Math.toIntExact(position));
     }
 
-    /** Take rows by the scanned files, in their order: how many of each, and all positions, eight bytes each. */
-    public void addAll(JsonNode counts, byte[] positions) {
-        LongBuffer all = ByteBuffer.wrap(positions).order(ByteOrder.LITTLE_ENDIAN).asLongBuffer();
-        for (int i = 0; i < counts.size(); i++) {
-            String path = ((FileScanTask) scanned.get(i)).file().location();
-            for (int left = ((JsonNode) counts.get(i)).asInt(); left > 0; left--) {
-                add(path, all.get());
+    /**
+     * Take rows by the scanned files, in their order: of each a bit per row, the lowest first, in whole bytes; all of it
+     * compressed by zlib. Empty: none of any file.
+     */
+    public void addAll(byte[] compressed) throws IOException {
+        if (compressed.length == 0) {
+            return;
+        }
+        DataInputStream bits = new DataInputStream(new InflaterInputStream(new ByteArrayInputStream(compressed)));
+        for (Object each : scanned) {
+            FileScanTask task = (FileScanTask) each;
+            byte[] ofFile = new byte[Math.toIntExact((task.file().recordCount() + 7) / 8)];
+            bits.readFully(ofFile);
+            BitSet rows = BitSet.valueOf(ofFile);
+            if (!rows.isEmpty()) {
+                found.put(task.file().location(), new Rows(task, rows));
             }
         }
     }
 
-    /** Write the delete files of all rows taken: `written` are to be added, `replaced` to be removed. */
+    /** Write the delete files of all living rows taken: `written` are to be added, `replaced` to be removed. */
     public void write(int formatVersion) throws IOException {
         for (Iterator i = found.values().iterator(); i.hasNext();) {
             Rows rows = (Rows) i.next();
-            rows.settle();
-            count += rows.size;
-            if (rows.size == 0) {
+            rows.gone = deleted(rows.task, rows.task.deletes());
+            if (rows.gone != null) {
+                rows.gone.forEach(change(rows.bits, false));
+            }
+            count += rows.bits.cardinality();
+            if (rows.bits.isEmpty()) {
                 i.remove();
             }
         }
@@ -125,6 +114,14 @@ public class RowDeletes {
         } else {
             writePositions();
         }
+    }
+
+    private static java.util.function.LongConsumer change(final BitSet bits, final boolean to) {
+        return new java.util.function.LongConsumer() {
+            public void accept(long position) {
+                bits.set(Math.toIntExact(position), to);
+            }
+        };
     }
 
     private void writeVectors() throws IOException {
@@ -143,8 +140,8 @@ public class RowDeletes {
         for (Object each : found.entrySet()) {
             String path = (String) ((Map.Entry) each).getKey();
             Rows rows = (Rows) ((Map.Entry) each).getValue();
-            for (int i = 0; i < rows.size; i++) {
-                writer.delete(path, rows.positions[i], rows.task.spec(), rows.task.file().partition());
+            for (int row = rows.bits.nextSetBit(0); row >= 0; row = rows.bits.nextSetBit(row + 1)) {
+                writer.delete(path, row, rows.task.spec(), rows.task.file().partition());
             }
         }
         writer.close();
@@ -158,41 +155,32 @@ public class RowDeletes {
             String path = (String) ((Map.Entry) each).getKey();
             Rows rows = (Rows) ((Map.Entry) each).getValue();
             FileScanTask task = rows.task;
-            final Rows all = new Rows(task, null);
-            for (int i = 0; i < rows.size; i++) {
-                all.add(rows.positions[i]);
-            }
-            addReplaced(all);
+            addReplaced(rows);
             GenericAppenderFactory factory =
                 new GenericAppenderFactory(table, table.schema(), task.spec(), new HashMap(), null, null);
             PositionDeleteWriter writer = factory.newPosDeleteWriter(
                 EncryptedFiles.plainAsEncryptedOutput(table.io().newOutputFile(location(number++, "parquet"))),
                 FileFormat.PARQUET, task.file().partition());
             PositionDelete delete = PositionDelete.create();
-            for (int i = 0; i < all.size; i++) {
-                writer.write(delete.set(path, all.positions[i]));
+            for (int row = rows.bits.nextSetBit(0); row >= 0; row = rows.bits.nextSetBit(row + 1)) {
+                writer.write(delete.set(path, row));
             }
             writer.close();
             written.addAll(writer.result().deleteFiles());
         }
     }
 
-    /** What earlier deletes of this data file alone hold: only such can be replaced. */
-    private void addReplaced(final Rows all) {
+    /** Add what earlier deletes of this data file alone hold: only such can be replaced. */
+    private void addReplaced(Rows rows) {
         List own = new ArrayList();
-        for (Object each : all.task.deletes()) {
+        for (Object each : rows.task.deletes()) {
             if (ContentFileUtil.isFileScoped((DeleteFile) each)) {
                 own.add(each);
             }
         }
-        PositionDeleteIndex held = deleted(all.task, own);
+        PositionDeleteIndex held = deleted(rows.task, own);
         if (held != null) {
-            held.forEach(new java.util.function.LongConsumer() {
-                public void accept(long position) {
-                    all.add(position);
-                }
-            });
-            all.settle();
+            held.forEach(change(rows.bits, true));
             replaced.addAll(own);
         }
     }

@@ -78,12 +78,12 @@ public class TableCommit {
     /**
      * Rows with staged keys are marked as deleted, staged rows become data files. Answers with the id for `swap`.
      *
-     * `counts`: how many rows were found in each planned file, in their order; `positions`: theirs, eight bytes each, the
-     * lowest byte first. Both empty: somebody else gave the rows to the delta, or there are none.
+     * `found`: the rows with staged keys, as `RowDeletes.addAll` takes them; empty: somebody else gave them to the delta, or
+     * there are none.
      */
-    public String prepareDelta(String id, String counts, byte[] positions) throws IOException {
+    public String prepareDelta(String id, byte[] found) throws IOException {
         Delta delta = (Delta) deltas.remove(id);
-        delta.deletes().addAll(JsonUtil.mapper().readTree(counts), positions);
+        delta.deletes().addAll(found);
         String made = keep(prepared, delta.prepare());
         return JsonUtil.mapper().createObjectNode().put("prepared", made).toString();
     }

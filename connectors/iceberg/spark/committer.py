@@ -30,6 +30,7 @@ from connectors.iceberg.spark.delta import DeltaEngine
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.spark.merge import MergeEngine
 from connectors.iceberg.spark.staged_keys import StagedKeys
+from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.table import StagedKind, WriteMode
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class TableCommitter:
             raise TableUnsuitableError(request.table, str(error)) from error
         if found != request.expected:
             return self._conflict(request, engine, loaded, found)
-        staged = StagedKeys(request, loaded.description.io_properties)
+        staged = StagedKeys(request, TableFiles(loaded.description.io_properties))
         if request.mode is WriteMode.MERGE:
             staged.check()
         try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.faults import fault_point
@@ -13,8 +13,6 @@ from connectors.iceberg.spark.table_commit import BEFORE_SWAP, outcome, to_json
 from connectors.iceberg.table import StagedKind
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from connectors.iceberg.spark.session import SparkDriver
     from connectors.iceberg.spark.staged_keys import StagedKeys
 
@@ -44,41 +42,32 @@ class DeltaEngine:
             "file_prefix": request.file_prefix + request.commit_id,
         }
         planned = self._call(request, "planDelta", to_json(request, **more))
-        counts, positions = self._rows(request, staged, planned)
-        prepared = self._call(request, "prepareDelta", planned["delta"], json.dumps(counts), bytearray(positions))
+        found = self._rows(request, staged, planned)
+        prepared = self._call(request, "prepareDelta", planned["delta"], bytearray(found))
         fault_point(BEFORE_SWAP)
         return outcome(self.name, self._call(request, "swap", prepared["prepared"]))
 
-    def _rows(
-        self, request: CommitRequest, staged: StagedKeys, planned: Mapping[str, Any]
-    ) -> tuple[Sequence[int], bytes]:
-        """How many rows of each planned file have a staged key, and their positions; nothing when Spark found them."""
+    def _rows(self, request: CommitRequest, staged: StagedKeys, planned: Mapping[str, Any]) -> bytes:
+        """The rows with staged keys, as `RowDeletes.addAll` takes them; nothing when Spark found them."""
         from connectors.iceberg.spark.key_join import KeyJoin, NotJoinable
 
         try:
             if any(file.kind is StagedKind.PATCHES for file in request.files):
                 raise NotJoinable("rows with unavailable values are completed from the table")
             if not planned["files"]:
-                return (), b""
+                return b""
             if not planned["plain"]:
                 raise NotJoinable("the table has equality deletes, or files that are not Parquet")
             if not self._driver.config.local or staged.rows > LARGEST:
                 raise NotJoinable(f"spark.master is a cluster, or more than {LARGEST} keys are staged")
-            join = KeyJoin(staged.table(), planned["key_ids"], staged.io_properties)
-            found = [join.positions(file["path"]) for file in planned["files"]]
-            return [len(part) for part in found], b"".join(map(_bytes, found))
+            join = KeyJoin(staged.table(), planned["key_ids"], staged.files)
+            # a bit per row: dense where keys are hot, nearly nothing once compressed where they are not
+            return zlib.compress(b"".join(join.rows(file["path"], file["rows"]) for file in planned["files"]), 1)
         except NotJoinable as why:
             log.info("table %s: Spark looks for the rows: %s", request.table, why, extra={"table": request.table})
         self._driver.call(request.table, "SparkJoin", "join", planned["delta"])
-        return (), b""
+        return b""
 
     def _call(self, request: CommitRequest, method: str, *arguments: Any) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = self._driver.call(request.table, "TableCommit", method, *arguments)
         return answer
-
-
-def _bytes(numbers: pa.ChunkedArray) -> bytes:
-    """Eight bytes each, the lowest byte first."""
-    return b"".join(
-        memoryview(chunk.buffers()[1])[8 * chunk.offset :][: 8 * len(chunk)] for chunk in numbers.chunks if len(chunk)
-    )

@@ -7,17 +7,14 @@ what this module declines: tables on a cluster's scale, files in other formats, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from connectors.iceberg.spark.errors import CatalogUnavailableError
-
-if TYPE_CHECKING:
-    from pyiceberg.io.pyarrow import PyArrowFileIO
+from connectors.iceberg.spark.table_files import TableFiles
 
 BATCH_ROWS = 500_000  # of the table, held at a time
 _FIELD_ID = b"PARQUET:field_id"
@@ -31,46 +28,42 @@ class NotJoinable(Exception):  # noqa: N818 - a way out, not an error
 class KeyJoin:
     """The staged keys, ready to be looked for in one file of the table after the other."""
 
-    def __init__(self, keys: pa.Table, field_ids: Sequence[int], io_properties: Mapping[str, str]) -> None:
+    def __init__(self, keys: pa.Table, field_ids: Sequence[int], files: TableFiles) -> None:
         """Take the keys.
 
         Args:
             keys: One column per key column, no nulls, each row once.
             field_ids: Of these columns, in their order.
-            io_properties: For PyIceberg's file IO.
+            files: Opens the table's files.
 
         Raises:
             NotJoinable: Equality of such keys is not a matter of equal values.
         """
-        from pyiceberg.io.pyarrow import PyArrowFileIO
-
         for field in keys.schema:
             if not _is_plain(field.type):
                 raise NotJoinable(f"key column {field.name} is of type {field.type}")
         self._keys = keys
         self._sets = [column.combine_chunks() for column in keys.columns]
         self._field_ids = tuple(field_ids)
-        self._io: PyArrowFileIO = PyArrowFileIO(dict(io_properties))
+        self._files = files
 
-    def positions(self, path: str) -> pa.ChunkedArray:
-        """The positions in a Parquet file of the rows with a staged key, deleted rows among them: int64.
+    def rows(self, path: str, count: int) -> bytes:
+        """The rows of a Parquet file with a staged key, deleted ones among them: a bit per row, the lowest first.
 
         Raises:
-            NotJoinable: The file lacks a key column, or says nothing of field ids, or holds other types.
+            NotJoinable: The file lacks a key column, or says nothing of field ids, or is not what was expected.
             CatalogUnavailableError: It cannot be read.
         """
-        found: list[pa.Array] = []
         try:
-            with self._io.new_input(path).open() as opened, pq.ParquetFile(opened) as file:
+            with self._files.open(path) as opened, pq.ParquetFile(opened) as file:
                 names = self._names(path, file.schema_arrow)
-                first = 0
-                for batch in file.iter_batches(BATCH_ROWS, columns=names, use_threads=False):
-                    rows = self._matches([batch.column(name) for name in names])
-                    found.append(pc.add(rows.cast(pa.int64()), first))
-                    first += batch.num_rows
+                batches = file.iter_batches(BATCH_ROWS, columns=names, use_threads=False)
+                found = [self._matches([batch.column(name) for name in names]) for batch in batches]
         except OSError as error:
             raise CatalogUnavailableError(f"data file {path} cannot be read: {error}") from error
-        return pa.chunked_array(found, pa.int64())
+        if sum(map(len, found)) != count:
+            raise NotJoinable(f"{path} has {sum(map(len, found))} rows where its manifest says {count}")
+        return _bits(pa.concat_arrays(found)) if found else b""
 
     def _names(self, path: str, schema: pa.Schema) -> list[str]:
         by_id = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in schema}
@@ -79,8 +72,8 @@ class KeyJoin:
             raise NotJoinable(f"{path} has no column with field id {missing[0]}")
         return [by_id[number] for number in self._field_ids]
 
-    def _matches(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Indices of the rows whose key is staged; a null equals nothing."""
+    def _matches(self, columns: Sequence[pa.Array]) -> pa.BooleanArray:
+        """Whether a row's key is staged; a null equals nothing."""
         try:
             columns = [column.cast(keys.type) for column, keys in zip(columns, self._sets, strict=True)]
         except pa.ArrowInvalid as error:
@@ -89,13 +82,21 @@ class KeyJoin:
         for column, keys in zip(columns, self._sets, strict=True):
             known = pc.is_in(column, value_set=keys, skip_nulls=True)
             maybe = known if maybe is None else pc.and_(maybe, known)
-        rows = pc.indices_nonzero(maybe)
-        if len(columns) == 1 or len(rows) == 0:
-            return rows
-        names = self._keys.column_names
+        if len(columns) == 1:
+            return maybe
+        rows, names = pc.indices_nonzero(maybe), self._keys.column_names
         candidates = pa.table([*(column.take(rows) for column in columns), rows], names=[*names, _ROW])
         matched = candidates.join(self._keys, names, join_type="left semi", use_threads=False)
-        return matched.column(_ROW).combine_chunks()
+        return pc.replace_with_mask(maybe, maybe, pc.is_in(rows, value_set=matched.column(_ROW).combine_chunks()))
+
+
+def _bits(flags: pa.BooleanArray) -> bytes:
+    """Arrow's own bits in whole bytes, nothing behind the last row."""
+    assert flags.offset == 0  # nobody sliced it
+    packed = bytearray(memoryview(flags.buffers()[1])[: (len(flags) + 7) // 8])
+    if len(flags) % 8:
+        packed[-1] &= (1 << len(flags) % 8) - 1
+    return bytes(packed)
 
 
 def _is_plain(kind: pa.DataType) -> bool:

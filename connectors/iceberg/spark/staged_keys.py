@@ -6,7 +6,6 @@ within a Kafka partition; here the partitions of a cycle meet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from connectors.iceberg.spark.commit_request import CommitRequest
@@ -16,16 +15,18 @@ from connectors.iceberg.table import StagedFile, StagedKind
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from connectors.iceberg.spark.table_files import TableFiles
+
 _NAMED = 3  # duplicates that the message shows
 
 
 class StagedKeys:
     """The key columns of a request's staged files, read once, when first asked for."""
 
-    def __init__(self, request: CommitRequest, io_properties: Mapping[str, str]) -> None:
-        """`io_properties` are those of the table's file IO, for PyIceberg's."""
+    def __init__(self, request: CommitRequest, files: TableFiles) -> None:
+        """`files` opens what the table's paths name, staged files among them."""
         self._request = request
-        self.io_properties = io_properties
+        self.files = files
         self._table: pa.Table | None = None
 
     @property
@@ -85,10 +86,9 @@ class StagedKeys:
     def _read(self, file: StagedFile) -> pa.Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
-        from pyiceberg.io.pyarrow import PyArrowFileIO
 
         assert file.kind is not StagedKind.CHANGES  # the committer refuses them
-        with PyArrowFileIO(dict(self.io_properties)).new_input(file.path).open() as opened:
+        with self.files.open(file.path) as opened:
             keys = pq.read_table(opened, columns=list(self._request.key_columns), use_threads=False)
         # Files of one table may differ in what they say of nulls and metadata, and are joined here.
         return keys.cast(pa.schema([field.with_nullable(True) for field in keys.schema.remove_metadata()]))

@@ -33,7 +33,7 @@ class FileOutput:
         if codec in ("zstd", "gzip", "brotli"):
             self._settings["compression_level"] = int(level) if level is not None and level.isdecimal() else 1
         self._io: FileIO | None = None
-        self._local = _local_path(self.location)
+        self._local = local_path(self.location)
         if self._local is None:
             self._io = load_file_io(dict(description.io_properties), description.location)
         else:
@@ -59,14 +59,15 @@ class FileOutput:
     def remove(self, uri: str) -> None:
         """Delete a file that nobody was told of; one that is not there is fine."""
         if self._io is None:
-            path = _local_path(uri)
+            path = local_path(uri)
             if path is not None and path.exists():
                 os.unlink(path)
             return
         self._io.delete(uri)
 
 
-def _local_path(uri: str) -> Path | None:
+def local_path(uri: str) -> Path | None:
+    """The path of a file of this machine; None: it lies elsewhere."""
     parsed = urlparse(uri)
     if parsed.scheme == "":
         return Path(uri)
