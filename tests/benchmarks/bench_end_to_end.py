@@ -43,6 +43,7 @@ TABLE = "db.orders"
 TASKS = 2
 DEADLINE_SECONDS = 400.0
 SAMPLE_SECONDS = 1.0
+IDLE_CPU_SECONDS = 0.1  # per sample, at most, of a worker without connectors
 
 
 @dataclass(slots=True)
@@ -108,6 +109,7 @@ def run(bench: Bench, feed: Feed, mode: str, heading: str, expected: pa.Table | 
         feed.copy_step()
         worker.start()
         watch = ProcessWatch(worker.pid)
+        settle(watch)
         progress = Progress(topic, lake, watch)
         progress.sample()
         config = {
@@ -143,6 +145,14 @@ def run(bench: Bench, feed: Feed, mode: str, heading: str, expected: pa.Table | 
             print(f"kept {folder}", file=sys.stderr)
         else:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def settle(watch: ProcessWatch) -> None:
+    """Wait until the worker's start is over: it answers before the server has imported what tasks fork from."""
+    before, now = 0.0, watch.look()
+    while now - before > IDLE_CPU_SECONDS:
+        time.sleep(SAMPLE_SECONDS)
+        before, now = now, watch.look()
 
 
 def verify(lake: Lakehouse, topic: LoadedTopic, mode: str, expected: pa.Table | None) -> None:

@@ -64,7 +64,6 @@ def test_a_driver_is_replaced_three_times_without_a_commit_and_no_more(keeper: T
     ("props", "early"),
     [
         ({}, False),
-        ({"ext__commit_engine": "merge"}, False),  # facts have nothing to merge
         ({"tables__upsert_mode_enabled": "true"}, False),
         ({"tables__upsert_mode_enabled": "true", "ext__commit_engine": "merge"}, True),
         ({"tables__upsert_mode_enabled": "true", "spark__master": "spark://far:7077"}, True),
