@@ -1,4 +1,8 @@
-"""JSON in the byte form of Java's schemaless converter: compact, non-ASCII raw, control characters escaped short."""
+"""JSON in the byte form of Java's schemaless converter: compact, control characters escaped short, others raw.
+
+Characters beyond U+FFFF are escaped as two halves, as Java writes them. Java finds source offsets by the bytes of their
+keys, so each byte counts.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-_ESCAPED = re.compile(r'["\\\x00-\x1f]')
+_ESCAPED = re.compile(r'["\\\x00-\x1f\U00010000-\U0010ffff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 
 
@@ -51,7 +55,8 @@ def _text(value: object) -> str:
 
 
 def _escape(character: str) -> str:
-    return _SHORT.get(character) or f"\\u{ord(character):04X}"
+    units = character.encode("utf-16-be").hex().upper()
+    return _SHORT.get(character) or "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _double(value: float) -> str:

@@ -68,6 +68,7 @@ def test_only_primitives_are_offsets() -> None:
     [
         ({"a": 1, "b": [True, None]}, b'{"a":1,"b":[true,null]}'),
         ('é/"\\\t\n\r\b\f\x1f\x7f', '"é/\\"\\\\\\t\\n\\r\\b\\f\\u001F\x7f"'.encode()),
+        ("😀\uffff", b'"\\uD83D\\uDE00\xef\xbf\xbf"'),
         (1.0, b"1.0"),
         (0.1, b"0.1"),
         (1e7, b"1.0E7"),
