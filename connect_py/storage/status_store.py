@@ -62,6 +62,8 @@ class StatusStore:
     def _apply(self, record: LogRecord) -> None:
         with self._lock:
             self._table.apply(record.partition, record.timestamp, record.key, record.value)
+            # Read back, or forgotten on another worker's behalf: from now on the table knows.
+            self._announced = {pair for pair in self._announced if topic_key(pair[1], pair[0]) != record.key}
 
     def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's word
         with self._lock:

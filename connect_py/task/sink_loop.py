@@ -24,6 +24,7 @@ from connect_py.task.record_pipeline import Consumed, RecordPipeline
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import Delivery
+from connect_py.task.used_topics import UsedTopics
 
 POLL_SLICE_SECONDS: Final = 0.2  # the client has no wakeup; a stop is noticed this late at worst
 POLL_RECORDS: Final = 2000
@@ -181,7 +182,7 @@ class SinkTaskRunner:
         self._running_commit: int | None = None
         self._subscribed: list[str] = []
         self._list_topics_at = 0.0
-        self._topics_used: set[str] = set()
+        self._topics_used = UsedTopics(lambda topic: control.send(TopicUsed(topic)), clock)
 
     def connect(
         self,
@@ -287,9 +288,7 @@ class SinkTaskRunner:
         self.metrics.read += len(messages)
         self.metrics.polls += 1
         self.metrics.batch_max = max(self.metrics.batch_max, len(messages))
-        for topic in set(topics) - self._topics_used:
-            self._topics_used.add(topic)
-            self._control.send(TopicUsed(topic))
+        self._topics_used.use(set(topics))
         deliveries = self._pipeline.process(messages)
         if self._gone:
             deliveries = without_partitions(deliveries, self._gone)

@@ -40,6 +40,7 @@ from connect_py.task.topic_creation import TopicCreation
 from connect_py.task.topic_keeper import TopicKeeper
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
+from connect_py.task.used_topics import UsedTopics
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class TaskMain:
             committer = self._committer(task, producer, metrics, transactions)
             topics = TopicKeeper(
                 rules, ClusterAdmin(clients.admin()), producer, self._control.wait,
-                lambda topic: self._control.send(TopicUsed(topic)),
+                UsedTopics(lambda topic: self._control.send(TopicUsed(topic)), self._clock),
             )  # fmt: skip
             runner = self._source = SourceTaskRunner(
                 task, spec.task_config, producer, topics, committer, converters, chain, errors, self._control, metrics,

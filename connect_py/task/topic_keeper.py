@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from connect_py.api.errors import NotFoundError, RetriableError
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.task.topic_creation import NewTopicRule, TopicCreation
+from connect_py.task.used_topics import UsedTopics
 
 AGAIN_SECONDS: Final = 1.0
 METADATA_SECONDS: Final = 5.0
@@ -30,19 +31,19 @@ class TopicKeeper:
         admin: ClusterAdmin,
         producer: Producer,
         wait: Callable[[float], None],
-        on_topic: Callable[[str], None],
+        used: UsedTopics,
     ) -> None:
         """Prepare.
 
         Args:
             wait: Waits that many seconds, and raises when the task is to stop.
-            on_topic: Told of each topic once, when it exists.
+            used: Told of a topic that exists, for each record.
         """
         self._rules = rules
         self._admin = admin
         self._producer = producer
         self._wait = wait
-        self._on_topic = on_topic
+        self._used = used
         self._known: set[str] = set()
 
     def ensure(self, topic: str) -> None:
@@ -51,14 +52,13 @@ class TopicKeeper:
         Raises:
             ConnectError: Our rules say how to make it, and the cluster refuses.
         """
-        if topic in self._known:
-            return
-        rule = self._rules.rule(topic)
-        if rule is not None:
-            self._make(topic, rule)
-        self._await(topic)
-        self._known.add(topic)
-        self._on_topic(topic)
+        if topic not in self._known:
+            rule = self._rules.rule(topic)
+            if rule is not None:
+                self._make(topic, rule)
+            self._await(topic)
+            self._known.add(topic)
+        self._used.use((topic,))
 
     def _make(self, topic: str, rule: NewTopicRule) -> None:
         while True:

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from connect_py.task.used_topics import AGAIN_SECONDS, UsedTopics
+from connect_py.testing import FakeClock
+
+
+def test_a_topic_in_use_is_told_again_now_and_then_because_the_worker_may_have_been_made_to_forget_it() -> None:
+    told: list[str] = []
+    clock = FakeClock()
+    topics = UsedTopics(told.append, clock)
+    topics.use(["a"])
+    topics.use(["a", "b"])
+    assert told == ["a", "b"]
+    clock.sleep(AGAIN_SECONDS)
+    assert told == ["a", "b"]  # a topic without records is not in use
+    topics.use(["a"])
+    topics.use(["a"])
+    assert told == ["a", "b", "a"]
