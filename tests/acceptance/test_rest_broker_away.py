@@ -1,0 +1,70 @@
+"""What a worker answers while Kafka cannot be reached."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from rest_serving import error
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+
+CONFIG = {"connector.class": "FileStreamSink", "topics": "t", "file": "/dev/null"}
+STAGE = r"The worker is currently ensuring membership in the cluster, which began at [\d:TZ.-]+\."
+UNHEALTHY = re.compile(
+    rf"Worker was unable to handle this request and may be unable to handle other requests\. {STAGE}"
+)
+AT_ONCE = 5.0  # seconds
+
+
+@contextmanager
+def worker_whose_broker_went_away(folder: Path) -> Iterator[tuple[WorkerProcess, KafkaBroker, httpx.Client]]:
+    """With a connector `a`, once the worker says that it is unhealthy."""
+    with KafkaBroker() as broker:
+        worker = WorkerProcess(folder, broker.bootstrap_servers, "broker-away")
+        try:
+            worker.start()
+            worker.put("a", CONFIG)
+            worker.wait_for_states("a", "RUNNING", "RUNNING")
+            broker.stop()
+            with httpx.Client(base_url=worker.url, timeout=100) as client:
+                worker.wait_until(lambda: says_so(client), 60, "the worker to say that it is unhealthy")
+                yield worker, broker, client
+        finally:
+            worker.close()
+
+
+def says_so(client: httpx.Client) -> bool:
+    answer = client.get("/health")
+    return (answer.status_code, answer.json()["status"]) == (500, "unhealthy") and UNHEALTHY.fullmatch(
+        answer.json()["message"]
+    ) is not None
+
+
+@pytest.mark.timeout(180)  # a session has to time out, and health takes 10 s to find out
+def test_case_52_health_says_what_the_worker_waits_for_and_reads_answer_at_once(tmp_path: Path) -> None:
+    with worker_whose_broker_went_away(tmp_path) as (worker, broker, client):
+        begun = time.monotonic()
+        assert client.get("/connectors").json() == ["a"]
+        assert client.get("/connectors/a/status").status_code == 200
+        assert client.get("/").status_code == 200
+        assert client.get("/connector-plugins").status_code == 200
+        assert client.put("/connector-plugins/FileStreamSink/config/validate", json=CONFIG).is_success
+        assert time.monotonic() - begun < AT_ONCE
+        broker.restart()
+        worker.wait_until(worker.healthy, 60, "the worker to be healthy again")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_case_52_a_write_waits_for_the_group_and_times_out_with_the_stage(tmp_path: Path) -> None:
+    with worker_whose_broker_went_away(tmp_path) as (_, _, client):
+        status, message = error(client.put("/connectors/b/config", json=CONFIG))
+        assert status == 500
+        assert re.fullmatch(rf"Request timed out\. {STAGE}", message)
