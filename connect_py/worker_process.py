@@ -198,10 +198,10 @@ def _plugins(config: WorkerConfig) -> PluginRegistry:
     Raises:
         ConfigError: A converter is not.
     """
-    plugins = PluginRegistry.discover()
+    plugins = PluginRegistry.discover(config["plugin.path"] or ())
     for key, kind in CONVERTERS.items():
         try:
-            plugins.find(config[key], kind)
+            plugins.find(config[key], kind, versions=config[f"{key}.plugin.version"])
         except ConnectError as error:
             raise ConfigValueError(key, config[key], f"Class {config[key]} could not be found.") from error
     return plugins

@@ -4,6 +4,8 @@ An entry point of the group `connect_py.plugins` names a module; the module's `P
 Listing plugins thus imports no plugin code: classes are loaded by name, in the process that uses them. The module may
 also have `PRELOAD`, names of modules that are slow to import: the server that task processes fork from imports them
 once. They must start no thread and no client when imported.
+
+Distributions are installed beside the worker, or lie in a folder of `plugin.path`, as `pip install --target` puts them.
 """
 
 from __future__ import annotations
@@ -36,3 +38,4 @@ class Plugin:
     python: str
     task_class: str | None = None  # connectors: the task's class name, as task configurations carry it
     version: str | None = None  # None: the distribution's version
+    location: str | None = None  # the worker's to set: the folder of plugin.path that it was found in

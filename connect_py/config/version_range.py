@@ -11,7 +11,7 @@ _RANGE = re.compile(r"(?P<open>[\[(])(?P<low>[^,\[\]()]*)(?P<comma>,?)(?P<high>[
 _PIECES = re.compile(r"\d+|[A-Za-z]+")
 
 
-def _order(version: str) -> tuple[tuple[int, int, str], ...]:
+def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
     """Numbers by value, words before numbers: 1.0-beta < 1.0 < 1.0.1."""
     pieces = [(1, int(piece), "") if piece.isdigit() else (-1, 0, piece.lower()) for piece in _PIECES.findall(version)]
     while pieces and pieces[-1] == (1, 0, ""):
@@ -47,7 +47,7 @@ class VersionRange:
         low, high = found["low"].strip() or None, found["high"].strip() or None
         if not found["comma"]:
             low = high = (found["low"] + found["high"]).strip() or None
-        if low and high and _order(low) > _order(high):
+        if low and high and version_order(low) > version_order(high):
             raise ConfigError("", f"Range defies version ordering: {spec}")
         return VersionRange(low, high, found["open"] == "[", found["close"] == "]")
 
@@ -56,14 +56,14 @@ class VersionRange:
             return True
         if version is None or self.low == "":
             return False
-        order = _order(version)
+        order = version_order(version)
         if self.low is not None and not (
-            _order(self.low) < order or (self.low_inclusive and _order(self.low) == order)
+            version_order(self.low) < order or (self.low_inclusive and version_order(self.low) == order)
         ):
             return False
         if self.high is None:
             return True
-        return order < _order(self.high) or (self.high_inclusive and order == _order(self.high))
+        return order < version_order(self.high) or (self.high_inclusive and order == version_order(self.high))
 
     def __str__(self) -> str:
         if self.any:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any, Self
 
-from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
+from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.api.plugin import Plugin, PluginKind
+from connect_py.config.version_range import VersionRange, version_order
+from connect_py.plugins.plugin_location import import_from
+from connect_py.plugins.plugin_path import plugin_locations, scan
+from connect_py.plugins.plugin_table import GROUP, PluginTable, read_table
 
-GROUP = "connect_py.plugins"  # of entry points; each names a module with PLUGINS
 CONNECTORS = (PluginKind.SINK, PluginKind.SOURCE)
 
 # Longest first: "SimpleHeaderConverter" is "Simple" as a header converter.
@@ -36,15 +37,6 @@ class AmbiguousPluginError(ConnectError):
     """Several plugins have this alias; the text is Connect's and lists their full names."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginTable:
-    """What one entry point brings."""
-
-    plugins: tuple[Plugin, ...]
-    preload: tuple[str, ...] = ()  # modules that are slow to import, for the server that tasks fork from
-    version: str | None = None  # the distribution's
-
-
 class PluginRegistry:
     """Looks plugins up by full name, simple name or alias. Immutable; safe on any thread.
 
@@ -66,15 +58,19 @@ class PluginRegistry:
                 self._by_alias.setdefault(alias, []).append(plugin)
 
     @classmethod
-    def discover(cls) -> Self:
-        """Read the tables of all installed distributions; one that does not import is logged and left out."""
+    def discover(cls, paths: Iterable[str] = ()) -> Self:
+        """Read the tables of all installed distributions, and of those in the folders of `plugin.path`.
+
+        One that cannot be read is logged and left out.
+        """
         tables = []
         for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
             try:
-                tables.append(_table(entry))
+                tables.append(read_table(entry, _version(entry)))
             except Exception:
                 log.exception("plugins of %s (%s) cannot be used", entry.name, entry.value)
-        return cls(tables)
+        locations = plugin_locations(paths)
+        return cls([*tables, *(scan(locations) if locations else ())])
 
     @property
     def tables(self) -> Sequence[PluginTable]:
@@ -93,20 +89,21 @@ class PluginRegistry:
         """The plugin's version, or its distribution's."""
         return self._versions.get(plugin) or plugin.version
 
-    def find(self, name: str, *kinds: PluginKind) -> Plugin:
+    def find(self, name: str, *kinds: PluginKind, versions: str | None = None) -> Plugin:
         """Return the plugin of one of these kinds (any without any) that has this name.
+
+        Of several versions it is the newest, or the newest in the range `versions`.
 
         Raises:
             UnknownPluginError: There is none.
             AmbiguousPluginError: The alias fits several classes.
+            ConnectError: No version is in the range; ConfigError when that cannot be read.
         """
-        exact = [p for p in self._by_name.get(name, ()) if not kinds or p.kind in kinds]
-        if exact:
-            return exact[0]
-        found = [p for p in self._by_alias.get(name, ()) if not kinds or p.kind in kinds]
+        found = [p for p in self._by_name.get(name, ()) if not kinds or p.kind in kinds]
+        found = found or [p for p in self._by_alias.get(name, ()) if not kinds or p.kind in kinds]
         names = sorted({p.name for p in found})
         if len(names) == 1:
-            return found[0]
+            return self._newest(found, versions)
         if names:
             what = "connector" if set(kinds) <= set(CONNECTORS) else "plugin"
             raise AmbiguousPluginError(
@@ -121,9 +118,29 @@ class PluginRegistry:
             )
         raise UnknownPluginError(f"Class {name} could not be found.")
 
-    def find_connector(self, name: str) -> Plugin:
+    def _newest(self, found: Sequence[Plugin], versions: str | None) -> Plugin:
+        """The newest in the range; those that are installed with the worker win over equals."""
+        if versions is not None:
+            wanted = VersionRange.parse(versions)
+            fitting = [plugin for plugin in found if self.version(plugin) in wanted]
+            if not fitting:
+                known = ", ".join(str(self.version(plugin)) for plugin in found)
+                raise ConnectError(
+                    f"Plugin {found[0].name} not found that matches the version range {wanted}, "
+                    f"available versions: [{known}]"
+                )
+            found = fitting
+        return max(found, key=lambda plugin: version_order(self.version(plugin) or ""))
+
+    def find_connector(self, name: str, versions: str | None = None) -> Plugin:
         """`find` among sinks and sources: the look-up of `connector.class`."""
-        return self.find(name, *CONNECTORS)
+        return self.find(name, *CONNECTORS, versions=versions)
+
+    def connector_of(self, config: Mapping[str, str | None]) -> Plugin:
+        """The connector that a configuration names, in the version that it wants; errors as of `find`."""
+        return self.find_connector(
+            (config.get("connector.class") or "").strip(), config.get("connector.plugin.version")
+        )
 
     def load(self, plugin: Plugin) -> type[Any]:
         """Import the plugin's class.
@@ -131,14 +148,14 @@ class PluginRegistry:
         Raises:
             ConnectError: The module does not import or has no such class.
         """
-        return load_class(plugin.python)
+        return load_class(plugin.python, plugin.location)
 
 
-def load_class(python: str) -> type[Any]:
-    """Import `module:Class`; ConnectError when that fails."""
+def load_class(python: str, location: str | None = None) -> type[Any]:
+    """Import `module:Class`, with a location from there; ConnectError when that fails."""
     module, _, name = python.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = import_from(module, location)
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
@@ -158,16 +175,11 @@ def _aliases(plugin: Plugin) -> list[str]:
     return aliases
 
 
-def _table(entry: EntryPoint) -> PluginTable:
-    module = importlib.import_module(entry.module)
-    plugins = tuple(getattr(module, "PLUGINS", ()))
-    for plugin in plugins:
-        if not isinstance(plugin, Plugin):
-            raise ConfigError("PLUGINS", f"of {entry.value} holds {plugin!r}, expected a Plugin")
-    own = None if entry.dist is None else entry.dist.version
-    if own is None:
-        try:
-            own = version("connect-py")
-        except PackageNotFoundError:
-            own = None
-    return PluginTable(plugins, tuple(getattr(module, "PRELOAD", ())), own)
+def _version(entry: EntryPoint) -> str | None:
+    """The distribution's, or our own."""
+    if entry.dist is not None:
+        return entry.dist.version
+    try:
+        return version("connect-py")
+    except PackageNotFoundError:
+        return None

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from connect_py.api.schema import Value
 from connect_py.log_context import LogLine
 from connect_py.model import ConnectorTaskId, TargetState
-from connect_py.plugins.plugin_registry import PluginTable
+from connect_py.plugins.plugin_table import PluginTable
 
 
 @dataclass(frozen=True, slots=True)

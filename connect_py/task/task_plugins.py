@@ -32,10 +32,9 @@ class TaskPlugins:
 
     def connector(self) -> Plugin:
         """The connector's plugin."""
-        name = self._config.get("connector.class")
-        if not name:
+        if not self._config.get("connector.class"):
             raise ConfigError("connector.class", "is missing")
-        return self._registry.find_connector(name)
+        return self._registry.connector_of(self._config)
 
     def task(self, task_config: Mapping[str, str]) -> tuple[Task, str]:
         """A new task, and the name of its class as configurations carry it."""
@@ -48,6 +47,7 @@ class TaskPlugins:
             name,
             f"{cls.__module__}.{cls.__qualname__}",
             f"{cls.__module__}:{cls.__qualname__}",
+            connector.python,  # what the worker writes for a connector whose plugin names no task class
         ):
             cls = self._named_task(wanted)
             name = wanted
@@ -79,7 +79,7 @@ class TaskPlugins:
         name = source.get(key) or (DEFAULT_HEADER_CONVERTER if kind is PluginKind.HEADER_CONVERTER else None)
         if not name:
             raise ConfigError(key, "is set neither on the connector nor on the worker")
-        plugin = self._registry.find(name.strip(), kind)
+        plugin = self._registry.find(name.strip(), kind, versions=source.get(f"{key}.plugin.version"))
         instance = self._registry.load(plugin)()
         configs = with_prefix(source, f"{key}.")
         configs.pop("plugin.version", None)
@@ -114,7 +114,8 @@ class TaskPlugins:
         name = self._config.get(key)
         if not name:
             raise ConfigError(key, "is missing")
-        plugin = self._registry.find(name.strip(), kind)
+        versions = self._config.get(f"{key.removesuffix('.type')}.plugin.version")
+        plugin = self._registry.find(name.strip(), kind, versions=versions)
         return self._registry.load(plugin)(), plugin.name
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from connect_py.api.plugin import Plugin
 from connect_py.model import TargetState
-from connect_py.plugins.plugin_registry import PluginTable
+from connect_py.plugins.plugin_table import PluginTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class ConnectorProcess:
 
     def _start(self, request: StartConnector) -> None:
         def start() -> None:
-            plugin = self._registry.find_connector(request.config.get("connector.class") or "")
+            plugin = self._registry.connector_of(request.config)
             self._instances[request.name] = instance = ConnectorInstance(
                 self._registry.load(plugin)(), request, self._channel.send
             )

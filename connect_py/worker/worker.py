@@ -22,6 +22,7 @@ from connect_py.storage.connector_offset_store import ConnectorOffsetStores
 from connect_py.task.messages import Answer, CopySourceOffsets, Question, TaskSpec
 from connect_py.task.topic_creation import TopicCreation
 from connect_py.worker.connector_host import ConnectorHost
+from connect_py.worker.connector_hosts import ConnectorHosts
 from connect_py.worker.connector_offsets import ConnectorOffsets
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import ProcessTaskHost
@@ -111,7 +112,9 @@ class Worker:
         self._silence_seconds = int(self._props.get("session.timeout.ms", 10_000)) / 1000
         self._server = ForkServer(plugins.preload())
         self._make_task_host = make_task_host or self._process_host
-        self._connectors = ConnectorHost(self._server, plugins, listener, self._clock, self._silence_seconds)
+        self._connectors = ConnectorHosts(
+            lambda: ConnectorHost(self._server, plugins, listener, self._clock, self._silence_seconds), plugins
+        )
         self.offsets = ConnectorOffsets(self._props, plugins, self._connectors, offset_stores, resolve, self._clock)
         self._lock = threading.Lock()
         self._tasks: dict[ConnectorTaskId, _Slot] = {}
@@ -184,7 +187,7 @@ class Worker:
 
     def _check_source(self, config: Props) -> None:
         """ConfigError for topic creation rules that make no sense: validation does not look at them, as in Java."""
-        plugin = self._plugins.find_connector(config.get("connector.class") or "")
+        plugin = self._plugins.connector_of(config)
         if plugin.kind is PluginKind.SOURCE:
             TopicCreation.parse(config)
 
@@ -231,7 +234,7 @@ class Worker:
             if parse("tasks.max.enforce", resolved.get("tasks.max.enforce", "true"), Type.BOOLEAN):
                 raise TooManyTasksError(f"{text} Set tasks.max.enforce to false to permit it.")
             log.warning("%s It is permitted because tasks.max.enforce is false.", text)
-        plugin = self._plugins.find_connector(resolved.get("connector.class") or "")
+        plugin = self._plugins.connector_of(resolved)
         extra = {TASK_CLASS: plugin.task_class or plugin.python}
         if plugin.kind is PluginKind.SINK:
             extra |= {key: resolved[key] for key in TOPIC_KEYS if resolved.get(key)}

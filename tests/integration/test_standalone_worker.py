@@ -178,7 +178,7 @@ def test_a_connector_that_cannot_be_created_ends_the_worker_with_3(worker: Stand
     assert worker.wait(60) == 3
     said = worker.log_path.read_text()
     assert "Stopping after connector error: Connector configuration is invalid and contains the following 1" in said
-    assert not worker.survivors()
+    worker.wait_until(lambda: not worker.survivors(), 30, "its processes to end")
 
 
 def test_wrong_usage_and_wrong_properties_have_exit_statuses_of_their_own(tmp_path: Path) -> None:
