@@ -242,9 +242,13 @@ class ConfigTable:
         return [ConnectorChanged(name)]
 
     def _forget(self, name: str) -> None:
+        """Drop what is held for a connector, but not how many producers its tasks had.
+
+        They may still be at work when a connector of that name is created again, which must fence them all.
+        """
         for held in (
             self._configs, self._config_offsets, self._task_counts, self._buffered, self._applied,
-            self._generations, self._start_numbers, self._task_count_records,
+            self._generations, self._start_numbers,
         ):  # fmt: skip
             held.pop(name, None)
         self._inconsistent.discard(name)
