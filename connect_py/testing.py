@@ -66,6 +66,32 @@ class FakeErrantRecordReporter:
             raise ConnectError("Tolerance exceeded in error handler") from error
 
 
+@dataclass(slots=True)
+class FakeMeasurement:
+    """A `Gauge` and a `Counter`."""
+
+    value: float = 0.0
+
+    def set(self, value: float) -> None:
+        self.value = value
+
+    def increment(self, by: float = 1) -> None:
+        self.value += by
+
+
+@dataclass(slots=True)
+class FakePluginMetrics:
+    """`PluginMetrics` in a dictionary, by name and labels."""
+
+    made: dict[tuple[str, tuple[tuple[str, str], ...]], FakeMeasurement] = field(default_factory=dict)
+
+    def gauge(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> FakeMeasurement:
+        return self.made.setdefault((name, tuple(sorted((labels or {}).items()))), FakeMeasurement())
+
+    def counter(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> FakeMeasurement:
+        return self.gauge(name, doc, labels)
+
+
 class FakeSinkTaskContext:
     """A `SinkTaskContext` over a cluster of plain data; tests change its members at will."""
 
@@ -98,6 +124,7 @@ class FakeSinkTaskContext:
         self.paused: set[TopicPartition] = set()
         self.timeouts: list[int] = []
         self.commits_requested = 0
+        self.metrics = FakePluginMetrics()
         self._configs = dict(configs or {})
         self._assigned: set[TopicPartition] = set()
 
@@ -210,6 +237,7 @@ class FakeSourceTaskContext:
     task: int = 0
     offset_storage_reader: FakeOffsetStorageReader = field(default_factory=FakeOffsetStorageReader)
     transaction_context: FakeTransactionContext | None = None
+    metrics: FakePluginMetrics = field(default_factory=FakePluginMetrics)
     props: Mapping[str, str] = field(default_factory=dict)
 
     def configs(self) -> Mapping[str, str]:

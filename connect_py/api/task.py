@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 from connect_py.api.batch import Batch
 from connect_py.api.cluster import SinkCluster
+from connect_py.api.metrics import PluginMetrics
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, SourceRecord, TopicPartition
 from connect_py.api.schema import Value
 
@@ -65,6 +66,10 @@ class SinkTaskContext(SinkCluster, Protocol):
     @property
     def task(self) -> int:
         """The task's number, from 0."""
+
+    @property
+    def metrics(self) -> PluginMetrics:
+        """For measurements of the task's own."""
 
     @property
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
@@ -211,6 +216,10 @@ class SourceTaskContext(Protocol):
     @property
     def offset_storage_reader(self) -> OffsetStorageReader:
         """The offsets stored so far."""
+
+    @property
+    def metrics(self) -> PluginMetrics:
+        """For measurements of the task's own."""
 
     @property
     def transaction_context(self) -> TransactionContext | None:

@@ -239,8 +239,6 @@ class DistributedConfig(WorkerConfig):
                 log.warning("worker property %s.storage.cleanup.policy is ignored: it is always compact", storage)
         if "config.storage.partitions" in self.props:
             log.warning("worker property config.storage.partitions is ignored: the config topic has one partition")
-        if self["exactly.once.source.support"].lower() != "disabled":
-            log.warning("worker property exactly.once.source.support has no effect yet: sources deliver at least once")
 
 
 def _printed(value: Parsed) -> str:

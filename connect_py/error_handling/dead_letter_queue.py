@@ -139,6 +139,13 @@ class DeadLetterQueue:
             self._producer.poll(min(left, QUEUE_FULL_SLICE_SECONDS))
         return True
 
+    def values(self) -> dict[str, float]:
+        """Totals by Connect's names."""
+        return {
+            "deadletterqueue-produce-requests": self.produced,
+            "deadletterqueue-produce-failures": self.failures,
+        }
+
     def close(self) -> None:
         """Give up what was not acknowledged; `flush` comes first where it matters."""
         try:

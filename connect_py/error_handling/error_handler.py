@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -55,6 +55,9 @@ class ErrorReporter(Protocol):
     def flush(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds; True when all reports are safe. ConnectError as for `pending`."""
 
+    def values(self) -> Mapping[str, float]:
+        """Totals by Connect's names. Any thread."""
+
     def close(self) -> None:
         """Let go of what is held."""
 
@@ -67,7 +70,6 @@ class ErrorCounters:
     errors: int = 0  # records that stayed bad
     skipped: int = 0
     retries: int = 0
-    logged: int = 0
     last_error_ms: int = 0
 
 
@@ -161,6 +163,21 @@ class ErrorHandler:
         if not self.config.tolerate_all:
             raise ToleranceExceededError(failed) from failed.error
         self.counters.skipped += 1
+
+    def values(self) -> dict[str, float]:
+        """Measurements by Connect's names. Any thread."""
+        counters = self.counters
+        return {
+            "total-record-failures": counters.failures,
+            "total-record-errors": counters.errors,
+            "total-records-skipped": counters.skipped,
+            "total-retries": counters.retries,
+            "total-errors-logged": 0,
+            "deadletterqueue-produce-requests": 0,
+            "deadletterqueue-produce-failures": 0,
+            "last-error-timestamp": counters.last_error_ms,
+            **{name: value for reporter in self._reporters for name, value in reporter.values().items()},
+        }
 
     @property
     def has_reporters(self) -> bool:

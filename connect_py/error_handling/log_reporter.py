@@ -47,5 +47,9 @@ class LogReporter:
         """Nothing waits."""
         return True
 
+    def values(self) -> dict[str, float]:
+        """Totals by Connect's names."""
+        return {"total-errors-logged": self.logged}
+
     def close(self) -> None:
         """Nothing is held."""

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from connect_py.api.schema import Value
 from connect_py.log_context import LogLine
+from connect_py.metrics.task_report import TaskReport
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_table import PluginTable
 
@@ -106,9 +107,9 @@ class TopicUsed:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The process lives; with the task's measurements by their Connect names (`sink-record-read-total`)."""
+    """The process lives; every now and then with the task's measurements."""
 
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    report: TaskReport | None = None
 
 
 SourceEntry: TypeAlias = Mapping[str, Value]

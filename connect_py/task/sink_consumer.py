@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.kafka.client_log import client_log
+from connect_py.metrics.client_statistics import INTERVAL_MS, ClientStatistics
 from connect_py.task.record_pipeline import Consumed
 
 log = logging.getLogger(__name__)
@@ -72,9 +73,11 @@ class SinkConsumer:
         self._error: BaseException | None = None
         self._closing = False
         self._last_news: int | None = None
+        self.statistics = ClientStatistics("consumer")
         try:
             self._consumer = Consumer({
-                **settings, "on_commit": self._committed, "error_cb": self._client_error, "logger": client_log,
+                "statistics.interval.ms": INTERVAL_MS, **settings, "stats_cb": self.statistics.take,
+                "on_commit": self._committed, "error_cb": self._client_error, "logger": client_log,
             })  # fmt: skip
         except (KafkaException, TypeError, ValueError) as error:
             raise ConnectError(f"the consumer cannot be made: {error}") from error

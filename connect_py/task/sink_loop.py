@@ -18,6 +18,8 @@ from connect_py.api.task import SafeOffset, SinkTask
 from connect_py.clock import Clock
 from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
 from connect_py.error_handling.error_handler import ErrorHandler
+from connect_py.metrics.sampled import Window
+from connect_py.metrics.sink_metrics import SinkMetrics
 from connect_py.model import TargetState
 from connect_py.task.messages import Paused, Resumed, Started, TopicUsed
 from connect_py.task.record_pipeline import Consumed, RecordPipeline
@@ -79,46 +81,13 @@ class LoopSettings:
 
 
 @dataclass(slots=True)
-class SinkMetrics:
-    """Totals since the task started, by their Connect names in `values`."""
-
-    read: int = 0
-    sent: int = 0
-    commits: int = 0
-    commit_failures: int = 0
-    commit_skips: int = 0
-    sequence: int = 0
-    put_seconds: float = 0.0
-    put_max_seconds: float = 0.0
-    puts: int = 0
-    batch_max: int = 0
-    polls: int = 0
-    partitions: int = 0
-
-    def values(self) -> dict[str, float]:
-        """The measurements."""
-        return {
-            "sink-record-read-total": self.read,
-            "sink-record-send-total": self.sent,
-            "offset-commit-seq-no": self.sequence,
-            "offset-commit-completion-total": self.commits,
-            "offset-commit-failure-total": self.commit_failures,
-            "offset-commit-skip-total": self.commit_skips,
-            "put-batch-avg-time-ms": 1000 * self.put_seconds / self.puts if self.puts else 0.0,
-            "put-batch-max-time-ms": 1000 * self.put_max_seconds,
-            "batch-size-max": self.batch_max,
-            "batch-size-avg": self.read / self.polls if self.polls else 0.0,
-            "partition-count": self.partitions,
-        }
-
-
-@dataclass(slots=True)
 class _Commit:
     """A commit on its way."""
 
     sequence: int
     offsets: dict[TopicPartition, OffsetAndMetadata]
     started: float
+    read: int  # records read so far
 
 
 @dataclass(slots=True)
@@ -150,6 +119,7 @@ class SinkTaskRunner:
         settings: LoopSettings,
         control: TaskControl,
         clock: Clock,
+        metrics: SinkMetrics | None = None,
     ) -> None:
         """Prepare; `connect` hands in what in turn needs this object."""
         self._task = task
@@ -162,7 +132,7 @@ class SinkTaskRunner:
         self._pipeline: RecordPipeline
         self._errors: ErrorHandler
         self._reporter: TaskErrantRecordReporter | None = None
-        self.metrics = SinkMetrics()
+        self.metrics = metrics or SinkMetrics(clock, Window())
 
         self._offsets = _Offsets()
         self._kept: deque[Delivery] = deque()  # of the last poll, not yet put
@@ -204,6 +174,7 @@ class SinkTaskRunner:
         self._task.start(self._task_config)
         self._subscribe()  # not earlier: the client joins by itself, and a slow start would hold up the whole group
         self._control.send(Started())
+        self.metrics.state.change("running")
         self._next_commit = self._clock.monotonic() + self._settings.commit_interval_ms / 1000
         try:
             while not self._control.stopping:
@@ -256,6 +227,7 @@ class SinkTaskRunner:
         self._apply_pauses()
         if paused:
             self._commit_requested = True
+        self.metrics.state.change("paused" if paused else "running")
         self._control.send(Paused() if paused else Resumed())
 
     def _poll(self, now: float) -> list[Consumed]:
@@ -285,9 +257,7 @@ class SinkTaskRunner:
         offsets: list[Any] = list(map(Message.offset, messages))
         last = dict(zip(zip(topics, partitions, strict=True), offsets, strict=True))
         consumed = {TopicPartition(*place): offset + 1 for place, offset in last.items()}  # last read -> next to read
-        self.metrics.read += len(messages)
-        self.metrics.polls += 1
-        self.metrics.batch_max = max(self.metrics.batch_max, len(messages))
+        self.metrics.poll(len(messages))
         self._topics_used.use(set(topics))
         deliveries = self._pipeline.process(messages)
         if self._gone:
@@ -318,11 +288,7 @@ class SinkTaskRunner:
             except Exception as error:
                 raise ConnectError("Exiting WorkerSinkTask due to unrecoverable exception.") from error
             self._check_reporter()
-            seconds = self._clock.monotonic() - start
-            self.metrics.put_seconds += seconds
-            self.metrics.put_max_seconds = max(self.metrics.put_max_seconds, seconds)
-            self.metrics.puts += 1
-            self.metrics.sent += len(delivery)
+            self.metrics.put(len(delivery), self._clock.monotonic() - start)
         self._offsets.current |= self._consumed
         self._consumed = {}
         if self._held:
@@ -448,15 +414,15 @@ class SinkTaskRunner:
         self._apply_pauses()
         self._commit_failed("pre_commit failed")
 
-    def _commit_failed(self, why: str) -> None:
-        self.metrics.commit_failures += 1
+    def _commit_failed(self, why: str, seconds: float = 0.0) -> None:
+        self.metrics.commits.failed(seconds)
         log.error("commit of offsets failed: %s", why, extra={"action": "commit_failed"})
 
     def _send(self, offsets: dict[TopicPartition, OffsetAndMetadata], *, wait: bool) -> None:
         if not offsets:
-            self.metrics.commit_skips += 1
+            self.metrics.skipped()
             return
-        commit = _Commit(self.metrics.sequence, offsets, self._clock.monotonic())
+        commit = _Commit(self.metrics.sequence, offsets, self._clock.monotonic(), self.metrics.read)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("commits %s", ", ".join(f"{tp}: {at.offset}" for tp, at in offsets.items()))
         if wait:
@@ -477,14 +443,15 @@ class SinkTaskRunner:
                     self._running_commit = None
                     self._completed(commit, error)
                 else:
-                    self.metrics.commit_skips += 1  # it was given up, and a newer one may be on its way
+                    self.metrics.skipped()  # it was given up, and a newer one may be on its way
                 return
 
     def _completed(self, commit: _Commit, error: KafkaError | None) -> None:
+        seconds = self._clock.monotonic() - commit.started
         if error is not None:
-            self._commit_failed(error.str())
+            self._commit_failed(error.str(), seconds)
             return
-        self.metrics.commits += 1
+        self.metrics.completed(seconds, commit.read)
         for tp, at in commit.offsets.items():
             if tp in self._offsets.current:
                 self._offsets.committed[tp] = at
@@ -496,7 +463,7 @@ class SinkTaskRunner:
         commit = next((c for c in self._in_flight if c.sequence == self._running_commit), None)
         if commit is not None and now - commit.started > self._settings.commit_timeout_ms / 1000:
             self._running_commit = None
-            self._commit_failed(f"no answer within {self._settings.commit_timeout_ms} ms")
+            self._commit_failed(f"no answer within {self._settings.commit_timeout_ms} ms", now - commit.started)
 
     # RebalanceListener.
 

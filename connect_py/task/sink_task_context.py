@@ -9,6 +9,7 @@ from connect_py.api.record import TopicPartition
 from connect_py.api.task import ErrantRecordReporter
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
+from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.topic_selection import TopicSelection
@@ -43,12 +44,14 @@ class WorkerSinkTaskContext(KafkaSinkCluster):
         loop: LoopControls,
         reporter: ErrantRecordReporter | None,
         topics: TopicSelection,
+        metrics: TaskPluginMetrics,
     ) -> None:
         super().__init__(id.connector, start_number, clients, admin, topics)
         self._id = id
         self._task_config = dict(task_config)
         self._loop = loop
         self._reporter = reporter
+        self._metrics = metrics
 
     @property
     def task(self) -> int:
@@ -57,6 +60,10 @@ class WorkerSinkTaskContext(KafkaSinkCluster):
     @property
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
         return self._reporter
+
+    @property
+    def metrics(self) -> TaskPluginMetrics:
+        return self._metrics
 
     def configs(self) -> Mapping[str, str]:
         return dict(self._task_config)

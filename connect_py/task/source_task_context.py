@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from connect_py.api.schema import Value
+from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
 from connect_py.task.messages import ReadSourceOffsets
 from connect_py.task.task_control import TaskControl
@@ -37,11 +38,13 @@ class WorkerSourceTaskContext:
         task_config: Mapping[str, str],
         reader: WorkerOffsetStorageReader,
         transactions: WorkerTransactionContext | None,
+        metrics: TaskPluginMetrics,
     ) -> None:
         self._id = id
         self._task_config = dict(task_config)
         self._reader = reader
         self._transactions = transactions
+        self._metrics = metrics
 
     @property
     def connector(self) -> str:
@@ -58,6 +61,10 @@ class WorkerSourceTaskContext:
     @property
     def transaction_context(self) -> WorkerTransactionContext | None:
         return self._transactions
+
+    @property
+    def metrics(self) -> TaskPluginMetrics:
+        return self._metrics
 
     def configs(self) -> Mapping[str, str]:
         return dict(self._task_config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from confluent_kafka import Producer
@@ -20,14 +20,18 @@ from connect_py.error_handling.log_reporter import LogReporter
 from connect_py.kafka.client_config import ClientConfigs, exactly_once_sources, transactional_id
 from connect_py.kafka.client_log import client_log
 from connect_py.kafka.cluster_admin import ClusterAdmin
+from connect_py.metrics.client_statistics import INTERVAL_MS, ClientStatistics
+from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.metrics.sampled import Window
+from connect_py.metrics.sink_metrics import SinkMetrics
 from connect_py.metrics.source_metrics import SourceMetrics
+from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
 from connect_py.task.exactly_once_committer import ExactlyOnceCommitter
 from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUsed
-from connect_py.task.record_pipeline import RecordPipeline
+from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
 from connect_py.task.sink_task_context import WorkerSinkTaskContext
@@ -36,6 +40,7 @@ from connect_py.task.source_loop import SourceTaskRunner
 from connect_py.task.source_task_context import WorkerOffsetStorageReader, WorkerSourceTaskContext
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.task_plugins import TaskPlugins
+from connect_py.task.task_texts import chain_texts, task_texts
 from connect_py.task.topic_creation import TopicCreation
 from connect_py.task.topic_keeper import TopicKeeper
 from connect_py.task.topic_selection import TopicSelection
@@ -55,6 +60,10 @@ class TaskMain:
         self._sink: SinkTaskRunner | None = None
         self._source: SourceTaskRunner | None = None
         self._errors: ErrorHandler | None = None
+        self._plugin_metrics = TaskPluginMetrics()
+        self._statistics: list[tuple[str, ClientStatistics]] = []
+        self._texts: Mapping[str, str] = {}
+        self._links: Sequence[tuple[str, str, str, str]] = ()
 
     def execute(self) -> None:
         """Run to the end. The last message is `Stopped` or `Failed`; nothing is raised."""
@@ -76,36 +85,37 @@ class TaskMain:
             return
         self._control.send(Stopped())
 
-    def metrics(self) -> Mapping[str, float]:
+    def report(self) -> TaskReport:
         """The task's measurements so far. Any thread."""
-        values: dict[str, float] = {}
-        if self._sink is not None:
-            values |= self._sink.metrics.values()
-        if self._source is not None:
-            values |= self._source.metrics.values()
-        if self._errors is not None:
-            counters = self._errors.counters
-            values |= {
-                "total-record-failures": counters.failures,
-                "total-record-errors": counters.errors,
-                "total-records-skipped": counters.skipped,
-                "total-retries": counters.retries,
-                "last-error-timestamp": counters.last_error_ms,
-            }
-        return values
+        running = self._sink or self._source
+        errors = self._errors
+        if running is None or errors is None:
+            return TaskReport()
+        return TaskReport(
+            "sink" if self._sink is not None else "source",
+            running.metrics.values() | errors.values(),
+            self._texts,
+            self._links,
+            [(which, s.report) for which, s in self._statistics if s.report is not None],
+            self._plugin_metrics.values(),
+        )
 
     def _run(self) -> None:
         spec = self._spec
-        plugins = TaskPlugins(PluginRegistry(spec.plugins), spec.worker_props, spec.connector_config)
+        registry = PluginRegistry(spec.plugins)
+        plugins = TaskPlugins(registry, spec.worker_props, spec.connector_config)
         task, class_name = plugins.task(spec.task_config)
+        converters = plugins.converters()
+        self._texts = task_texts(registry, plugins, task, class_name, converters)
+        self._links = chain_texts(registry, spec.connector_config)
         if isinstance(task, SinkTask):
-            self._run_sink(task, class_name, plugins)
+            self._run_sink(task, class_name, plugins, converters)
         elif isinstance(task, SourceTask):
-            self._run_source(task, plugins)
+            self._run_source(task, plugins, converters)
         else:
             raise ConnectError(f"{class_name} is neither a sink task nor a source task")
 
-    def _run_source(self, task: SourceTask, plugins: TaskPlugins) -> None:
+    def _run_source(self, task: SourceTask, plugins: TaskPlugins, converters: Converters) -> None:
         spec = self._spec
         config = spec.connector_config
         clients = ClientConfigs(spec.worker_props, config, spec.id.connector, spec.id.task)
@@ -118,14 +128,17 @@ class TaskMain:
             if error_config.log_enable:
                 reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
             errors = self._errors = ErrorHandler(error_config, reporters, self._clock, self._control.wait)
-            converters = plugins.converters()
             closing.callback(converters.close)
             chain = plugins.chain(errors)
             closing.callback(chain.close)
             closing.callback(task.stop)
             exactly_once = exactly_once_sources(spec.worker_props)
             settings = clients.transactional_producer() if exactly_once else clients.producer()
-            producer = Producer(settings, logger=client_log)
+            statistics = ClientStatistics("producer")
+            self._statistics.append(("producer", statistics))
+            producer = Producer(
+                {"statistics.interval.ms": INTERVAL_MS, **settings, "stats_cb": statistics.take}, logger=client_log
+            )
             transactions = None
             if exactly_once and TransactionBoundary.of(config) is TransactionBoundary.CONNECTOR:
                 transactions = WorkerTransactionContext()
@@ -139,7 +152,9 @@ class TaskMain:
                 self._clock,
             )  # fmt: skip
             reader = WorkerOffsetStorageReader(self._control)
-            task.initialize(WorkerSourceTaskContext(spec.id, spec.task_config, reader, transactions))
+            task.initialize(
+                WorkerSourceTaskContext(spec.id, spec.task_config, reader, transactions, self._plugin_metrics)
+            )
             runner.run()
 
     def _committer(
@@ -164,7 +179,7 @@ class TaskMain:
             transactions=transactions, copies_offsets=bool(config.get("offsets.storage.topic")),
         )  # fmt: skip
 
-    def _run_sink(self, task: SinkTask, class_name: str, plugins: TaskPlugins) -> None:
+    def _run_sink(self, task: SinkTask, class_name: str, plugins: TaskPlugins, converters: Converters) -> None:
         spec = self._spec
         config = spec.connector_config
         clients = ClientConfigs(spec.worker_props, config, spec.id.connector, spec.id.task)
@@ -172,7 +187,8 @@ class TaskMain:
         error_config = ErrorConfig.parse(config)
         topics = TopicSelection(_subscription(spec.task_config, config))
         settings = LoopSettings.of(spec.worker_props, clients.max_poll_records())
-        runner = SinkTaskRunner(task, spec.task_config, topics, settings, self._control, self._clock)
+        metrics = SinkMetrics(self._clock, Window.of(spec.worker_props))
+        runner = SinkTaskRunner(task, spec.task_config, topics, settings, self._control, self._clock, metrics)
         with ExitStack() as closing:
             reporters: list[ErrorReporter] = []
             if error_config.dead_letter_topic:
@@ -182,16 +198,18 @@ class TaskMain:
                 reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
             errors = self._errors = ErrorHandler(error_config, reporters, self._clock, runner.wait_polling)
             closing.callback(errors.close)
-            pipeline = RecordPipeline(plugins.converters(), plugins.chain(errors), errors)
+            pipeline = RecordPipeline(converters, plugins.chain(errors), errors)
             closing.callback(pipeline.close)
             reporter = TaskErrantRecordReporter(errors, class_name) if reporters else None
             consumer = SinkConsumer(clients.consumer(), runner, runner.on_commit)
             closing.callback(consumer.close)
+            self._statistics.append(("consumer", consumer.statistics))
             closing.callback(task.stop)  # the last call also after a failed start, and before the group is left
             runner.connect(consumer, pipeline, errors, reporter)
             self._sink = runner
             task.initialize(WorkerSinkTaskContext(
-                spec.id, spec.start_number, spec.task_config, clients, admin, runner, reporter, topics
+                spec.id, spec.start_number, spec.task_config, clients, admin, runner, reporter, topics,
+                self._plugin_metrics,
             ))  # fmt: skip
             runner.run()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
@@ -25,6 +26,7 @@ from connect_py.task.task_control import TaskControl
 from connect_py.task.task_main import TaskMain
 
 BEAT_SECONDS: Final = 1.0
+REPORT_BEATS: Final = 3  # every so many beats carry measurements
 
 
 def run_task_process(connection: Connection[Any, Any], spec: TaskSpec) -> None:
@@ -52,6 +54,7 @@ def run_task_process(connection: Connection[Any, Any], spec: TaskSpec) -> None:
                 control.answer(message)
 
     read_until_worker_is_gone(channel, handle)
-    beat(channel, lambda: Beat(main.metrics()), BEAT_SECONDS)
+    beats = itertools.count()
+    beat(channel, lambda: Beat(main.report() if next(beats) % REPORT_BEATS == 0 else None), BEAT_SECONDS)
     main.execute()
     leave()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 
 from connect_py.clock import Clock
+from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
 from connect_py.task.messages import (
     CopySourceOffsets,
@@ -40,8 +41,8 @@ class InProcessTaskHost:
         return self._spec
 
     @property
-    def metrics(self) -> Mapping[str, float]:
-        return self._main.metrics()
+    def report(self) -> TaskReport:
+        return self._main.report()
 
     def start(self) -> None:
         self._thread.start()

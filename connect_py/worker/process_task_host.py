@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from connect_py.clock import Clock
 from connect_py.log_context import LogLine, log_context
+from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
 from connect_py.task.channel import Channel
 from connect_py.task.messages import (
@@ -68,7 +69,7 @@ class ProcessTaskHost:
         self._cancelled = False
         self._told = False  # the last news was given
         self._ended = threading.Event()
-        self._metrics: Mapping[str, float] = {}
+        self._report = TaskReport()
         self._thread = threading.Thread(target=self._supervise, name=f"task-host-{spec.id}", daemon=True)
 
     @property
@@ -76,8 +77,8 @@ class ProcessTaskHost:
         return self._spec
 
     @property
-    def metrics(self) -> Mapping[str, float]:
-        return self._metrics
+    def report(self) -> TaskReport:
+        return self._report
 
     @property
     def pid(self) -> int | None:
@@ -198,7 +199,7 @@ class ProcessTaskHost:
             message.emit()
             return
         if isinstance(message, Beat):
-            self._metrics = message.metrics
+            self._report = message.report or self._report
             return
         with self._lock:
             if self._told:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from connect_py.metrics.task_report import TaskReport
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.task.messages import Answer, CopySourceOffsets, Question, TaskSpec
 
@@ -39,7 +40,7 @@ class TaskHost(Protocol):
         """What is run."""
 
     @property
-    def metrics(self) -> Mapping[str, float]:
+    def report(self) -> TaskReport:
         """The latest measurements."""
 
     def start(self) -> None:

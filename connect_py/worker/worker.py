@@ -16,6 +16,8 @@ from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.log_context import log_context
+from connect_py.metrics.samples import AnySample
+from connect_py.metrics.worker_metrics import WorkerMetrics
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
@@ -25,6 +27,7 @@ from connect_py.worker.connector_host import ConnectorHost
 from connect_py.worker.connector_hosts import ConnectorHosts
 from connect_py.worker.connector_offsets import ConnectorOffsets
 from connect_py.worker.fork_server import ForkServer
+from connect_py.worker.measured_listener import MeasuredListener
 from connect_py.worker.process_task_host import ProcessTaskHost
 from connect_py.worker.producer_fence import fence_producers
 from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
@@ -103,6 +106,9 @@ class Worker:
         """
         self._props = dict(props)
         self._plugins = plugins
+        self._classes: dict[str, Mapping[str, str]] = {}  # of connectors, by the names of Connect's metrics
+        self._metrics = WorkerMetrics(lambda name: self._classes.get(name, {}))
+        listener = MeasuredListener(listener, self._metrics)
         self._listener = listener
         self._resolve = resolve
         self._clock = clock or SystemClock()
@@ -165,6 +171,7 @@ class Worker:
         """
         outcome: Future[None] = Future()
         outcome.set_running_or_notify_cancel()
+        self._metrics.starting(name)
         self._executor.submit(self._start_connector, name, dict(config), target, outcome)
         return outcome
 
@@ -175,7 +182,7 @@ class Worker:
                 self._connectors.stop_connector(name, tell=False).result()
             try:
                 resolved = self._resolve(config)
-                self._check_source(resolved)
+                self._look_at(name, resolved)
             except Exception as error:
                 self._connectors.fail_connector(name, stack_trace(error))
                 raise
@@ -185,9 +192,17 @@ class Worker:
             return
         _pass_on(started, outcome, lambda nothing: nothing)
 
-    def _check_source(self, config: Props) -> None:
-        """ConfigError for topic creation rules that make no sense: validation does not look at them, as in Java."""
+    def _look_at(self, name: str, config: Props) -> None:
+        """Note what the connector is; ConfigError for topic creation rules that make no sense.
+
+        Validation does not look at those, as in Java.
+        """
         plugin = self._plugins.connector_of(config)
+        self._classes[name] = {
+            "connector-class": plugin.name,
+            "connector-type": plugin.kind.value,
+            "connector-version": self._plugins.version(plugin) or "unknown",
+        }
         if plugin.kind is PluginKind.SOURCE:
             TopicCreation.parse(config)
 
@@ -280,6 +295,7 @@ class Worker:
                 if old is not None:
                     self._end_tasks({spec.id: old}, self._graceful_seconds)
                 levels = dict(self._log_levels)
+                self._metrics.starting(spec.id)
                 resolved = TaskSpec(
                     spec.id, spec.worker_props, dict(self._resolve(spec.connector_config)),
                     dict(self._resolve(spec.task_config)), spec.target, spec.start_number, spec.plugins,
@@ -425,10 +441,11 @@ class Worker:
         for host in hosts:
             host.extend_lease(until)
 
-    def task_metrics(self) -> dict[ConnectorTaskId, Mapping[str, float]]:
-        """The latest measurements of each task, by Connect's names."""
+    def metrics(self) -> list[AnySample]:
+        """The measurements of this worker, and the latest of its connectors and tasks."""
         with self._lock:
-            return {task: slot.host.metrics for task, slot in self._tasks.items() if slot.host is not None}
+            reports = {task: slot.host.report for task, slot in self._tasks.items() if slot.host is not None}
+        return self._metrics.samples(reports, self._connectors.names())
 
 
 class _TaskNews:

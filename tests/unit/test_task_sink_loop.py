@@ -168,7 +168,7 @@ def test_what_was_put_is_committed_and_an_answer_makes_it_old_news(loop: Loop) -
     loop.answer()
     loop.commit()
     assert len(loop.consumer.commits) == 1
-    assert loop.runner.metrics.commit_skips == 1
+    assert loop.runner.metrics.skipped_commits == 1
 
 
 def test_only_one_commit_is_on_its_way_and_a_slow_one_is_given_up(loop: Loop) -> None:
@@ -182,11 +182,11 @@ def test_only_one_commit_is_on_its_way_and_a_slow_one_is_given_up(loop: Loop) ->
     loop.commit()
     loop.runner.iterate()
     assert loop.consumer.commits[-1] == {T0: OffsetAndMetadata(2)}
-    assert loop.runner.metrics.commit_failures == 1
+    assert loop.runner.metrics.commits.failures == 1
     loop.runner.on_commit(None, loop.consumer.commits[0])  # the answer to the one that was given up
-    assert loop.runner.metrics.commits == 0
+    assert loop.runner.metrics.commits.completed == 0
     loop.answer()
-    assert loop.runner.metrics.commits == 1
+    assert loop.runner.metrics.commits.completed == 1
 
 
 def test_offsets_beyond_what_was_put_and_of_foreign_partitions_are_ignored(loop: Loop) -> None:

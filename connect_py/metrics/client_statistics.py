@@ -1,0 +1,95 @@
+"""What the Kafka client says of itself: lag of each partition, and how much came; read from its statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+INTERVAL_MS = 5_000  # between statistics of a client
+
+
+class _Partition(msgspec.Struct):
+    partition: int
+    app_offset: int = -1001  # next to read, as far as the task has it
+    committed_offset: int = -1001
+    hi_offset: int = -1001
+    ls_offset: int = -1001
+    desired: bool = True  # ours now
+    fetch_state: str = ""
+    rxmsgs: int = 0
+    rxbytes: int = 0
+    txmsgs: int = 0
+    txbytes: int = 0
+
+
+class _Topic(msgspec.Struct):
+    topic: str
+    partitions: dict[str, _Partition] = {}
+
+
+class _Statistics(msgspec.Struct):
+    client_id: str
+    ts: int  # microseconds, monotonic
+    msg_cnt: int = 0
+    txmsgs: int = 0
+    txmsg_bytes: int = 0
+    rxmsgs: int = 0
+    rxmsg_bytes: int = 0
+    topics: dict[str, _Topic] = {}
+
+
+_DECODER = msgspec.json.Decoder(_Statistics)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReport:
+    """One client's statistics: totals and rates, lag by topic and partition."""
+
+    client_id: str
+    values: Mapping[str, float]
+    lag: Mapping[tuple[str, int], int]
+
+
+class ClientStatistics:
+    """Takes the client's statistics on the thread that polls it; `report` may be called on any."""
+
+    def __init__(self, group: str) -> None:
+        """`group` is `consumer` or `producer`."""
+        self._group = group
+        self._before: _Statistics | None = None
+        self.report: ClientReport | None = None
+
+    def take(self, text: str) -> None:
+        """The client's callback."""
+        now = _DECODER.decode(text)
+        before, self._before = self._before, now
+        seconds = (now.ts - before.ts) / 1_000_000 if before is not None else 0.0
+        lag: dict[tuple[str, int], int] = {}
+        if self._group == "consumer":
+            lag = _lag(now)
+            totals = {"records-consumed": now.rxmsgs, "bytes-consumed": now.rxmsg_bytes}
+            earlier = (before.rxmsgs, before.rxmsg_bytes) if before else (0, 0)
+        else:
+            totals = {"record-send": now.txmsgs, "byte": now.txmsg_bytes}
+            earlier = (before.txmsgs, before.txmsg_bytes) if before else (0, 0)
+        values: dict[str, float] = {}
+        for (name, total), was in zip(totals.items(), earlier, strict=True):
+            values[f"{name}-total"] = total
+            values[f"{name}-rate"] = (total - was) / seconds if seconds > 0 else 0.0
+        if lag:
+            values["records-lag-max"] = max(lag.values())
+        self.report = ClientReport(now.client_id, values, lag)
+
+
+def _lag(statistics: _Statistics) -> dict[tuple[str, int], int]:
+    """How far each partition that is read lies behind its end; those of which the end is not known yet are left out."""
+    found = {}
+    for topic in statistics.topics.values():
+        for p in topic.partitions.values():
+            end = max(p.hi_offset, p.ls_offset)
+            position = p.app_offset if p.app_offset >= 0 else p.committed_offset
+            if p.partition >= 0 and p.fetch_state == "active" and end >= 0 and position >= 0:
+                found[topic.topic, p.partition] = max(0, end - position)
+    return found

@@ -1,0 +1,147 @@
+"""`WorkerMetrics`: what a worker runs and how often it came up; and all measurements of its tasks as samples."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from connect_py.metrics.client_statistics import ClientReport
+from connect_py.metrics.samples import AnySample, OwnSample, Sample, TextSample
+from connect_py.metrics.task_report import TaskReport
+from connect_py.model import ConnectorTaskId
+
+WORKER: Final = "connect-worker-metrics"
+TASK: Final = "connector-task-metrics"
+CONNECTOR: Final = "connector-metrics"
+STATES: Final = ("running", "paused", "failed", "unassigned", "destroyed", "restarting")
+_CONNECTOR_TEXTS: Final = ("connector-class", "connector-type", "connector-version")
+_SHARED: Final = ("running-ratio", "pause-ratio", "batch-size-", "offset-commit-avg", "offset-commit-max",
+                  "offset-commit-success", "offset-commit-failure")  # fmt: skip
+_ERRORS: Final = ("total-", "deadletterqueue-", "last-error-")
+
+
+@dataclass(slots=True)
+class _Startups:
+    """Of connectors, or of tasks."""
+
+    attempts: int = 0
+    successes: int = 0
+    failures: int = 0
+
+    def samples(self, what: str) -> Iterator[Sample]:
+        ended = self.successes + self.failures
+        values = {
+            "attempts-total": self.attempts,
+            "success-total": self.successes,
+            "success-percentage": self.successes / ended if ended else 0.0,
+            "failure-total": self.failures,
+            "failure-percentage": self.failures / ended if ended else 0.0,
+        }
+        for name, value in values.items():
+            yield Sample(WORKER, f"{what}-startup-{name}", value)
+
+
+class WorkerMetrics:
+    """Told by the worker on any of its threads."""
+
+    def __init__(self, describe: Callable[[str], Mapping[str, str]] | None = None) -> None:
+        """`describe` returns class, type and version of a connector that runs here, by Connect's names."""
+        self._describe = describe or (lambda _: {})
+        self._lock = threading.Lock()
+        self._connector_startups = _Startups()
+        self._task_startups = _Startups()
+        self._starting: set[str | ConnectorTaskId] = set()
+        self._states: dict[str | ConnectorTaskId, str] = {}
+
+    def _startups(self, item: str | ConnectorTaskId) -> _Startups:
+        return self._task_startups if isinstance(item, ConnectorTaskId) else self._connector_startups
+
+    def starting(self, item: str | ConnectorTaskId) -> None:
+        """A connector or a task is about to start."""
+        with self._lock:
+            self._startups(item).attempts += 1
+            self._starting.add(item)
+            self._states[item] = "unassigned"
+
+    def became(self, item: str | ConnectorTaskId, state: str) -> None:
+        """It reached a state, one of `STATES` or `stopped`; the first one after `starting` says how that went."""
+        with self._lock:
+            if item in self._starting:
+                self._starting.discard(item)
+                if state == "failed":
+                    self._startups(item).failures += 1
+                else:
+                    self._startups(item).successes += 1
+            self._states[item] = state
+
+    def gone(self, item: str | ConnectorTaskId) -> None:
+        """It runs here no more."""
+        with self._lock:
+            self._starting.discard(item)
+            self._states.pop(item, None)
+
+    def samples(self, reports: Mapping[ConnectorTaskId, TaskReport], connectors: Iterable[str]) -> list[AnySample]:
+        """Everything, now."""
+        with self._lock:
+            states = dict(self._states)
+            found: list[AnySample] = [
+                *self._connector_startups.samples("connector"), *self._task_startups.samples("task"),
+            ]  # fmt: skip
+        names = sorted(connectors)
+        found.append(Sample(WORKER, "connector-count", len(names)))
+        found.append(Sample(WORKER, "task-count", len(reports)))
+        for name in names:
+            tags = {"connector": name}
+            found.append(TextSample(CONNECTOR, "status", states.get(name, "unassigned"), tags))
+            found.extend(TextSample(CONNECTOR, key, text, tags) for key, text in self._describe(name).items())
+        found.extend(_task_counts(reports, states))
+        for task, report in sorted(reports.items()):
+            found.extend(_task_samples(task, report, states.get(task, "unassigned")))
+        return found
+
+
+def _task_counts(
+    reports: Mapping[ConnectorTaskId, TaskReport], states: Mapping[str | ConnectorTaskId, str]
+) -> Iterator[Sample]:
+    """This worker's tasks of each connector by state."""
+    for name in sorted({task.connector for task in reports}):
+        here = [states.get(task, "unassigned") for task in reports if task.connector == name]
+        tags = {"connector": name}
+        yield Sample(WORKER, "connector-total-task-count", len(here), tags)
+        for state in STATES:
+            yield Sample(WORKER, f"connector-{state}-task-count", here.count(state), tags)
+
+
+def _task_samples(task: ConnectorTaskId, report: TaskReport, state: str) -> Iterator[AnySample]:
+    tags = {"connector": task.connector, "task": str(task.task)}
+    yield TextSample(TASK, "status", state, tags)
+    for name, text in report.texts.items():
+        yield TextSample(TASK, name, text, tags)
+    for name, value in report.values.items():
+        yield Sample(_group(name, report.kind), name, value, tags)
+    for kind, alias, class_name, version in report.links:
+        link = {**tags, kind: alias}
+        yield TextSample(f"connector-{kind}-metrics", f"{kind}-class", class_name, link)
+        yield TextSample(f"connector-{kind}-metrics", f"{kind}-version", version, link)
+    for which, client in report.clients:
+        yield from _client_samples(which, client)
+    for own in report.plugin:
+        yield OwnSample(f"connect_py_{own.name}", own.doc, own.value, {**tags, **dict(own.labels)})
+
+
+def _group(name: str, kind: str) -> str:
+    if name.startswith(_SHARED):
+        return TASK
+    return "task-error-metrics" if name.startswith(_ERRORS) else f"{kind}-task-metrics"
+
+
+def _client_samples(which: str, report: ClientReport) -> Iterator[Sample]:
+    domain = f"kafka.{which}"
+    group = "consumer-fetch-manager-metrics" if which == "consumer" else "producer-metrics"
+    tags = {"client-id": report.client_id}
+    for name, value in report.values.items():
+        yield Sample(group, name, value, tags, domain)
+    for (topic, partition), lag in sorted(report.lag.items()):
+        yield Sample(group, "records-lag", lag, {**tags, "topic": topic, "partition": str(partition)}, domain)
