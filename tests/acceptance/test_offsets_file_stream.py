@@ -91,6 +91,7 @@ def kafka(topic: str, partition: object, offset: object = ...) -> dict[str, Any]
 def test_a_stopped_sink_reads_from_where_it_is_told(
     worker: WorkerProcess, client: httpx.Client, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
+    """Cases 32, 33 and 47 of the REST API."""
     topic, name, target = f"{topic_prefix}t", f"{topic_prefix}sink", tmp_path / "out.txt"
     create(kafka_broker, topic, partitions=2)
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
@@ -155,6 +156,7 @@ def test_a_stopped_source_reads_from_where_it_is_told(
     tmp_path: Path,
     own: bool,
 ) -> None:
+    """Case 48 of the REST API."""
     topic, name, source = f"{topic_prefix}t", f"{topic_prefix}source", tmp_path / "in.txt"
     source.write_text("one\ntwo\nthree\n")
     reader = Consumer(

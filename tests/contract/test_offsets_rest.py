@@ -83,11 +83,13 @@ def test_a_request_keeps_the_kinds_of_its_values_and_the_last_of_equal_partition
 def test_a_body_of_another_shape_is_refused_before_the_connector_is_looked_for(
     client: httpx.Client, body: str, status: int, begin: str
 ) -> None:
+    """Cases 31 and 34 of the REST API."""
     found, message = patched(client, body, "zz")
     assert (found, message[: len(begin)]) == (status, begin)
 
 
 def test_an_unknown_connector_and_another_leader_are_told_apart(client: httpx.Client, herder: FakeHerder) -> None:
+    """Cases 31 and 53 of the REST API."""
     body = '{"offsets":[{"partition":{}}]}'
     assert patched(client, body, "zz") == (404, "Connector zz not found")
     herder.leader_url = ""
@@ -150,6 +152,7 @@ def test_a_sinks_numbers_may_be_texts_and_its_topic_any_scalar() -> None:
     ],
 )
 def test_a_sinks_offset_that_cannot_be_read_is_refused_in_connects_words(entry: ConnectorOffset, text: str) -> None:
+    """Case 34 of the REST API."""
     with pytest.raises(BadRequestError) as refused:
         parse_sink_offsets([entry])
     assert str(refused.value) == text

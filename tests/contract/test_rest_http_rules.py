@@ -47,6 +47,7 @@ def test_root_has_exactly_three_members_in_order(client: httpx.Client) -> None:
 
 
 def test_health_tells_ready_starting_and_stuck_apart(client: httpx.Client, herder: FakeHerder, monkeypatch) -> None:
+    """Cases 2 and 3."""
     assert client.get("/health").json() == {
         "status": "healthy",
         "message": "Worker has completed startup and is ready to handle requests.",
@@ -106,6 +107,7 @@ def test_a_request_past_its_deadline_names_the_stage(client: httpx.Client, herde
     ],
 )  # fmt: skip
 def test_refusals_have_the_error_shape(client, method, path, headers, body, expected) -> None:
+    """Cases 4, 6, 7, 23, 25, 28, 29 and 38."""
     assert error(client.request(method, path, headers=headers, content=body)) == expected
 
 
@@ -144,12 +146,14 @@ def test_refusals_have_the_error_shape(client, method, path, headers, body, expe
     ],
 )
 def test_bad_bodies_are_500_with_the_texts_that_clients_match(client, body, start) -> None:
+    """Cases 8, 9, 11, 12, 19 and 41."""
     status, message = error(client.post("/connectors", content=body, headers=J))
     assert status == 500
     assert message.startswith(start)
 
 
 def test_numbers_and_booleans_in_a_configuration_keep_their_source_text(client: httpx.Client) -> None:
+    """Cases 10 and 41."""
     body = '{"name":"b","config":{"connector.class":"DemoSink","tasks.max":2,"r":1.50,"e":1e3,"f":true}} \n'
     response = client.post("/connectors", content=body, headers=J)
     assert response.status_code == 201
@@ -187,12 +191,14 @@ def test_a_name_with_slash_percent_and_umlaut_can_be_created_and_addressed(clien
 
 
 def test_trailing_slash_and_matrix_parameters_are_served_in_place(client: httpx.Client) -> None:
+    """Case 5."""
     assert client.get("/connectors/").json() == ["a"]
     assert client.get("/connectors/a;v=1/").json()["name"] == "a"
     assert client.get("/connectors/a/tasks/%2B00/status").json()["id"] == 0
 
 
 def test_empty_answers_carry_no_entity_headers(client: httpx.Client) -> None:
+    """Case 45."""
     paused = client.put("/connectors/a/pause")
     assert (paused.status_code, paused.headers.get("content-length"), paused.content) == (202, "0", b"")
     assert "content-type" not in paused.headers
@@ -203,12 +209,14 @@ def test_empty_answers_carry_no_entity_headers(client: httpx.Client) -> None:
 
 
 def test_bodies_on_endpoints_that_read_none_are_ignored(client: httpx.Client) -> None:
+    """Case 42."""
     assert client.put("/connectors/a/pause", content=b"{bad", headers=J).status_code == 202
     assert client.request("PUT", "/connectors/a/pause", content=b"x").status_code == 202
     assert client.post("/connectors/a/restart", content=b"{bad", headers=J).status_code == 204
 
 
 def test_only_the_word_true_is_true(client: httpx.Client) -> None:
+    """Case 26."""
     assert client.post("/connectors/a/restart?includeTasks=yes").status_code == 204
     planned = client.post("/connectors/a/restart?includeTasks=TRUE")
     assert (planned.status_code, planned.json()["connector"]["state"]) == (202, "RESTARTING")
@@ -230,6 +238,7 @@ def test_expand_takes_repeated_parameters_only(client: httpx.Client) -> None:
 
 
 def test_options_lists_verbs_and_head_is_get_without_a_body(client: httpx.Client) -> None:
+    """Case 46."""
     options = client.options("/connectors")
     assert set(options.headers["allow"].split(",")) == {"HEAD", "POST", "GET", "OPTIONS"}
     assert options.headers["content-type"] == "text/plain"
@@ -239,8 +248,11 @@ def test_options_lists_verbs_and_head_is_get_without_a_body(client: httpx.Client
     assert client.head("/nope").status_code == 404
 
 
-def test_unknown_connector_has_no_topics_rather_than_404(client: httpx.Client) -> None:
+def test_unknown_connector_has_no_topics_rather_than_404(client: httpx.Client, herder: FakeHerder) -> None:
+    """Case 30."""
     assert client.get("/connectors/zz/topics").json() == {"zz": {"topics": []}}
+    herder.topics_tracked = False
+    assert error(client.get("/connectors/zz/topics")) == (403, "Topic tracking is disabled.")
 
 
 def test_validate_refuses_a_class_that_does_not_fit_the_path(client: httpx.Client) -> None:
