@@ -11,6 +11,11 @@ def _transformation(name: str, python: str) -> Plugin:
     return Plugin(PluginKind.TRANSFORMATION, name, f"transforms.{python}")
 
 
+def _sides(name: str, module: str) -> list[Plugin]:
+    """The two transformations of a name: for keys and for values."""
+    return [_transformation(f"{_STOCK}.{name}${side}", f"{module}:{name}{side}") for side in ("Key", "Value")]
+
+
 def _predicate(name: str, python: str) -> Plugin:
     return Plugin(PluginKind.PREDICATE, f"{_STOCK}.predicates.{name}", f"transforms.predicates.{python}")
 
@@ -27,12 +32,22 @@ PLUGINS = (
     _transformation(f"{_DEBEZIUM}.UnwrapFromEnvelope", "debezium.extract_new_record_state:ExtractNewRecordState"),
     _transformation("org.apache.iceberg.connect.transforms.DebeziumTransform", _ICEBERG_DEBEZIUM),
     _transformation("io.tabular.iceberg.connect.transforms.DebeziumTransform", _ICEBERG_DEBEZIUM),
+    *_sides("Cast", "cast"),
+    _transformation(f"{_STOCK}.DropHeaders", "drop_headers:DropHeaders"),
+    *_sides("ExtractField", "extract_field"),
     _transformation(f"{_STOCK}.Filter", "filter:Filter"),
-    _transformation(f"{_STOCK}.InsertField$Key", "insert_field:InsertFieldKey"),
-    _transformation(f"{_STOCK}.InsertField$Value", "insert_field:InsertFieldValue"),
+    *_sides("Flatten", "flatten"),
+    *_sides("HeaderFrom", "header_from"),
+    *_sides("HoistField", "hoist_field"),
+    *_sides("InsertField", "insert_field"),
+    _transformation(f"{_STOCK}.InsertHeader", "insert_header:InsertHeader"),
+    *_sides("MaskField", "mask_field"),
     _transformation(f"{_STOCK}.RegexRouter", "regex_router:RegexRouter"),
-    _transformation(f"{_STOCK}.ReplaceField$Key", "replace_field:ReplaceFieldKey"),
-    _transformation(f"{_STOCK}.ReplaceField$Value", "replace_field:ReplaceFieldValue"),
+    *_sides("ReplaceField", "replace_field"),
+    *_sides("SetSchemaMetadata", "set_schema_metadata"),
+    *_sides("TimestampConverter", "timestamp_converter"),
+    _transformation(f"{_STOCK}.TimestampRouter", "timestamp_router:TimestampRouter"),
+    _transformation(f"{_STOCK}.ValueToKey", "value_to_key:ValueToKey"),
     _predicate("HasHeaderKey", "has_header_key:HasHeaderKey"),
     _predicate("RecordIsTombstone", "record_is_tombstone:RecordIsTombstone"),
     _predicate("TopicNameMatches", "topic_name_matches:TopicNameMatches"),

@@ -1,0 +1,279 @@
+"""`Cast`: changes the primitive type of fields, or of the whole key or value."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed
+from connect_py.api.config import Type as ConfigType
+from connect_py.api.errors import ConfigError, ConnectError, DataError
+from connect_py.api.java_text import java_text
+from connect_py.api.record import R
+from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, java_class_name
+from connect_py.api.transformation import Transformation
+from transforms.java_date_format import MILLIS_PER_DAY, java_date_format
+from transforms.java_numbers import parse_float, parse_integer, to_double, to_integer
+from transforms.rebuild import check_required, values_of
+from transforms.requirements import require_map, require_struct
+from transforms.side import Side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from transforms.field_columns import FieldColumns
+
+PURPOSE = "cast types"
+BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+_FLOATS: Mapping[Type, int] = {Type.FLOAT32: 32, Type.FLOAT64: 64}
+_TARGETS: Mapping[str, Type] = {
+    "int8": Type.INT8, "int16": Type.INT16, "int32": Type.INT32, "int64": Type.INT64, "float32": Type.FLOAT32,
+    "float64": Type.FLOAT64, "boolean": Type.BOOLEAN, "string": Type.STRING,
+}  # fmt: skip
+_LISTED = "[" + ", ".join(sorted(kind.name for kind in _TARGETS.values())) + "]"
+_MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
+_TIME_FORMAT = java_date_format("HH:mm:ss.SSS'Z'")
+_DATE_FORMAT = java_date_format("yyyy-MM-dd")
+_MOMENT_FORMAT = java_date_format("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
+
+
+def _spec(name: str, value: Parsed) -> None:
+    if not value:
+        raise ConfigError("", "Must specify at least one field to cast.")
+    _parsed_spec(value)
+
+
+def _parsed_spec(items: Sequence[str]) -> tuple[dict[str, Type], Type | None]:
+    """Types by field, and the type of the whole value; ConfigError in Java's words."""
+    fields: dict[str, Type] = {}
+    whole: Type | None = None
+    for item in items:
+        parts = item.split(":")
+        if len(parts) > 2:
+            raise ConfigValueError("renames", list(items), f"Invalid rename mapping: {item}")
+        kind = _target(parts[-1].strip())
+        if len(parts) == 1:
+            whole = kind
+        else:
+            fields[parts[0].strip()] = kind
+    if whole is not None and len(items) > 1:
+        raise ConfigError(
+            "", "Cast transformations that specify a type to cast the entire value to may ony specify a single cast in "
+            "their spec",
+        )  # fmt: skip
+    return fields, whole
+
+
+def _target(text: str) -> Type:
+    kind = _TARGETS.get(text.lower())
+    if kind is None:
+        if text.lower() in {t.name.lower() for t in Type}:
+            raise ConfigError(
+                "", f"Cast transformation does not support casting to {text.upper()}; supported types are {_LISTED}"
+            )
+        raise ConfigError("", f"Invalid type found in casting spec: {text}")
+    return kind
+
+
+class Cast(Transformation[R]):
+    """Casts as Java narrows, widens and prints. Nulls stay null."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "spec", ConfigType.LIST, validator=_spec, importance=Importance.HIGH,
+            doc="field:type for each field, or one type for the whole key or value.",
+        )
+        .define(
+            "replace.null.with.default", ConfigType.BOOLEAN, default=True, importance=Importance.MEDIUM,
+            doc="Put the default of a field in place of null.",
+        )
+    )  # fmt: skip
+    side: ClassVar[Side]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._types, self._whole = _parsed_spec(props["spec"])
+        self.field_names = self._types.keys()
+        self.replace_null_with_default: bool = props["replace.null.with.default"]
+        self.result = lru_cache(maxsize=64)(self._result)
+        self._columns: FieldColumns | None = None
+
+    def _result(self, schema: Schema) -> Schema:
+        if self._whole is not None:
+            return _cast_schema(schema, self._whole, keep_names=True)
+        fields = [
+            (f.name, _cast_schema(f.schema, self._types[f.name]) if f.name in self._types else f.schema)
+            for f in schema.fields
+        ]
+        return schema.replace(fields=fields, default=None)
+
+    def apply(self, record: R) -> R | None:
+        schema, value = self.side.of(record)
+        if value is None:
+            return record
+        if schema is None:
+            if self._whole is not None:
+                return self.side.put(record, None, cast(None, value, self._whole))
+            row = dict(require_map(value, PURPOSE))
+            for name, kind in self._types.items():
+                row[name] = cast(None, row.get(name), kind)
+            return self.side.put(record, None, row)
+        if self._whole is not None:
+            return self.side.put(record, self.result(schema), cast(schema, value, self._whole))
+        taken = require_struct(value, PURPOSE)
+        result = self.result(taken.schema)
+        values = values_of(taken, replace_null_with_default=self.replace_null_with_default)
+        for field in taken.schema.fields:
+            if field.name in self._types:
+                values[field.index] = cast(field.schema, values[field.index], self._types[field.name])
+        check_required(result, values)
+        return self.side.put(record, result, Struct(result, values))
+
+    def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
+        """A value of a field afterwards."""
+        return cast(schema, value, self._types[name] if self._whole is None else self._whole)
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.columns import blamed, kept_nulls
+        from transforms.field_columns import FieldColumns
+
+        column = self.side.column(batch)
+        if column.null_count == len(batch):
+            return [batch]
+        columns = self._columns = self._columns or FieldColumns(self)
+        if column.schema is None:
+            return [self.side.put_column(batch, self._schemaless(batch, column, columns))]
+        null, null_schema = kept_nulls(column)
+        if self._whole is None:
+            schema, data = columns.with_schema(batch, column)
+        else:
+            try:
+                schema = self.result(column.schema)
+                data = columns.replaced("", column.schema, schema, column.data)
+            except ConnectError as error:
+                raise blamed(batch, self.apply) from error
+        return [self.side.put_column(batch, Column(schema, data, null, tombstone_schema=null_schema))]
+
+    def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> Column:
+        from connect_py.api.arrow import schemaless_column, schemaless_values
+        from transforms.columns import blamed
+
+        if self._whole is None:
+            return columns.schemaless(batch, column)
+        try:
+            values = [cast(None, v, self._whole) for v in schemaless_values(column.data, column.absent)]
+        except ConnectError as error:
+            raise blamed(batch, self.apply) from error
+        return schemaless_column(values, column.tombstone)
+
+    def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
+        """Widening, and texts of whole numbers: what Arrow does as Java does."""
+        import pyarrow as pa
+
+        from connect_py.api.arrow import arrow_type
+
+        if schema.name in _MOMENTS or schema.name == DECIMAL:
+            return None
+        source, target = schema.type, result.type
+        if source is target:
+            return data
+        if source in BITS and (target is Type.STRING or BITS.get(target, 0) > BITS[source]):
+            return data.cast(arrow_type(result))
+        if source is Type.BOOLEAN and (target in BITS or target is Type.STRING):
+            return data.cast(arrow_type(result))
+        if source in BITS and target in BITS:
+            return data.cast(arrow_type(result), safe=False)  # drops the high bits
+        return data.cast(pa.float64()) if source is Type.FLOAT32 and target is Type.FLOAT64 else None
+
+
+def cast(schema: Schema | None, value: Value, target: Type) -> Value:
+    """One value of another type.
+
+    Raises:
+        DataError: There is no such cast, or a text is not of that type.
+    """
+    if value is None:
+        return None
+    kind = _type_of(value) if schema is None else schema.type
+    if kind not in _INPUTS:
+        raise DataError(f"Cast transformation does not support casting from {kind.name}; supported types are {_LISTED}")
+    if target is Type.STRING:
+        return _text(schema, value)
+    try:
+        if target is Type.BOOLEAN:
+            return _boolean(value)
+        if isinstance(value, bytes):
+            raise DataError(f"Unexpected type in Cast transformation: class {java_class_name(value)}")
+        if target in BITS:
+            bits = BITS[target]
+            return parse_integer(value, bits) if isinstance(value, str) else to_integer(value, bits)
+        bits = _FLOATS[target]
+        return to_double(parse_float(value) if isinstance(value, str) else value, bits)
+    except ValueError as error:
+        raise DataError(f"Value ({value}) was out of range for requested data type") from error
+
+
+def _type_of(value: Value) -> Type:
+    if isinstance(value, Decimal):
+        return Type.BYTES
+    for python, kind in _SCHEMALESS:
+        if isinstance(value, python):
+            return kind
+    raise DataError(
+        f"Cast transformation was passed a value of type class {java_class_name(value)} which is not supported by "
+        "Connect's data API"
+    )
+
+
+_SCHEMALESS: Sequence[tuple[type[Any], Type]] = (
+    (bool, Type.BOOLEAN), (int, Type.INT64), (float, Type.FLOAT64), (str, Type.STRING), (bytes, Type.BYTES),
+    (list, Type.ARRAY), (dict, Type.MAP), (Struct, Type.STRUCT),
+)  # fmt: skip
+_INPUTS = frozenset({*_TARGETS.values(), Type.BYTES})
+
+
+def _boolean(value: Value) -> bool:
+    if isinstance(value, str):
+        return value.lower() == "true"
+    if isinstance(value, bytes):
+        raise DataError(f"Unexpected type in Cast transformation: class {java_class_name(value)}")
+    return to_integer(value, 64) != 0
+
+
+def _text(schema: Schema | None, value: Value) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if schema is not None and schema.name in _MOMENTS:
+        millis = value * MILLIS_PER_DAY if schema.name == DATE else value
+        if millis < MILLIS_PER_DAY:
+            return _TIME_FORMAT.format(millis)
+        return (_MOMENT_FORMAT if millis % MILLIS_PER_DAY else _DATE_FORMAT).format(millis)
+    return java_text(schema, value)
+
+
+def _cast_schema(schema: Schema, target: Type, *, keep_names: bool = False) -> Schema:
+    """The schema of cast values; a whole value keeps name, version, doc and parameters, if the type still fits."""
+    default = cast(schema, schema.default, target)
+    made = Schema(target, optional=schema.optional, default=default)
+    if not keep_names:
+        return made
+    if schema.type is not target and schema.name in {*_MOMENTS, DECIMAL}:
+        return made.replace(doc=schema.doc)
+    return made.replace(name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters)
+
+
+class CastKey(Cast[R]):
+    """`Cast$Key`."""
+
+    side = Side.KEY
+
+
+class CastValue(Cast[R]):
+    """`Cast$Value`."""
+
+    side = Side.VALUE

@@ -1,0 +1,129 @@
+"""`ExtractField`: one field takes the place of the whole key or value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, Importance, Type, one_of
+from connect_py.api.errors import NotColumnar
+from connect_py.api.record import R
+from connect_py.api.schema import Schema
+from connect_py.api.schema import Type as SchemaType
+from connect_py.api.transformation import Transformation
+from transforms.field_path import FieldPath
+from transforms.java_errors import IllegalArgumentError
+from transforms.requirements import require_map, require_struct
+from transforms.side import Side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PURPOSE = "field extraction"
+
+
+class ExtractField(Transformation[R]):
+    """Puts a field in place of its struct or map. A null stays null, under the field's schema."""
+
+    config_def = (
+        ConfigDef()
+        .define("field", Type.STRING, importance=Importance.MEDIUM, doc="The field to extract.")
+        .define(
+            "field.syntax.version", Type.STRING, default="V1", importance=Importance.HIGH,
+            validator=one_of("V1", "V2", case_insensitive=True),
+            doc="V1: a name, dots are part of it. V2: a path with dots, backticks around names that have dots.",
+        )
+        .define(
+            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+            doc="Put the default of a field in place of null.",
+        )
+    )  # fmt: skip
+    side: ClassVar[Side]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._path = FieldPath.parse(props["field"], props["field.syntax.version"])
+        self._replace_null_with_default: bool = props["replace.null.with.default"]
+
+    def _schema(self, schema: Schema) -> Schema:
+        found = self._path.field_of(schema)
+        if found is None:
+            raise IllegalArgumentError(f"Unknown field: {self._path.text}")
+        return found.schema
+
+    def apply(self, record: R) -> R | None:
+        schema, value = self.side.of(record)
+        if schema is None:
+            inside = None if value is None else self._path.value_of_map(require_map(value, PURPOSE))
+            return self.side.put(record, None, inside)
+        row = None if value is None else require_struct(value, PURPOSE)
+        result = self._schema(schema)
+        if row is None:
+            return self.side.put(record, result, None)
+        found = self._path.value_of_struct(row, replace_null_with_default=self._replace_null_with_default)
+        return self.side.put(record, result, found)
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.columns import blamed, scalar, with_default
+
+        column = self.side.column(batch)
+        if column.schema is None:
+            return [self.side.put_column(batch, self._schemaless(batch, column))]
+        if column.schema.type is not SchemaType.STRUCT or self._path.field_of(column.schema) is None:
+            raise blamed(batch, self.apply)
+        inside: Column | None = column
+        for step in self._path.steps:
+            assert inside is not None
+            inside = inside.member(step)
+            if inside is not None and inside.schema is not None and inside.schema.default is not None:
+                if len(self._path.steps) > 1:
+                    raise NotColumnar("a default on the way")
+                if self._replace_null_with_default:
+                    data = with_default(inside.data, scalar(inside.schema, inside.schema.default))
+                    inside = Column(inside.schema, _hidden_where(data, column))
+        assert inside is not None
+        made = Column(inside.schema, inside.data, column.tombstone, tombstone_schema=column.tombstone_schema)
+        return [self.side.put_column(batch, made)]
+
+    def _schemaless(self, batch: Batch, column: Column) -> Column:
+        from transforms.columns import blamed
+
+        inside: Column | None = column
+        for step in self._path.steps:
+            if inside is None:
+                break
+            if not inside.is_struct():
+                if inside.null_count == len(inside):
+                    break
+                raise blamed(batch, self.apply)
+            inside = inside.member(step)
+        if inside is None or inside.null_count == len(inside):
+            import pyarrow as pa
+
+            return Column(None, pa.nulls(len(batch)), pa.repeat(True, len(batch)))
+        return Column(None, inside.data, inside.is_null(), inside.absent)
+
+
+def _hidden_where(data: pa.Array, column: Column) -> pa.Array:
+    """Null again where the struct is: there was no field to have a default."""
+    from transforms.columns import hidden
+
+    null = column.is_null()
+    if null is None:
+        return data
+    import pyarrow.compute as pc
+
+    return hidden(data, pc.invert(null))
+
+
+class ExtractFieldKey(ExtractField[R]):
+    """`ExtractField$Key`."""
+
+    side = Side.KEY
+
+
+class ExtractFieldValue(ExtractField[R]):
+    """`ExtractField$Value`."""
+
+    side = Side.VALUE

@@ -1,0 +1,101 @@
+"""The batch form of transformations that replace the values of some fields, each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import lru_cache
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from connect_py.api.arrow import schemaless_column, schemaless_values, to_array, to_values
+from connect_py.api.batch import Batch, Column
+from connect_py.api.errors import ConnectError, NotColumnar
+from connect_py.api.schema import Schema, Type, Value
+from transforms.columns import blamed, children, defaults, required_nulls, struct_column, with_default
+
+
+class FieldReference(Protocol):
+    """What the batch form asks of a transformation: its rules, one value at a time."""
+
+    replace_null_with_default: bool
+
+    @property
+    def field_names(self) -> Collection[str]:
+        """The fields to be replaced."""
+
+    @property
+    def result(self) -> Callable[[Schema], Schema]:
+        """From a struct schema to the one afterwards. DataError: a default cannot be replaced."""
+
+    def apply(self, record: Any) -> Any:
+        """The row form."""
+
+    def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
+        """The value of a field afterwards; null stays null."""
+
+    def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
+        """A column afterwards by a kernel that is exact; None: value by value."""
+
+
+class FieldColumns:
+    """Replaces columns as the reference replaces fields."""
+
+    def __init__(self, reference: FieldReference) -> None:
+        self._reference = reference
+        self._defaults = lru_cache(maxsize=64)(defaults)
+
+    def with_schema(self, batch: Batch, column: Column) -> tuple[Schema, pa.Array]:
+        """A column of structs: the schema afterwards and the data; nulls stay null."""
+        reference, schema = self._reference, column.schema
+        assert schema is not None
+        if schema.type is not Type.STRUCT:
+            raise blamed(batch, reference.apply)
+        data = column.data
+        columns = children(data)
+        if reference.replace_null_with_default:
+            columns = [with_default(c, d) for c, d in zip(columns, self._defaults(schema), strict=True)]
+        try:
+            result = reference.result(schema)
+            made = [
+                self.replaced(old.name, old.schema, new.schema, c) if old.name in reference.field_names else c
+                for old, new, c in zip(schema.fields, result.fields, columns, strict=True)
+            ]
+        except (ConnectError, pa.ArrowException) as error:
+            raise blamed(batch, reference.apply) from error
+        if required_nulls(result, made, data):
+            raise blamed(batch, reference.apply)
+        return result, struct_column(result, made, column.is_null(), len(batch))
+
+    def replaced(self, name: str, schema: Schema, result: Schema, data: pa.Array) -> pa.Array:
+        """A column of one field afterwards. Whatever the reference raises for a value."""
+        fast = self._reference.fast(schema, result, data)
+        if fast is not None:
+            return fast
+        return to_array(result, [self._reference.replaced(name, schema, value) for value in to_values(schema, data)])
+
+    def schemaless(self, batch: Batch, column: Column) -> Column:
+        """A column of maps afterwards: members that are replaced are in all of them, null where they were not."""
+        reference = self._reference
+        if not column.is_struct():
+            raise blamed(batch, reference.apply)
+        data, absent = column.data, dict(column.absent)
+        columns = dict(zip((f.name for f in data.type), children(data), strict=True))
+        null = column.is_null()
+        for name in reference.field_names:
+            absent = {path: rows for path, rows in absent.items() if path[0] != name}
+            member = column.member(name)
+            if member is None:
+                columns[name] = pa.nulls(len(batch))
+                continue
+            try:
+                values = [reference.replaced(name, None, v) for v in schemaless_values(member.data, member.absent)]
+            except NotColumnar:
+                raise
+            except ConnectError as error:
+                raise blamed(batch, reference.apply) from error
+            made = schemaless_column(values)
+            columns[name] = made.data
+            absent |= {(name, *path): rows for path, rows in made.absent.items()}
+        made_data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null)
+        return Column(None, made_data, column.tombstone, absent, column.tombstone_schema)

@@ -1,0 +1,215 @@
+"""`Flatten`: members of members become fields with joined names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.errors import DataError
+from connect_py.api.record import R
+from connect_py.api.schema import Schema, Struct, Value, java_class_name
+from connect_py.api.schema import Type as SchemaType
+from connect_py.api.transformation import Transformation
+from transforms.rebuild import check_required, rebuilt
+from transforms.requirements import require_map, require_struct
+from transforms.side import Side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PURPOSE = "flattening"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One field afterwards: its name, its schema, and the indices that lead to its value."""
+
+    name: str
+    schema: Schema
+    path: tuple[int, ...]
+    default: Value  # of the field itself, which stands in for a null
+
+
+class Flatten(Transformation[R]):
+    """Flattens structs and maps; arrays stay whole. A record with a null on this side passes unchanged."""
+
+    config_def = ConfigDef().define(
+        "delimiter", Type.STRING, default=".", importance=Importance.MEDIUM,
+        doc="What stands between the names of a field and of the one inside.",
+    )  # fmt: skip
+    side: ClassVar[Side]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        self._delimiter: str = self.config_def.parse(configs)["delimiter"]
+        self._result = lru_cache(maxsize=64)(self._flat)
+
+    def _flat(self, schema: Schema) -> tuple[Schema, Sequence[Leaf]]:
+        leaves = list(self._leaves(schema, "", (), optional=schema.optional, default=schema.default))
+        return rebuilt(schema, [(leaf.name, leaf.schema) for leaf in leaves]), leaves
+
+    def _leaves(
+        self, schema: Schema, prefix: str, path: tuple[int, ...], *, optional: bool, default: Struct | None
+    ) -> Iterator[Leaf]:
+        for field in schema.fields:
+            name = f"{prefix}{self._delimiter}{field.name}" if prefix else field.name
+            inside = field.schema
+            is_optional = optional or inside.optional
+            own = inside.default
+            if own is None and default is not None:
+                own = default.get(field.name)
+            if inside.type is SchemaType.STRUCT:
+                yield from self._leaves(inside, name, (*path, field.index), optional=is_optional, default=own)
+            elif inside.type is SchemaType.MAP:
+                raise DataError(
+                    f"Flatten transformation does not support MAP for record with schemas (for field {name})."
+                )
+            else:
+                yield Leaf(
+                    name, inside.replace(optional=is_optional, default=own), (*path, field.index), inside.default
+                )
+
+    def apply(self, record: R) -> R | None:
+        schema, value = self.side.of(record)
+        if value is None:
+            return record
+        if schema is None:
+            return self.side.put(record, None, dict(self._entries(require_map(value, PURPOSE), "")))
+        row = require_struct(value, PURPOSE)
+        result, leaves = self._result(row.schema)
+        values = [_found(row, leaf) for leaf in leaves]
+        check_required(result, values)
+        return self.side.put(record, result, Struct(result, values))
+
+    def _entries(self, row: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Value]]:
+        for key, value in row.items():
+            name = f"{prefix}{self._delimiter}{key}" if prefix else key
+            if isinstance(value, dict):
+                yield from self._entries(value, name)
+            elif isinstance(value, Struct):
+                raise DataError(
+                    f"Flatten transformation does not support STRUCT for record without schemas (for field {name})."
+                )
+            elif value is None or isinstance(value, bool | int | float | str | bytes | list):
+                yield name, value
+            else:
+                raise DataError(
+                    f"Flatten transformation was passed a value of type class {java_class_name(value)} which is not "
+                    "supported by Connect's data API"
+                )
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.columns import blamed, kept_nulls, required_nulls, struct_column
+
+        column = self.side.column(batch)
+        if column.null_count == len(batch):
+            return [batch]
+        if column.schema is None:
+            return [self.side.put_column(batch, self._schemaless(batch, column))]
+        if column.schema.type is not SchemaType.STRUCT:
+            raise blamed(batch, self.apply)
+        try:
+            result, leaves = self._result(column.schema)
+        except DataError as error:
+            raise blamed(batch, self.apply) from error
+        null, null_schema = kept_nulls(column)
+        data = [_leaf_column(column.data, leaf) for leaf in leaves]
+        if required_nulls(result, data, column.data):
+            raise blamed(batch, self.apply)
+        made = Column(result, struct_column(result, data, null, len(batch)), null, tombstone_schema=null_schema)
+        return [self.side.put_column(batch, made)]
+
+    def _schemaless(self, batch: Batch, column: Column) -> Column:
+        import pyarrow as pa
+
+        from connect_py.api.errors import NotColumnar
+        from transforms.columns import blamed, empty_structs
+
+        if not column.is_struct():
+            raise blamed(batch, self.apply)
+        columns: dict[str, pa.Array] = {}
+        absent: dict[tuple[str, ...], pa.BooleanArray] = {}
+        for name, member, gone in self._members(column, "", None):
+            if name in columns:
+                raise NotColumnar(f"two members are called {name}")
+            columns[name] = member.data
+            if gone is not None:
+                absent[(name,)] = gone
+        null = column.is_null()
+        made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null) if columns else None
+        data = empty_structs(null, len(batch)) if made is None else made
+        return Column(None, data, column.tombstone, absent, column.tombstone_schema)
+
+    def _members(
+        self, column: Column, prefix: str, gone: pa.BooleanArray | None
+    ) -> Iterator[tuple[str, Column, pa.BooleanArray | None]]:
+        """The leaves of maps, with the rows that do not have them."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from connect_py.api.errors import NotColumnar
+
+        for field in column.data.type:
+            member = column.member(field.name)
+            assert member is not None
+            name = f"{prefix}{self._delimiter}{field.name}" if prefix else field.name
+            lacking = _either(gone, member.missing)
+            if not pa.types.is_struct(field.type):
+                if pa.types.is_decimal(field.type):
+                    raise NotColumnar("a decimal")
+                yield name, member, lacking
+                continue
+            null = member.is_null()
+            if null is not None:
+                present_nulls = null if lacking is None else pc.and_not(null, lacking)
+                if pc.any(present_nulls).as_py():
+                    raise NotColumnar(f"{name} is null in some rows and a map in others")
+            yield from self._members(member, name, lacking)
+
+
+def _either(left: pa.BooleanArray | None, right: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    if left is None or right is None:
+        return right if left is None else left
+    import pyarrow.compute as pc
+
+    return pc.or_(left, right)
+
+
+def _found(row: Struct, leaf: Leaf) -> Value:
+    """The value of a leaf; defaults stand in for nulls, unless a struct on the way is null."""
+    inside: Value = row
+    for index in leaf.path[:-1]:
+        inside = inside.values[index]
+        if inside is None:
+            return None
+    value = inside.values[leaf.path[-1]]
+    return leaf.default if value is None else value
+
+
+def _leaf_column(data: pa.Array, leaf: Leaf) -> pa.Array:
+    from connect_py.api.arrow import arrow_type
+    from transforms.columns import child, hidden, scalar, with_default
+
+    inside = data
+    for index in leaf.path[:-1]:
+        inside = child(inside, index)
+    found = inside.field(leaf.path[-1])
+    if leaf.default is not None:
+        found = with_default(found, scalar(leaf.schema, leaf.default))
+    made = hidden(found, inside.is_valid()) if inside.null_count else found
+    return made if made.type == arrow_type(leaf.schema) else made.cast(arrow_type(leaf.schema))
+
+
+class FlattenKey(Flatten[R]):
+    """`Flatten$Key`."""
+
+    side = Side.KEY
+
+
+class FlattenValue(Flatten[R]):
+    """`Flatten$Value`."""
+
+    side = Side.VALUE

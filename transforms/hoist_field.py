@@ -1,0 +1,70 @@
+"""`HoistField`: the whole key or value becomes the one field of a struct or map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import ClassVar
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.errors import NotColumnar
+from connect_py.api.record import R
+from connect_py.api.schema import Schema, Struct, struct
+from connect_py.api.transformation import Transformation
+from transforms.side import Side
+
+
+class HoistField(Transformation[R]):
+    """Wraps. A tombstone becomes a map with a null: no tombstone any more."""
+
+    config_def = ConfigDef().define(
+        "field", Type.STRING, importance=Importance.MEDIUM,
+        doc="The name of the one field that the struct or map will have.",
+    )  # fmt: skip
+    side: ClassVar[Side]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        self._field: str = self.config_def.parse(configs)["field"]
+        self._result = lru_cache(maxsize=64)(self._wrapped)
+
+    def _wrapped(self, schema: Schema) -> Schema:
+        return struct((self._field, schema))
+
+    def apply(self, record: R) -> R | None:
+        schema, value = self.side.of(record)
+        if schema is None:
+            return self.side.put(record, None, {self._field: value})
+        result = self._result(schema)
+        return self.side.put(record, result, Struct(result).put(self._field, value))
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        import pyarrow as pa
+
+        from transforms.columns import blamed, struct_column
+
+        column = self.side.column(batch)
+        if column.schema is None:
+            if column.tombstone is not None and column.tombstone_schema is not None:
+                raise NotColumnar("null values of several schemas")
+            made = pa.StructArray.from_arrays([column.data], names=[self._field])
+            absent = {(self._field, *path): rows for path, rows in column.absent.items()}
+            return [self.side.put_column(batch, Column(None, made, None, absent))]
+        if column.tombstone is not None:
+            raise NotColumnar("tombstones become maps among structs")
+        if column.null_count and not column.schema.optional:
+            raise blamed(batch, self.apply)
+        result = self._result(column.schema)
+        return [self.side.put_column(batch, Column(result, struct_column(result, [column.data], None, len(batch))))]
+
+
+class HoistFieldKey(HoistField[R]):
+    """`HoistField$Key`."""
+
+    side = Side.KEY
+
+
+class HoistFieldValue(HoistField[R]):
+    """`HoistField$Value`."""
+
+    side = Side.VALUE

@@ -1,0 +1,301 @@
+"""`SimpleDateFormat` of the English locale in UTC, lenient, as Java's stock transformations use it.
+
+Moments are milliseconds since the epoch, of any year; days before 15 October 1582 are those of the Julian calendar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+MILLIS_PER_DAY: Final = 86_400_000
+_GREGORIAN_FROM: Final = -141_427  # days from the epoch to 15 October 1582
+_MONTHS: Final = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+_DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_PART = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+", re.DOTALL)
+_NUMBER = re.compile(r"[ \t]*(-?\d+)")
+_ZONE = re.compile(r"(?:GMT|UTC|Z)?(?:([+-])(\d{1,2}):?(\d\d)?)?")
+_LETTERS: Final = frozenset("GyYMLwWDdFEuaHkKhmsSzZX")
+_NUMERIC: Final = frozenset("yYwWDdFuHkKhmsS")
+_YEARS_AHEAD: Final = 20  # of two digits: at most so many after today
+
+
+class JavaDateFormatError(ValueError):
+    """The pattern is none, or the text does not match it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    letter: str  # empty: `text` is literal
+    count: int
+    text: str = ""
+
+
+@dataclass(slots=True)
+class _Fields:
+    """What was parsed; lenient: any number in any place."""
+
+    era: int = 1
+    year: int = 1970
+    month: int = 0  # from 0
+    day: int = 1
+    day_of_year: int | None = None
+    afternoon: int = 0
+    half_hour: int | None = None  # of a half day
+    hour: int = 0
+    minute: int = 0
+    second: int = 0
+    milli: int = 0
+    offset: int = 0  # of the zone, minutes
+
+    def millis(self) -> int:
+        year = self.year if self.era else 1 - self.year
+        if self.day_of_year is not None:
+            days = _days_from_civil(year, 1, 1) + self.day_of_year - 1
+        else:
+            carried, month = divmod(self.month, 12)
+            days = _days_from_civil(year + carried, month + 1, 1) + self.day - 1
+        hour = self.hour if self.half_hour is None else 12 * self.afternoon + self.half_hour
+        minutes = 60 * hour + self.minute - self.offset
+        return ((days * 1440 + minutes) * 60 + self.second) * 1000 + self.milli
+
+
+class JavaDateFormat:
+    """A pattern, ready to format and to parse."""
+
+    def __init__(self, pattern: str, this_year: int) -> None:
+        """Read a pattern; `this_year` decides about years of two digits.
+
+        Raises:
+            JavaDateFormatError: A letter has no meaning, or a quote is not closed.
+        """
+        self.pattern = pattern
+        self._century_from = this_year - 100 + _YEARS_AHEAD
+        self._parts = _parts(pattern)
+        self.format = lru_cache(maxsize=1024)(self._format)
+
+    def _format(self, millis: int) -> str:
+        days, rest = divmod(millis, MILLIS_PER_DAY)
+        moment = _Moment(days, rest)
+        return "".join(p.text if not p.letter else _FORMATTERS[p.letter](moment, p.count) for p in self._parts)
+
+    def parse(self, text: str) -> int:
+        """Read a moment from the start of a text; what follows is not looked at.
+
+        Raises:
+            JavaDateFormatError: The text does not match.
+        """
+        fields = _Fields()
+        at = 0
+        for index, part in enumerate(self._parts):
+            if part.letter:
+                at = self._parse_part(part, self._parts[index + 1 : index + 2], text, at, fields)
+                continue
+            for character in part.text:  # a blank in the pattern stands for any number of them
+                if character == " ":
+                    start = at
+                    while at < len(text) and text[at] in " \t":
+                        at += 1
+                    if at == start:
+                        raise JavaDateFormatError(text)
+                elif text[at : at + 1] != character:
+                    raise JavaDateFormatError(text)
+                else:
+                    at += 1
+        return fields.millis()
+
+    def _parse_part(self, part: _Part, following: Sequence[_Part], text: str, at: int, fields: _Fields) -> int:
+        letter = part.letter
+        if letter in "ML" and part.count >= 3:
+            return _name(_MONTHS, text, at, lambda index: setattr(fields, "month", index))
+        if letter == "E":
+            return _name(_DAYS, text, at, lambda index: None)
+        if letter == "a":
+            return _name(("AM", "PM"), text, at, lambda index: setattr(fields, "afternoon", index))
+        if letter == "G":
+            return _name(("BC", "AD"), text, at, lambda index: setattr(fields, "era", index))
+        if letter in "zZX":
+            return _zone(text, at, fields)
+        abutting = bool(following) and following[0].letter in _NUMERIC | {"M", "L"}
+        number_pattern = re.compile(rf"\d{{1,{part.count}}}") if abutting else _NUMBER
+        found = number_pattern.match(text, at)
+        if found is None:
+            raise JavaDateFormatError(text)
+        digits = found[0].strip()
+        number = int(digits)
+        if letter in "yY":
+            if part.count <= 2 and len(digits) == 2 and digits.isdigit():
+                number += self._century_from // 100 * 100
+                number += 100 if number < self._century_from else 0
+            fields.year = number
+        elif letter in _SETTERS:
+            _SETTERS[letter](fields, number)
+        return found.end()
+
+
+_SETTERS: Mapping[str, Callable[[_Fields, int], None]] = {
+    "M": lambda f, n: setattr(f, "month", n - 1),
+    "L": lambda f, n: setattr(f, "month", n - 1),
+    "d": lambda f, n: setattr(f, "day", n),
+    "D": lambda f, n: setattr(f, "day_of_year", n),
+    "H": lambda f, n: setattr(f, "hour", n),
+    "k": lambda f, n: setattr(f, "hour", 0 if n == 24 else n),
+    "K": lambda f, n: setattr(f, "half_hour", n),
+    "h": lambda f, n: setattr(f, "half_hour", 0 if n == 12 else n),
+    "m": lambda f, n: setattr(f, "minute", n),
+    "s": lambda f, n: setattr(f, "second", n),
+    "S": lambda f, n: setattr(f, "milli", n),
+}  # week numbers and days of the week are read over: a date decides
+
+
+class _Moment:
+    """A day and the milliseconds of it, taken apart."""
+
+    def __init__(self, days: int, millis: int) -> None:
+        self.year, self.month, self.day = _civil_from_days(days)
+        self.day_of_year = days - _days_from_civil(self.year, 1, 1) + 1
+        self.weekday = (days + 4) % 7  # 0: Sunday
+        self.hour, rest = divmod(millis, 3_600_000)
+        self.minute, rest = divmod(rest, 60_000)
+        self.second, self.milli = divmod(rest, 1000)
+
+    @property
+    def week(self) -> tuple[int, int]:
+        """Week year and week: weeks begin on Sunday, the first one is that of 1 January."""
+        first = (self.weekday - self.day_of_year + 1) % 7  # weekday of 1 January
+        length = _days_from_civil(self.year + 1, 1, 1) - _days_from_civil(self.year, 1, 1)
+        if self.day_of_year - self.weekday + 6 > length:  # the week's Saturday is in the next year
+            return self.year + 1, 1
+        return self.year, (self.day_of_year - 1 + first) // 7 + 1
+
+    @property
+    def week_of_month(self) -> int:
+        first = (self.weekday - self.day + 1) % 7
+        return (self.day - 1 + first) // 7 + 1
+
+
+def _padded(number: int, count: int) -> str:
+    return f"{'-' if number < 0 else ''}{abs(number):0{count}d}"
+
+
+def _year_text(year: int, count: int) -> str:
+    shown = year if year > 0 else 1 - year  # with the era
+    return f"{shown % 100:02d}" if count == 2 else _padded(shown, count)
+
+
+def _name_text(name: str, count: int) -> str:
+    return name if count >= 4 else name[:3]
+
+
+_FORMATTERS: Mapping[str, Callable[[_Moment, int], str]] = {
+    "G": lambda m, n: "AD" if m.year > 0 else "BC",
+    "y": lambda m, n: _year_text(m.year, n),
+    "Y": lambda m, n: _year_text(m.week[0], n),
+    "M": lambda m, n: _padded(m.month, n) if n < 3 else _name_text(_MONTHS[m.month - 1], n),
+    "L": lambda m, n: _padded(m.month, n) if n < 3 else _name_text(_MONTHS[m.month - 1], n),
+    "w": lambda m, n: _padded(m.week[1], n),
+    "W": lambda m, n: _padded(m.week_of_month, n),
+    "D": lambda m, n: _padded(m.day_of_year, n),
+    "d": lambda m, n: _padded(m.day, n),
+    "F": lambda m, n: _padded((m.day - 1) // 7 + 1, n),
+    "E": lambda m, n: _name_text(_DAYS[m.weekday], n),
+    "u": lambda m, n: _padded(m.weekday or 7, n),
+    "a": lambda m, n: "PM" if m.hour >= 12 else "AM",
+    "H": lambda m, n: _padded(m.hour, n),
+    "k": lambda m, n: _padded(m.hour or 24, n),
+    "K": lambda m, n: _padded(m.hour % 12, n),
+    "h": lambda m, n: _padded(m.hour % 12 or 12, n),
+    "m": lambda m, n: _padded(m.minute, n),
+    "s": lambda m, n: _padded(m.second, n),
+    "S": lambda m, n: _padded(m.milli, n),
+    "z": lambda m, n: "Coordinated Universal Time" if n >= 4 else "UTC",
+    "Z": lambda m, n: "+0000",
+    "X": lambda m, n: "Z",
+}
+
+
+def _parts(pattern: str) -> list[_Part]:
+    parts: list[_Part] = []
+    at = 0
+    while at < len(pattern):
+        found = _PART.match(pattern, at)
+        if found is None:
+            raise JavaDateFormatError("Unterminated quote")
+        at = found.end()
+        letter = found[2] or ""
+        if letter:
+            if letter not in _LETTERS:
+                raise JavaDateFormatError(f"Illegal pattern character '{letter}'")
+            if letter == "X" and len(found[0]) > 3:
+                raise JavaDateFormatError("invalid ISO 8601 format: length=" + str(len(found[0])))
+            parts.append(_Part(letter, len(found[0])))
+        elif found[1] is not None:
+            parts.append(_Part("", 0, found[1].replace("''", "'") or "'"))
+        else:
+            parts.append(_Part("", 0, found[0]))
+    return parts
+
+
+def _name(names: Sequence[str], text: str, at: int, found: Callable[[int], None]) -> int:
+    """Read one of some names, long or short; the longest that matches, in any case."""
+    rest = text[at:].lower()
+    best, index = max((_matched(name.lower(), rest), i) for i, name in enumerate(names))
+    if not best:
+        raise JavaDateFormatError(text)
+    found(index)
+    return at + best
+
+
+def _matched(name: str, text: str) -> int:
+    return next((n for n in (len(name), min(3, len(name))) if text.startswith(name[:n])), 0)
+
+
+def _zone(text: str, at: int, fields: _Fields) -> int:
+    found = _ZONE.match(text, at)
+    if found is None or found.end() == at:
+        raise JavaDateFormatError(text)
+    if found[1]:
+        minutes = 60 * int(found[2]) + int(found[3] or 0)
+        fields.offset = -minutes if found[1] == "-" else minutes
+    return found.end()
+
+
+def _civil_from_days(days: int) -> tuple[int, int, int]:
+    """Year, month and day; the year before 1 is 0."""
+    if days >= _GREGORIAN_FROM:
+        shifted = days + 719_468  # from 1 March of year 0
+        era, day_of_era = divmod(shifted, 146_097)
+        year = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+        day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
+        year += era * 400
+    else:
+        era, day_of_era = divmod(days + 719_470, 1461)
+        year = (day_of_era - day_of_era // 1460) // 365
+        day_of_year = day_of_era - 365 * year
+        year += era * 4
+    month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * month + 2) // 5 + 1
+    return year + (month >= 10), month + 3 if month < 10 else month - 9, day
+
+
+def _days_from_civil(year: int, month: int, day: int) -> int:
+    shifted = year - (month <= 2)
+    day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+    days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + day_of_year - 719_468
+    return days if days >= _GREGORIAN_FROM else 365 * shifted + shifted // 4 + day_of_year - 719_470
+
+
+def java_date_format(pattern: str) -> JavaDateFormat:
+    """Read a pattern, with years of two digits around today's.
+
+    Raises:
+        JavaDateFormatError: It is none.
+    """
+    return JavaDateFormat(pattern, datetime.now(UTC).year)

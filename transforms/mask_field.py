@@ -1,0 +1,156 @@
+"""`MaskField`: puts a zero, an empty text or a given replacement in place of values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, ClassVar
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, Importance, Type, non_empty
+from connect_py.api.errors import DataError
+from connect_py.api.java_text import to_float32, wrap
+from connect_py.api.parsed_text import parse_string
+from connect_py.api.record import R
+from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Value, decimal_scale, java_class_name
+from connect_py.api.schema import Type as SchemaType
+from connect_py.api.transformation import Transformation
+from transforms.rebuild import check_required, values_of
+from transforms.requirements import require_map, require_struct
+from transforms.side import Side
+from transforms.validators import non_empty_list
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from transforms.field_columns import FieldColumns
+
+PURPOSE = "mask fields"
+_BITS = {SchemaType.INT8: 8, SchemaType.INT16: 16, SchemaType.INT32: 32, SchemaType.INT64: 64}
+_MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
+
+
+class MaskField(Transformation[R]):
+    """Masks fields of a struct or map; nulls stay null. A record with a null on this side is an error."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "fields", Type.LIST, validator=non_empty_list, importance=Importance.HIGH, doc="The fields to mask."
+        )
+        .define(
+            "replacement", Type.STRING, default=None, validator=non_empty, importance=Importance.LOW,
+            doc="What takes the place of all texts and numbers; zeros and empty texts if not given.",
+        )
+        .define(
+            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+            doc="Put the default of a field in place of null.",
+        )
+    )  # fmt: skip
+    side: ClassVar[Side]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self.field_names = frozenset(props["fields"])
+        self._replacement: str | None = props["replacement"]
+        self.replace_null_with_default: bool = props["replace.null.with.default"]
+        self._columns: FieldColumns | None = None
+
+    def result(self, schema: Schema) -> Schema:
+        """The schema stays."""
+        return schema
+
+    def apply(self, record: R) -> R | None:
+        schema, value = self.side.of(record)
+        if schema is None:
+            row = dict(require_map(value, PURPOSE))
+            for name in self.field_names:
+                row[name] = self.replaced(name, None, row.get(name))
+            return self.side.put(record, None, row)
+        taken = require_struct(value, PURPOSE)
+        values = values_of(taken, replace_null_with_default=self.replace_null_with_default)
+        for field in schema.fields:
+            if field.name in self.field_names:
+                values[field.index] = self.replaced(field.name, field.schema, values[field.index])
+        check_required(schema, values)
+        return self.side.put(record, schema, Struct(schema, values))
+
+    def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
+        """What takes the place of a value."""
+        if value is None:
+            return None
+        return _masked(schema, value) if self._replacement is None else self._custom(schema, value, self._replacement)
+
+    def _custom(self, schema: Schema | None, value: Value, replacement: str) -> Value:
+        if isinstance(value, str):
+            return replacement
+        is_moment = schema is not None and schema.name in _MOMENTS
+        if isinstance(value, bool) or is_moment or not isinstance(value, int | float | Decimal):
+            kind = "java.util.Date" if is_moment else java_class_name(value)
+            raise DataError(f"Cannot mask value of type class {kind} with custom replacement.")
+        number = parse_string(replacement).value
+        if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
+            raise DataError(f"Unable to convert {replacement} (class java.lang.String) to a number")
+        if isinstance(value, Decimal):
+            return Decimal(replacement)
+        if isinstance(value, int):
+            return wrap(int(number), 64 if schema is None else _BITS[schema.type])
+        return to_float32(float(number)) if schema is not None and schema.type is SchemaType.FLOAT32 else float(number)
+
+    def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
+        """One constant for all values of a field, if the first one can be masked at all."""
+        from transforms.columns import constant, hidden
+
+        there = data.is_valid()
+        if data.null_count == len(data):
+            return data
+        if schema.type in (SchemaType.ARRAY, SchemaType.MAP, SchemaType.STRUCT):
+            return None
+        from connect_py.api.arrow import to_values
+
+        masked = self.replaced("", schema, to_values(schema, data.drop_null().slice(0, 1))[0])
+        return hidden(constant(masked, schema, len(data)), there)
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.columns import blamed
+        from transforms.field_columns import FieldColumns
+
+        columns = self._columns = self._columns or FieldColumns(self)
+        column = self.side.column(batch)
+        if column.null_count:
+            raise blamed(batch, self.apply)
+        if column.schema is None:
+            return [self.side.put_column(batch, columns.schemaless(batch, column))]
+        schema, data = columns.with_schema(batch, column)
+        return [self.side.put_column(batch, Column(schema, data))]
+
+
+def _masked(schema: Schema | None, value: Value) -> Value:
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return 0
+    if isinstance(value, float):
+        return 0.0
+    if isinstance(value, Decimal):
+        scale = decimal_scale(schema) if schema is not None and schema.name == DECIMAL else 0
+        return Decimal((0, (0,), -scale))
+    if isinstance(value, str):
+        return ""
+    if isinstance(value, list):
+        return []
+    if isinstance(value, dict):
+        return {}
+    raise DataError(f"Cannot mask value of type: class {java_class_name(value)}")
+
+
+class MaskFieldKey(MaskField[R]):
+    """`MaskField$Key`."""
+
+    side = Side.KEY
+
+
+class MaskFieldValue(MaskField[R]):
+    """`MaskField$Value`."""
+
+    side = Side.VALUE

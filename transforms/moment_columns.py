@@ -1,0 +1,56 @@
+"""Moments as columns of integers: kernels that are exact where nothing overflows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.arrow import as_logical, storage_type
+from connect_py.api.schema import Schema, date, time, timestamp
+from transforms.java_date_format import MILLIS_PER_DAY
+from transforms.timestamp_converter import Form
+
+_SAFE = 1 << 62
+
+
+def moments(data: pa.Array, form: Form, target: Form, times: int, through: int) -> pa.Array | None:
+    """Convert; `times` and `through` make milliseconds of numbers. None: a number is so large that it may overflow."""
+    numbers = data.view(storage_type(data.type)).cast(pa.int64())
+    if form is Form.DATE:
+        numbers = pc.multiply(numbers, MILLIS_PER_DAY)  # of 32 bits
+    elif form is Form.UNIX:
+        scaled = _scaled(numbers, times, through)
+        if scaled is None:
+            return None
+        numbers = scaled
+    match target:
+        case Form.UNIX:
+            return _scaled(numbers, through, times)
+        case Form.DATE:
+            return _narrow(_floor(numbers, MILLIS_PER_DAY), date())
+        case Form.TIME:
+            days = _floor(numbers, MILLIS_PER_DAY)
+            return _narrow(pc.subtract(numbers, pc.multiply(days, MILLIS_PER_DAY)), time())
+    return as_logical(timestamp(), numbers)
+
+
+def _scaled(numbers: pa.Array, times: int, through: int) -> pa.Array | None:
+    if times != 1:
+        bounds = pc.min_max(numbers).as_py()
+        if bounds["min"] is not None and not -_SAFE < bounds["min"] * times <= bounds["max"] * times < _SAFE:
+            return None
+        numbers = pc.multiply(numbers, times)
+    return numbers if through == 1 else pc.divide(numbers, through)  # truncates toward zero, as Java does
+
+
+def _floor(numbers: pa.Array, divisor: int) -> pa.Array:
+    quotient = pc.divide(numbers, divisor)
+    below = pc.less(pc.subtract(numbers, pc.multiply(quotient, divisor)), 0)
+    return pc.subtract(quotient, below.cast(pa.int64()))
+
+
+def _narrow(numbers: pa.Array, schema: Schema) -> pa.Array | None:
+    try:
+        return as_logical(schema, numbers.cast(pa.int32()))
+    except pa.ArrowInvalid:
+        return None

@@ -1,0 +1,95 @@
+"""`SetSchemaMetadata`: gives a schema another name or version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.errors import ConfigError, DataError
+from connect_py.api.record import R
+from connect_py.api.schema import Schema, Struct
+from connect_py.api.schema import Type as SchemaType
+from connect_py.api.transformation import Transformation
+from transforms.rebuild import check_required, values_of
+from transforms.side import Side
+
+PURPOSE = "updating schema metadata"
+
+
+class SetSchemaMetadata(Transformation[R]):
+    """Changes what the schema is called; values stay, but for nulls that have a default."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "schema.name", Type.STRING, default=None, importance=Importance.HIGH, doc="The name of the schema."
+        )
+        .define("schema.version", Type.INT, default=None, importance=Importance.HIGH, doc="The version of the schema.")
+        .define(
+            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+            doc="Put the default of a field in place of null.",
+        )
+    )  # fmt: skip
+    side: ClassVar[Side]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        names = {"name": props["schema.name"], "version": props["schema.version"]}
+        self._changes: dict[str, Any] = {key: value for key, value in names.items() if value is not None}
+        if not self._changes:
+            raise ConfigError("", "Neither schema name nor version configured")
+        self._replace_null_with_default: bool = props["replace.null.with.default"]
+        self._result = lru_cache(maxsize=64)(self._renamed)
+
+    def _renamed(self, schema: Schema) -> Schema:
+        return schema.replace(**self._changes)
+
+    def apply(self, record: R) -> R | None:
+        schema, value = self.side.of(record)
+        if schema is None:
+            if value is None:
+                return record
+            raise DataError(f"Schema required for [{PURPOSE}]")
+        result = self._result(schema)
+        if isinstance(value, Struct):
+            values = values_of(value, replace_null_with_default=self._replace_null_with_default)
+            check_required(schema, values)
+            value = Struct(result, values)
+        return self.side.put(record, result, value)
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.columns import blamed, children, defaults, required_nulls, struct_column, with_default
+
+        column = self.side.column(batch)
+        if column.schema is None:
+            if column.null_count == len(batch):
+                return [batch]
+            raise blamed(batch, self.apply)
+        data, result = column.data, self._result(column.schema)
+        if column.schema.type is SchemaType.STRUCT:
+            columns = children(data)
+            if self._replace_null_with_default:
+                columns = [with_default(c, d) for c, d in zip(columns, defaults(column.schema), strict=True)]
+            if required_nulls(column.schema, columns, data):
+                raise blamed(batch, self.apply)
+            data = struct_column(result, columns, column.is_null(), len(batch))
+        made = Column(result, data, column.tombstone, tombstone_schema=self._null_schema(column))
+        return [self.side.put_column(batch, made)]
+
+    def _null_schema(self, column: Column) -> Schema | None:
+        return None if column.tombstone_schema is None else self._result(column.tombstone_schema)
+
+
+class SetSchemaMetadataKey(SetSchemaMetadata[R]):
+    """`SetSchemaMetadata$Key`."""
+
+    side = Side.KEY
+
+
+class SetSchemaMetadataValue(SetSchemaMetadata[R]):
+    """`SetSchemaMetadata$Value`."""
+
+    side = Side.VALUE

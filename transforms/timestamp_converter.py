@@ -1,0 +1,274 @@
+"""`TimestampConverter`: between texts, numbers and Connect's three types of moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, Importance, Type, one_of
+from connect_py.api.errors import ConfigError, ConnectError, DataError
+from connect_py.api.record import R
+from connect_py.api.schema import (
+    DATE,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Struct,
+    Value,
+    date,
+    java_class_name,
+    time,
+    timestamp,
+)
+from connect_py.api.schema import Type as SchemaType
+from connect_py.api.transformation import Transformation
+from transforms.java_date_format import MILLIS_PER_DAY, JavaDateFormatError, java_date_format
+from transforms.java_errors import NullPointerError
+from transforms.rebuild import check_required, values_of
+from transforms.requirements import require_map, require_struct
+from transforms.side import Side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from transforms.field_columns import FieldColumns
+
+PURPOSE = "converting timestamp formats"
+_LONG = (-(1 << 63), (1 << 63) - 1)
+
+
+class Form(Enum):
+    """How a moment is written; the values are those of `target.type`."""
+
+    STRING = "string"
+    UNIX = "unix"
+    DATE = "Date"
+    TIME = "Time"
+    TIMESTAMP = "Timestamp"
+
+
+_MILLIS: Mapping[str, tuple[int, int]] = {  # precision -> (multiply by, divide by) to get milliseconds
+    "seconds": (1000, 1),
+    "milliseconds": (1, 1),
+    "microseconds": (1, 1000),
+    "nanoseconds": (1, 1_000_000),
+}
+_SCHEMAS: Mapping[Form, Callable[[bool], Schema]] = {
+    Form.STRING: lambda optional: Schema(SchemaType.STRING, optional=optional),
+    Form.UNIX: lambda optional: Schema(SchemaType.INT64, optional=optional),
+    Form.DATE: lambda optional: date(optional=optional),
+    Form.TIME: lambda optional: time(optional=optional),
+    Form.TIMESTAMP: lambda optional: timestamp(optional=optional),
+}
+_LOGICAL = {DATE: Form.DATE, TIME: Form.TIME, TIMESTAMP: Form.TIMESTAMP}
+
+
+class TimestampConverter(Transformation[R]):
+    """Converts one field, or the whole key or value. Nulls stay null; a field that is not there is left out."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "field", Type.STRING, default="", importance=Importance.HIGH,
+            doc="The field to convert; empty: the whole key or value.",
+        )
+        .define(
+            "target.type", Type.STRING, validator=one_of(*(f.value for f in Form)), importance=Importance.HIGH,
+            doc="string, unix, Date, Time or Timestamp.",
+        )
+        .define(
+            "format", Type.STRING, default="", importance=Importance.MEDIUM,
+            doc="The format of texts, in the letters of java.text.SimpleDateFormat.",
+        )
+        .define(
+            "unix.precision", Type.STRING, default="milliseconds", validator=one_of(*_MILLIS),
+            importance=Importance.LOW, doc="The unit of numbers, in both directions.",
+        )
+        .define(
+            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+            doc="Put the default of a field in place of null.",
+        )
+    )  # fmt: skip
+    side: ClassVar[Side]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._field: str = props["field"]
+        self.field_names = frozenset({self._field})
+        self._target = Form(props["target.type"])
+        if self._target is Form.STRING and not props["format"]:
+            raise ConfigError(
+                "", "TimestampConverter requires format option to be specified when using string timestamps"
+            )
+        try:
+            self._format = java_date_format(props["format"]) if props["format"] else None
+        except JavaDateFormatError as error:
+            raise ConfigError("", "TimestampConverter requires a SimpleDateFormat-compatible pattern for string "
+                              f"timestamps: {props['format']}") from error  # fmt: skip
+        self._times, self._through = _MILLIS[props["unix.precision"]]
+        self.replace_null_with_default: bool = props["replace.null.with.default"]
+        self.result = lru_cache(maxsize=64)(self._result)
+        self._columns: FieldColumns | None = None
+
+    def _result(self, schema: Schema) -> Schema:
+        fields = [
+            (f.name, _SCHEMAS[self._target](f.schema.optional) if f.name == self._field else f.schema)
+            for f in schema.fields
+        ]
+        result = schema.replace(fields=fields, default=None)
+        return result if schema.default is None else result.replace(default=self._row(schema.default, result))
+
+    def _row(self, row: Struct, result: Schema) -> Struct:
+        values = values_of(row, replace_null_with_default=self.replace_null_with_default)
+        field = row.schema.field(self._field)
+        if field is not None:
+            values[field.index] = self.replaced(field.name, field.schema, values[field.index])
+        check_required(result, values)
+        return Struct(result, values)
+
+    def apply(self, record: R) -> R | None:
+        schema, value = self.side.of(record)
+        if schema is None:
+            if value is None or not self._field:
+                return self.side.put(record, None, self.replaced(self._field, None, value))
+            row = dict(require_map(value, PURPOSE))
+            row[self._field] = self.replaced(self._field, None, row.get(self._field))
+            return self.side.put(record, None, row)
+        if not self._field:
+            result = _SCHEMAS[self._target](schema.optional)
+            return self.side.put(record, result, self._converted(value, _form_of(schema)))
+        taken = None if value is None else require_struct(value, PURPOSE)
+        result = self.result(schema)
+        return self.side.put(record, result, None if taken is None else self._row(taken, result))
+
+    def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
+        """A moment in the form that is wanted."""
+        if value is None:
+            if schema is not None:
+                _form_of(schema)
+            return None
+        return self._converted(value, _form_of_value(value) if schema is None else _form_of(schema))
+
+    def _converted(self, value: Value, form: Form) -> Value:
+        return None if value is None else self._from_millis(self._to_millis(value, form))
+
+    def _to_millis(self, value: Value, form: Form) -> int:
+        match form:
+            case Form.DATE:
+                return int(value) * MILLIS_PER_DAY
+            case Form.UNIX:
+                return _clamped(_quotient(value * self._times, self._through))
+            case Form.STRING:
+                if self._format is None:
+                    raise NullPointerError("format is not configured")
+                try:
+                    return self._format.parse(value)
+                except JavaDateFormatError as error:
+                    raise DataError(
+                        f"Could not parse timestamp: value ({value}) does not match pattern ({self._format.pattern})"
+                    ) from error
+        return int(value)
+
+    def _from_millis(self, millis: int) -> Value:
+        match self._target:
+            case Form.DATE:
+                return millis // MILLIS_PER_DAY
+            case Form.TIME:
+                return millis % MILLIS_PER_DAY
+            case Form.UNIX:
+                return _clamped(_quotient(millis * self._through, self._times))
+            case Form.STRING:
+                assert self._format is not None
+                return self._format.format(millis)
+        return millis
+
+    def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
+        """Numbers to numbers, where nothing overflows."""
+        from transforms.moment_columns import moments
+
+        form = _form_of(schema)
+        if Form.STRING in (form, self._target):
+            return None
+        return moments(data, form, self._target, self._times, self._through)
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.field_columns import FieldColumns
+
+        columns = self._columns = self._columns or FieldColumns(self)
+        column = self.side.column(batch)
+        if column.schema is None:
+            return [self.side.put_column(batch, self._schemaless(batch, column, columns))]
+        if self._field:
+            schema, data = columns.with_schema(batch, column)
+        else:
+            schema = _SCHEMAS[self._target](column.schema.optional)
+            data = self._whole(batch, column, schema, columns)
+        null_schema = column.tombstone_schema
+        if null_schema is not None:
+            null_schema = self.result(null_schema) if self._field else _SCHEMAS[self._target](null_schema.optional)
+        return [self.side.put_column(batch, Column(schema, data, column.tombstone, tombstone_schema=null_schema))]
+
+    def _whole(self, batch: Batch, column: Column, result: Schema, columns: FieldColumns) -> pa.Array:
+        from transforms.columns import blamed
+
+        assert column.schema is not None
+        try:
+            return columns.replaced("", column.schema, result, column.data)
+        except ConnectError as error:
+            raise blamed(batch, self.apply) from error
+
+    def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> Column:
+        from connect_py.api.arrow import schemaless_column, schemaless_values
+        from transforms.columns import blamed
+
+        if column.null_count == len(batch):
+            return column
+        if self._field:
+            return columns.schemaless(batch, column)
+        try:
+            values = [self.replaced(self._field, None, v) for v in schemaless_values(column.data, column.absent)]
+        except ConnectError as error:
+            raise blamed(batch, self.apply) from error
+        return schemaless_column(values, column.tombstone)
+
+
+def _form_of(schema: Schema) -> Form:
+    if schema.name in _LOGICAL:
+        return _LOGICAL[schema.name]
+    if schema.type is SchemaType.INT64:
+        return Form.UNIX
+    if schema.type is SchemaType.STRING:
+        return Form.STRING
+    raise ConnectError(f"Schema {schema} does not correspond to a known timestamp type format")
+
+
+def _form_of_value(value: Value) -> Form:
+    if isinstance(value, str):
+        return Form.STRING
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Form.UNIX
+    raise DataError(f"TimestampConverter does not support class {java_class_name(value)} objects as timestamps")
+
+
+def _quotient(number: int, divisor: int) -> int:
+    """Division that truncates toward zero."""
+    return number // divisor if number >= 0 else -(-number // divisor)
+
+
+def _clamped(number: int) -> int:
+    return max(_LONG[0], min(number, _LONG[1]))
+
+
+class TimestampConverterKey(TimestampConverter[R]):
+    """`TimestampConverter$Key`."""
+
+    side = Side.KEY
+
+
+class TimestampConverterValue(TimestampConverter[R]):
+    """`TimestampConverter$Value`."""
+
+    side = Side.VALUE

@@ -1,0 +1,59 @@
+"""`TimestampRouter`: makes the time of a record part of its topic."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from connect_py.api.batch import Batch
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.errors import ConfigError, DataError
+from connect_py.api.record import R
+from connect_py.api.transformation import Transformation
+from transforms.java_date_format import JavaDateFormatError, java_date_format
+
+
+class TimestampRouter(Transformation[R]):
+    """The time is that of the record, in UTC; the format is that of Java's SimpleDateFormat."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "topic.format", Type.STRING, default="${topic}-${timestamp}", importance=Importance.HIGH,
+            doc="The new topic; ${topic} and ${timestamp} stand for the old one and for the time.",
+        )
+        .define(
+            "timestamp.format", Type.STRING, default="yyyyMMdd", importance=Importance.HIGH,
+            doc="The format of the time, in the letters of java.text.SimpleDateFormat.",
+        )
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._topic_format: str = props["topic.format"]
+        try:
+            self._format = java_date_format(props["timestamp.format"])
+        except JavaDateFormatError as error:
+            raise ConfigError("timestamp.format", str(error)) from error
+
+    def _topic(self, topic: str, moment: str) -> str:
+        return self._topic_format.replace("${topic}", topic).replace("${timestamp}", moment)
+
+    def apply(self, record: R) -> R | None:
+        if record.timestamp is None:
+            raise DataError(f"Timestamp missing on record: {record}")
+        return record.replace(topic=self._topic(record.topic, self._format.format(record.timestamp)))
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        import pyarrow as pa
+
+        from transforms.columns import blamed, parted
+
+        if batch.timestamp.null_count:
+            raise blamed(batch, self.apply)
+        moments = batch.timestamp.dictionary_encode()
+        texts = pa.array(list(map(self._format.format, moments.dictionary.to_pylist())), pa.string())
+        return [
+            dataclasses.replace(part, topic=self._topic(batch.topic, text))
+            for text, part in parted(batch, texts.take(moments.indices))
+        ]
