@@ -17,6 +17,7 @@ from connect_py.api.errors import ConfigError
 from connect_py.config.worker_config import WorkerConfig
 from connect_py.herder.herder import Herder
 from connect_py.herder.leader_calls import LeaderCalls
+from connect_py.metrics.prometheus_text import NameFamily
 from rest.app import RestOptions, create_admin_app, create_app
 from rest.basic_auth import EXTENSION, BasicAuth
 from rest.cross_origin import CrossOrigin
@@ -83,6 +84,7 @@ class RestService:
             headers=header_rules(config["response.http.headers.config"] or ""),
             auth=auth,
             forwarder=Forwarder(lambda: self._client_tls),
+            metric_names=[NameFamily(name) for name in config["connect_py.metrics.names"]],
         )
         CrossOrigin.patterns(options.origins)
         return options

@@ -9,15 +9,17 @@ from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from connect_py.herder.herder import Herder
+from connect_py.metrics.prometheus_text import NameFamily
 from rest.basic_auth import BasicAuth
 from rest.cross_origin import CrossOrigin
 from rest.description import ENTITIES
 from rest.forwarding import Forwarder
 from rest.http_rules import Endpoint, HttpRules
 from rest.response_headers import HeaderRule, ResponseHeaders
-from rest.routers import connector_plugins, connectors, internal, loggers, offsets, root
+from rest.routers import connector_plugins, connectors, internal, loggers, metrics, offsets, root
 
 DESCRIPTION = Endpoint.of("/openapi.json", "GET", negotiates=False)  # ours: the description of all this
+METRICS = Endpoint.of("/metrics", "GET", negotiates=False)  # ours, too
 ENDPOINTS = (
     Endpoint.of("/", "GET"),
     Endpoint.of("/health", "GET"),
@@ -40,6 +42,7 @@ ENDPOINTS = (
     Endpoint.of("/connector-plugins/{plugin}/config", "GET"),
     Endpoint.of("/connector-plugins/{plugin}/config/validate", "PUT", body=["PUT"]),
     DESCRIPTION,
+    METRICS,
 )
 ADMIN_ENDPOINTS = (
     Endpoint.of("/admin/loggers", "GET"),
@@ -57,13 +60,14 @@ class RestOptions:
     headers: Sequence[HeaderRule] = ()
     auth: BasicAuth | None = None
     forwarder: Forwarder | None = None  # to other workers; one without TLS unless given
+    metric_names: Sequence[NameFamily] = (NameFamily.CONFLUENT,)
 
 
 def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
     """Build the ASGI application that answers for this herder."""
     options = options or RestOptions()
     parts = (root.router, connectors.router, offsets.router, connector_plugins.router, internal.router)
-    routers = [router(herder) for router in parts]
+    routers = [*(router(herder) for router in parts), metrics.router(herder, options.metric_names)]
     if options.admin:
         routers.append(loggers.router(herder))
     endpoints = (*ENDPOINTS, *ADMIN_ENDPOINTS) if options.admin else ENDPOINTS
@@ -75,7 +79,8 @@ def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
 
 def create_admin_app(herder: Herder, options: RestOptions) -> ASGIApp:
     """Build the application for listeners that serve the admin paths and nothing else."""
-    return HttpRules(_routed([loggers.router(herder)], options), (*ADMIN_ENDPOINTS, DESCRIPTION), options.auth)
+    routers = [loggers.router(herder), metrics.router(herder, options.metric_names)]
+    return HttpRules(_routed(routers, options), (*ADMIN_ENDPOINTS, DESCRIPTION, METRICS), options.auth)
 
 
 def _routed(routers: Iterable[APIRouter], options: RestOptions) -> FastAPI:

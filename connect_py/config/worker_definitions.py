@@ -19,6 +19,7 @@ from connect_py.api.config import (
 )
 from connect_py.api.errors import ConfigError
 from connect_py.log_context import LEVELS
+from connect_py.metrics.prometheus_text import NameFamily
 
 INT_MAX: Final = 2**31 - 1
 OVERRIDE_POLICIES: Final = ("All", "None", "Principal", "Allowlist")
@@ -110,6 +111,12 @@ def log_levels(name: str, value: Parsed) -> dict[str, str]:
     return levels
 
 
+def _name_families(name: str, value: Parsed) -> None:
+    known = [family.value for family in NameFamily]
+    if not value or any(item not in known for item in value):
+        raise ConfigValueError(name, value, f"expected one or several of {', '.join(known)}")
+
+
 def _log_levels(name: str, value: Parsed) -> None:
     log_levels(name, value)
 
@@ -193,6 +200,8 @@ _OURS: tuple[Row, ...] = (
      "Form of log lines: text as Connect's, or json."),
     ("connect_py.log.levels", LIST, "", L, _log_levels,
      "Levels of loggers, as INFO for all or connect_py.herder=DEBUG for some."),
+    ("connect_py.metrics.names", LIST, "confluent", L, _name_families,
+     "Under whose names /metrics serves measurements: confluent, strimzi, strimzi-reporter, or several."),
 )  # fmt: skip
 
 _REST: tuple[Row, ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -42,6 +42,7 @@ from connect_py.herder.stage_board import StageBoard
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.validation import Validator
 from connect_py.herder.work_runner import WorkRunner, strings
+from connect_py.metrics.samples import AnySample, Sample, TextSample
 from connect_py.model import ConnectorOffset, ConnectorTaskId, Status, TargetState
 from connect_py.storage.config_state import (
     Change,
@@ -62,6 +63,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 VERSION = "4.1.1"  # of the Kafka Connect whose behaviour this worker matches
+APP_INFO = "app-info"
 VALIDATION_THREADS = 4
 CONFIG_READ_SECONDS = 30.0  # for the config topic, before offsets are changed
 CONFLICT_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
@@ -106,6 +108,8 @@ class AbstractHerder(Herder):
         self._worker = worker
         self._queue = queue
         self._stages = StageBoard(clock)
+        self._start_ms = clock.time_ms()
+        self._client_id = config.props.get("client.id") or "connect-1"
         self._validator = Validator(config, worker)
         self._work = WorkRunner(worker, configs, publisher, config.resolver, queue, self._clean_statuses)
         publisher.version_of = self._version_of
@@ -260,6 +264,20 @@ class AbstractHerder(Herder):
 
     def server_info(self) -> ServerInfo:
         return self._info
+
+    def metrics(self) -> list[AnySample]:
+        tags = {"client-id": self._client_id}
+        return [
+            *self._worker.metrics(),
+            *self._group_metrics(),
+            TextSample(APP_INFO, "version", self._info.version, tags),
+            TextSample(APP_INFO, "commit-id", self._info.commit, tags),
+            Sample(APP_INFO, "start-time-ms", self._start_ms, tags),
+        ]
+
+    def _group_metrics(self) -> Iterable[AnySample]:
+        """Measurements of the membership in a group."""
+        return ()
 
     def stage(self) -> Stage | None:
         return self._stages.current()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -32,6 +32,9 @@ from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.task_set import differs
 from connect_py.herder.work_runner import strings
 from connect_py.herder.zombie_fencing import ZombieFencing
+from connect_py.metrics.rebalance_metrics import RebalanceMetrics
+from connect_py.metrics.sampled import Window
+from connect_py.metrics.samples import AnySample
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
 from connect_py.storage.config_state import Change, ClusterConfigState, SessionKey, SessionKeyChanged
 from connect_py.storage.config_store import ConfigStore
@@ -156,6 +159,7 @@ class DistributedHerder(AbstractHerder):
             self._group, lambda: self._member.owns, leader, self._stores.control, self._stores.config,
             self._stores.status, self, self._clock, self._queue.wake,
         )  # fmt: skip
+        self._rebalances = RebalanceMetrics(self._clock, Window.of(config.props))
         self._turn = Turn()  # worked by
         self._working = False
         self._away: ExitStack | None = None  # the stage that lasts while this worker has no place in its group
@@ -273,15 +277,26 @@ class DistributedHerder(AbstractHerder):
         elif self._working and not share.working:
             log.warning("this worker was not heard of in its group in time: it stops its connectors and tasks")
         if news:
+            self._rebalances.began()
             self._dirty = True
             self._publisher.generation = max(self._publisher.generation, share.generation)
         self._work.assigned = share.items if share.working else NOTHING
         self._work_on_changes()
         if share.working and share.turn != self._turn:
             log.info("Finished starting connectors and tasks")
+        if news and share.working:
+            self._rebalances.completed()
         self._turn, self._working = share.turn, share.working
         self._run_parked()
         self._repair_statuses()
+
+    def _group_metrics(self) -> Iterable[AnySample]:
+        share = self._group.share()
+        tasks = sum(isinstance(item, ConnectorTaskId) for item in share.items)
+        return self._rebalances.samples(
+            generation=share.generation, leader_url=self._group.leader_url(), connectors=len(share.items) - tasks,
+            tasks=tasks, client_id=self._client_id,
+        )  # fmt: skip
 
     def _run_parked(self) -> None:
         """Requests that wait for a place in the group go on once there is one."""

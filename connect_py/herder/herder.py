@@ -17,6 +17,7 @@ from typing import TypeAlias, TypeVar
 from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
 from connect_py.herder.request_signature import RequestSignature
+from connect_py.metrics.samples import AnySample
 from connect_py.model import ConnectorOffset, ConnectorTaskId, Status, TargetState
 
 T = TypeVar("T")
@@ -176,6 +177,10 @@ class Herder(ABC):
 
     @abstractmethod
     def server_info(self) -> ServerInfo: ...
+
+    def metrics(self) -> Sequence[AnySample]:
+        """Measurements of this worker, its connectors and tasks, as far as they are known."""
+        return ()
 
     @abstractmethod
     def stage(self) -> Stage | None:

@@ -1,0 +1,26 @@
+"""`/metrics`: ours, in Prometheus's text format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Response
+from starlette.concurrency import run_in_threadpool
+
+from connect_py.herder.herder import Herder
+from connect_py.metrics.prometheus_text import CONTENT_TYPE, NameFamily, prometheus_text
+from rest.errors import AnsweringRoute
+
+
+def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
+    """Serve the worker's measurements under these names."""
+    routes = APIRouter(route_class=AnsweringRoute)
+
+    def render() -> bytes:
+        return prometheus_text(herder.metrics(), names)
+
+    @routes.get("/metrics", include_in_schema=False)
+    async def metrics() -> Response:
+        return Response(await run_in_threadpool(render), headers={"Content-Type": CONTENT_TYPE})
+
+    return routes
