@@ -166,11 +166,11 @@ class AbstractHerder(Herder):
 
     def _request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
         """Run on the herder's thread; the answer, or the answer's future, ends in the future returned."""
-        answer: Future[T] = Future()
+        answer: StagedFuture[T] = StagedFuture()
         self._queue.put(lambda: self._answer(answer, action))
         return answer
 
-    def _answer(self, answer: Future[T], action: Callable[[], T | Future[T]]) -> None:
+    def _answer(self, answer: StagedFuture[T], action: Callable[[], T | Future[T]]) -> None:
         """On the herder's thread: do what was asked."""
         if self._stopping.is_set():
             answer.set_exception(ConnectError("Worker is shutting down"))
@@ -181,6 +181,7 @@ class AbstractHerder(Herder):
             answer.set_exception(error)
             return
         if isinstance(result, Future):
+            answer.part = result
             result.add_done_callback(partial(pass_on, answer))
         else:
             answer.set_result(result)
@@ -385,7 +386,8 @@ class AbstractHerder(Herder):
         def restart() -> Future[None]:
             self._known(name, self.UNKNOWN_CONNECTOR)
             started = self._work.start_connector(name)
-            return translated(started, f"Failed to start connector: {name}")
+            stage = Stage("starting the connector", self._clock.time_ms())
+            return translated(started, f"Failed to start connector: {name}", stage)
 
         return self._of_known(name, lambda: self._owner_request(name, restart), self.UNKNOWN_CONNECTOR)
 
@@ -408,7 +410,8 @@ class AbstractHerder(Herder):
                 raise NotFoundError(f"Status for connector {name} not found")
             request = RestartRequest(name, include_tasks, only_failed)
             plan = plan_restart(request, status, self._statuses.tasks(name))
-            self._configs.put_restart_request(request)
+            with self._stages.stage(f"writing restart request for connector {name} to the config topic"):
+                self._configs.put_restart_request(request)
             return ConnectorStatus(name, plan.connector_status, plan.task_statuses, self._type_of(name))
 
         return self._of_known(name, lambda: self._leader_request(restart))

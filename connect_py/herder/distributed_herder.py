@@ -23,7 +23,13 @@ from connect_py.herder.group.member_state import UrlInUseError
 from connect_py.herder.group.timings import Timings
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.group_member import GroupMember
-from connect_py.herder.herder import BadRequestError, RequestConflictError, RequestTargetError, ServerInfo
+from connect_py.herder.herder import (
+    BadRequestError,
+    RequestConflictError,
+    RequestTargetError,
+    ServerInfo,
+    StagedFuture,
+)
 from connect_py.herder.leader_calls import LeaderCalls
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.request_signature import RequestSignature
@@ -373,7 +379,7 @@ class DistributedHerder(AbstractHerder):
 
     def _member_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
         """On the herder's thread, once this worker has a place in its group: a long rebalance is a slow answer."""
-        answer: Future[T] = Future()
+        answer: StagedFuture[T] = StagedFuture()
 
         def run() -> None:
             if self._working or self._stopping.is_set():

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from connect_py.api.errors import ConnectError
-from connect_py.herder.herder import StagedFuture
+from connect_py.herder.herder import Stage, StagedFuture
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -37,13 +37,12 @@ def failed(error: BaseException) -> Future[None]:
 
 def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
     """The future of what follows `first`; its error if it fails. Its stage is that of the part under way."""
-    part: Future[S] | Future[T] = first
-    answer: StagedFuture[T] = StagedFuture(lambda: part.stage() if isinstance(part, StagedFuture) else None)
+    answer: StagedFuture[T] = StagedFuture()
+    answer.part = first
 
     def go_on(ended: Future[S]) -> None:
-        nonlocal part
         try:
-            part = following = then(ended.result())
+            answer.part = following = then(ended.result())
         except Exception as error:  # noqa: BLE001 - whoever waits gets it
             answer.set_exception(error)
         else:
@@ -55,7 +54,8 @@ def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
 
 def mapped_error(result: Future[T], kind: type[Exception], make: Callable[[], Exception]) -> Future[T]:
     """The same, an error of this kind replaced."""
-    answer: Future[T] = Future()
+    answer: StagedFuture[T] = StagedFuture()
+    answer.part = result
 
     def ended(_: Future[T]) -> None:
         error = result.exception()
@@ -68,9 +68,9 @@ def mapped_error(result: Future[T], kind: type[Exception], make: Callable[[], Ex
     return answer
 
 
-def translated(started: Future[None], text: str) -> Future[None]:
+def translated(started: Future[None], text: str, stage: Stage | None = None) -> Future[None]:
     """The same, a failure under Connect's text."""
-    answer: Future[None] = Future()
+    answer: StagedFuture[None] = StagedFuture(lambda: stage)
 
     def done(ended: Future[None]) -> None:
         error = ended.exception()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
@@ -69,11 +69,16 @@ class Stage:
 
 
 class StagedFuture(Future[T]):
-    """An answer that another thread than the herder's may be at work on: `stage` says what that one is doing."""
+    """An answer that knows what is being done for it, by itself or by the future that it waits for in turn."""
 
-    def __init__(self, stage: Callable[[], Stage | None]) -> None:
+    def __init__(self, stage: Callable[[], Stage | None] = lambda: None) -> None:
         super().__init__()
-        self.stage = stage
+        self._stage = stage
+        self.part: Future[Any] | None = None  # what it waits for in turn
+
+    def stage(self) -> Stage | None:
+        """None when nothing is known but what the herder does."""
+        return self.part.stage() if isinstance(self.part, StagedFuture) else self._stage()
 
 
 @dataclass(frozen=True, slots=True)

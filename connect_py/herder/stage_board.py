@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,11 +11,12 @@ from connect_py.herder.herder import Stage
 
 
 class StageBoard:
-    """Written by one thread, read by any."""
+    """Written by the threads that decide, read by any."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._stages: tuple[Stage, ...] = ()  # those under way, outermost first
+        self._lock = threading.Lock()
+        self._stages: tuple[Stage, ...] = ()  # those under way, the last one began last
         self._last: Stage | None = None
 
     def current(self) -> Stage | None:
@@ -26,9 +28,11 @@ class StageBoard:
     def stage(self, description: str) -> Iterator[None]:
         """Say what is being done: `reading to the end of the config topic`."""
         begun = Stage(description, self._clock.time_ms())
-        self._stages = (*self._stages, begun)
+        with self._lock:
+            self._stages = (*self._stages, begun)
         try:
             yield
         finally:
-            self._stages = self._stages[:-1]
-            self._last = Stage(description, begun.started_ms, self._clock.time_ms())
+            with self._lock:
+                self._stages = tuple(stage for stage in self._stages if stage is not begun)
+                self._last = Stage(description, begun.started_ms, self._clock.time_ms())

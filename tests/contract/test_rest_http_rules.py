@@ -11,6 +11,7 @@ import pytest
 from fake_herder import FakeHerder
 from rest_serving import error, serving
 
+from connect_py.herder.herder import Stage
 from rest.app import create_app
 from rest.server import Listener, PortInUseError, RestServer, Site
 
@@ -73,6 +74,20 @@ def test_a_request_past_its_deadline_names_the_stage(client: httpx.Client, herde
         "Request timed out. The worker is currently reading to the end of the config topic, "
         "which began at 2023-11-14T22:13:20.000Z.",
     )
+
+
+def test_a_validation_past_its_deadline_names_its_own_stage_without_a_period(
+    client: httpx.Client, herder: FakeHerder, monkeypatch
+) -> None:
+    monkeypatch.setattr("rest.deadline.REQUEST_SECONDS", 0.05)
+    herder.validation_stage = Stage("validating sink connector-specific properties for the connector", 0)
+    config = {"connector.class": "DemoSink"}
+    stage = "The worker is currently validating sink connector-specific properties for the connector"
+    since = "which began at 1970-01-01T00:00:00.000Z"
+    assert error(client.put("/connector-plugins/DemoSink/config/validate", json=config)) == (
+        500, f"Request timed out. {stage}, {since}",
+    )  # fmt: skip
+    assert error(client.put("/connectors/new/config", json=config)) == (500, f"Request timed out. {stage}, {since}.")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""What a request that times out can say: the stage of the part that it waits for."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from connect_py.api.errors import ConnectError
+from connect_py.clock import SystemClock
+from connect_py.herder.futures import chain, mapped_error, translated
+from connect_py.herder.herder import Stage, StagedFuture
+from connect_py.herder.stage_board import StageBoard
+
+VALIDATING, STARTING = Stage("validating", 1), Stage("starting the connector", 2)
+
+
+def test_a_chain_tells_the_stage_of_the_part_under_way() -> None:
+    first: StagedFuture[int] = StagedFuture(lambda: VALIDATING)
+    second: StagedFuture[str] = StagedFuture(lambda: STARTING)
+    answer = chain(first, lambda _: mapped_error(second, ConnectError, ConnectError))
+    assert isinstance(answer, StagedFuture)
+    assert answer.stage() == VALIDATING
+    first.set_result(1)
+    assert answer.stage() == STARTING
+    second.set_result("done")
+    assert answer.result(0) == "done"
+
+
+def test_a_future_without_a_stage_of_its_own_leaves_it_to_the_herder() -> None:
+    plain: Future[int] = Future()
+    answer = chain(plain, lambda _: plain)
+    assert isinstance(answer, StagedFuture)
+    assert answer.stage() is None
+
+
+def test_a_translated_failure_has_the_stage_that_it_was_given() -> None:
+    started: Future[None] = Future()
+    answer = translated(started, "Failed to start connector: a", STARTING)
+    assert isinstance(answer, StagedFuture)
+    assert answer.stage() == STARTING
+    started.set_exception(ValueError("no such file"))
+    with pytest.raises(ConnectError, match="Failed to start connector: a"):
+        answer.result(0)
+
+
+def test_stages_of_two_threads_may_overlap() -> None:
+    board = StageBoard(SystemClock())
+    assert board.current() is None
+    first, second = board.stage("first"), board.stage("second")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)  # the outer one ends before the inner one
+    current = board.current()
+    assert current is not None
+    assert (current.description, current.completed_ms) == ("second", None)
+    second.__exit__(None, None, None)
+    last = board.current()
+    assert last is not None
+    assert last.description == "second"
+    assert last.completed_ms is not None
