@@ -458,14 +458,14 @@ class AbstractHerder(Herder):
         return self._request(read)
 
     def alter_connector_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
-        """The config topic is read to its end off the herder's thread; then everything is looked at again on it."""
+        """The config topic is read to its end beside the threads that decide; then they look again."""
 
-        def read() -> Future[None]:
-            return self._pool.submit(self._read_configs)
+        def look() -> Future[bool]:
+            return chain(self._pool.submit(self._read_configs), lambda _: self._request(lambda: self._runs_tasks(name)))
 
-        def alter() -> Future[str]:
+        def alter(runs_tasks: bool) -> Future[str]:
             self._check_stopped(name)
-            if name in self._altering or self._may_run_tasks(name):
+            if runs_tasks or name in self._altering:
                 raise RequestConflictError(CONFLICT_TEXT)
             self._altering.add(name)
             with self._stages.stage(f"modifying offsets for connector {name}"):
@@ -476,7 +476,9 @@ class AbstractHerder(Herder):
             altered.add_done_callback(lambda _: self._altering.discard(name))
             return altered
 
-        return self._leader_request(lambda: chain(read(), lambda _: self._leader_request(alter)))
+        return self._leader_request(
+            lambda: chain(look(), lambda runs_tasks: self._leader_request(lambda: alter(runs_tasks)))
+        )
 
     def _read_configs(self) -> None:
         try:
@@ -494,8 +496,8 @@ class AbstractHerder(Herder):
             )
         return state
 
-    def _may_run_tasks(self, name: str) -> bool:
-        """Whether tasks of a stopped connector may still be about."""
+    def _runs_tasks(self, name: str) -> bool:
+        """Whether tasks of a stopped connector may still be about. On the herder's thread."""
         running = self._running_anywhere()
         return any(isinstance(item, ConnectorTaskId) and item.connector == name for item in running)
 
