@@ -48,8 +48,28 @@ def check_primitives(values: Mapping[str, Any] | None) -> None:
 
 
 def new_key(connector: str, partition: SourcePartition) -> bytes:
-    """The key of a source partition that nobody has written yet."""
-    return compact_json.encode([connector, partition])
+    """The key of a source partition that nobody has written yet, members in the order of Java's hash maps.
+
+    Java looks offsets up by the bytes that it would write itself.
+    """
+    members = partition and {name: partition[name] for name in _java_order(list(partition))}
+    return compact_json.encode([connector, members])
+
+
+def _java_order(names: list[str]) -> list[str]:
+    """The order in which a `HashMap` that these were put into gives them back."""
+    buckets = 16
+    while len(names) > buckets * 3 // 4:
+        buckets *= 2
+    return sorted(names, key=lambda name: _spread_hash(name) & (buckets - 1))
+
+
+def _spread_hash(text: str) -> int:
+    code = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        code = (31 * code + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    return code ^ (code >> 16)
 
 
 class OffsetTable:

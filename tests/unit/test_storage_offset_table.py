@@ -6,7 +6,7 @@ import pytest
 
 from connect_py.api.errors import DataError
 from connect_py.storage import compact_json
-from connect_py.storage.offset_table import OffsetTable, check_primitives
+from connect_py.storage.offset_table import OffsetTable, check_primitives, new_key
 
 
 def table(*records: tuple[bytes, bytes | None]) -> OffsetTable:
@@ -29,6 +29,15 @@ def test_writes_reuse_the_key_that_java_wrote() -> None:
     assert made.records("c", {"aa": "x", "zz": 1}, {"position": 6}) == [(b'["c",{"zz":1,"aa":"x"}]', b'{"position":6}')]
     assert made.records("c", {"file": "é"}, {"position": 1}) == [('["c",{"file":"é"}]'.encode(), b'{"position":1}')]
     assert made.records("c", None, {"position": 1}) == [(b'["c",null]', b'{"position":1}')]
+
+
+def test_new_keys_have_the_order_of_javas_hash_maps() -> None:
+    """Recorded from a Java worker."""
+    partition = {"filename": "/a", "n": -1, "f": 1.5, "t": True, "none": None, "text": "x"}
+    assert new_key("c", partition) == b'["c",{"filename":"/a","t":true,"f":1.5,"none":null,"text":"x","n":-1}]'
+    assert new_key("c", {"zz": 1, "filename": 2, "aa": 3}) == b'["c",{"zz":1,"aa":3,"filename":2}]'
+    assert new_key("c", None) == b'["c",null]'
+    assert new_key("c", {}) == b'["c",{}]'
 
 
 def test_reset_kills_every_variant_of_a_key() -> None:
