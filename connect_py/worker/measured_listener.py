@@ -13,8 +13,6 @@ class MeasuredListener:
     def __init__(self, listener: WorkerListener, metrics: WorkerMetrics) -> None:
         self._listener = listener
         self._metrics = metrics
-        self.on_topic_used = listener.on_topic_used
-        self.on_reconfiguration_requested = listener.on_reconfiguration_requested
 
     def on_connector_startup(self, name: str) -> None:
         self._metrics.became(name, "running")
@@ -59,3 +57,9 @@ class MeasuredListener:
     def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         self._metrics.gone(id)
         self._listener.on_task_shutdown(id)
+
+    def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
+        self._listener.on_topic_used(id, topic)
+
+    def on_reconfiguration_requested(self, name: str) -> None:
+        self._listener.on_reconfiguration_requested(name)
