@@ -1,19 +1,21 @@
-"""Placeholders `${provider:path:key}` in configurations, and the three providers that resolve them.
+"""Placeholders `${provider:path:key}` in configurations, and three providers that resolve them.
 
 Results are not expanded again. A placeholder of an unknown provider, or of a key that is not found, stays as it is.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from connect_py.api.config import ConfigValueError, with_prefix
+from connect_py.api.config import ConfigValueError, Type, at_least, parse, with_prefix
+from connect_py.api.config_provider import ConfigData, ConfigProvider
 from connect_py.api.errors import ConfigError
 from connect_py.config.properties_file import read_properties
 
@@ -23,16 +25,16 @@ PLACEHOLDER = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
 Text = TypeVar("Text", str, str | None)
 
 
-class ConfigProvider(ABC):
-    """Looks up values outside of configurations. Called from any thread."""
+TTL_PARAM = "connect_py.ttl.ms"  # ours: how often a file is looked at again
 
-    @abstractmethod
-    def get(self, path: str, key: str) -> str | None:
-        """Return one value; None when it is not found.
 
-        Raises:
-            ConfigError: The place cannot be read.
-        """
+def _ttl(params: Mapping[str, str]) -> int | None:
+    text = params.get(TTL_PARAM)
+    if text is None:
+        return None
+    ttl: int = parse(TTL_PARAM, text, Type.LONG)
+    at_least(1)(TTL_PARAM, ttl)
+    return ttl
 
 
 class AllowedPaths:
@@ -64,15 +66,17 @@ class FileConfigProvider(ConfigProvider):
 
     def __init__(self, params: Mapping[str, str]) -> None:
         self._allowed = AllowedPaths(params.get("allowed.paths"))
+        self._ttl = _ttl(params)
 
-    def get(self, path: str, key: str) -> str | None:
+    def get(self, path: str, keys: Set[str]) -> ConfigData:
         file = self._allowed.check(path) if path else None
         if file is None:
-            return None
+            return ConfigData()
         try:
-            return read_properties(file).get(key)
+            found = read_properties(file)
         except (OSError, ValueError) as error:
             raise ConfigError("", f"Could not read properties from file {path}") from error
+        return ConfigData({key: found[key] for key in keys if key in found}, self._ttl)
 
 
 class DirectoryConfigProvider(ConfigProvider):
@@ -80,18 +84,22 @@ class DirectoryConfigProvider(ConfigProvider):
 
     def __init__(self, params: Mapping[str, str]) -> None:
         self._allowed = AllowedPaths(params.get("allowed.paths"))
+        self._ttl = _ttl(params)
 
-    def get(self, path: str, key: str) -> str | None:
+    def get(self, path: str, keys: Set[str]) -> ConfigData:
         folder = self._allowed.check(path) if path else None
         if folder is None:
-            return None
-        file = folder / key
-        if not key or file.parent != folder or not file.is_file():
-            return None
-        try:
-            return file.read_text("utf-8")
-        except (OSError, ValueError) as error:
-            raise ConfigError("", f"Could not read file {file} for property {key}") from error
+            return ConfigData()
+        found = {}
+        for key in keys:
+            file = folder / key
+            if not key or file.parent != folder or not file.is_file():
+                continue
+            try:
+                found[key] = file.read_text("utf-8")
+            except (OSError, ValueError) as error:
+                raise ConfigError("", f"Could not read file {file} for property {key}") from error
+        return ConfigData(found, self._ttl)
 
 
 class EnvVarConfigProvider(ConfigProvider):
@@ -105,10 +113,11 @@ class EnvVarConfigProvider(ConfigProvider):
             raise ConfigError("allowlist.pattern", f"{pattern} is not a valid regular expression") from error
         self._environment = os.environ if environment is None else environment
 
-    def get(self, path: str, key: str) -> str | None:
+    def get(self, path: str, keys: Set[str]) -> ConfigData:
         if path:
             raise ConfigError("", "Path is not supported for EnvVarConfigProvider, invalid value '" + path + "'")
-        return self._environment.get(key) if self._allowed.fullmatch(key) else None
+        allowed = [key for key in keys if key in self._environment and self._allowed.fullmatch(key)]
+        return ConfigData({key: self._environment[key] for key in allowed})
 
 
 PROVIDERS = {
@@ -125,16 +134,37 @@ def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> C
             "", f'Missing required configuration "config.providers.{name}.class" which has no default value.'
         )
     known = PROVIDERS.get(class_name.rpartition(".")[2]) or SHORT_NAMES.get(class_name)
-    if known is None:
+    if known is not None:
+        return known(params)
+    provider = _own_provider(f"config.providers.{name}.class", class_name)
+    provider.configure(params)
+    return provider
+
+
+def _own_provider(key: str, class_name: str) -> ConfigProvider:
+    """A provider that the worker's owner wrote: `module:Class`."""
+    module, _, attribute = class_name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigValueError(
-            f"config.providers.{name}.class", class_name,
-            "Could not load config provider class or one of its dependencies",
-        )  # fmt: skip
-    return known(params)
+            key, class_name, "Could not load config provider class or one of its dependencies"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, ConfigProvider)):
+        raise ConfigValueError(key, class_name, "It is no ConfigProvider")
+    return found()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved(Generic[Text]):
+    """A configuration with its placeholders replaced, and how long that holds."""
+
+    props: dict[str, Text]
+    ttl_ms: int | None  # the shortest of all values; None: for ever
 
 
 class ConfigResolver:
-    """Replaces placeholders by what the named providers answer."""
+    """Replaces placeholders by what the named providers answer. Each is asked once for each of its paths."""
 
     def __init__(self, providers: Mapping[str, ConfigProvider]) -> None:
         self._providers = dict(providers)
@@ -159,23 +189,28 @@ class ConfigResolver:
         Raises:
             ConfigError: A provider cannot read what a placeholder names.
         """
-        return {key: self._resolve_one(key, value) for key, value in props.items()}
+        return self.transform(props).props
 
-    def _resolve_one(self, key: str, value: Text) -> Text:
-        if value is None or "${" not in value:
-            return value
+    def transform(self, props: Mapping[str, Text]) -> Resolved[Text]:
+        """The same, with the time for which the values hold."""
+        wanted: dict[tuple[str, str], set[str]] = {}
+        for key, value in props.items():
+            for match in PLACEHOLDER.finditer(value or ""):
+                if match[1] in self._providers:
+                    wanted.setdefault((match[1], _path(match)), set()).add(_key(match))
+                else:
+                    log.warning(
+                        "configuration %s names the config provider %s, which the worker does not have", key, match[1]
+                    )
+        found = {place: self._providers[place[0]].get(place[1], keys) for place, keys in wanted.items()}
+        ttls = [data.ttl_ms for data in found.values() if data.ttl_ms is not None]
 
         def replacement(match: re.Match[str]) -> str:
-            provider = self._providers.get(match[1])
-            if provider is None:
-                log.warning(
-                    "configuration %s names the config provider %s, which the worker does not have", key, match[1]
-                )
-                return match[0]
-            found = provider.get((match[3] or "").strip(), match[4].strip())
-            return match[0] if found is None else found
+            data = found.get((match[1], _path(match)))
+            return match[0] if data is None else data.data.get(_key(match), match[0])
 
-        return PLACEHOLDER.sub(replacement, value)
+        resolved = {k: PLACEHOLDER.sub(replacement, v) if v is not None and "${" in v else v for k, v in props.items()}
+        return Resolved(resolved, min(ttls, default=None))
 
     def placeholder_keys(self, props: Mapping[str, str | None]) -> set[str]:
         """The keys whose values hold a placeholder of a known provider."""
@@ -185,14 +220,13 @@ class ConfigResolver:
             if value and any(match[1] in self._providers for match in PLACEHOLDER.finditer(value))
         }
 
-    def put_back(self, derived: Mapping[str, str], original: Mapping[str, str | None]) -> dict[str, str]:
-        """Replace resolved values in a derived configuration by the placeholders they came from, where a key's value
-        is the resolved one of the same key."""
-        resolved = self.resolve({key: original[key] for key in self.placeholder_keys(original)})
-        return {
-            key: original[key] or value if key in resolved and resolved[key] == value else value
-            for key, value in derived.items()
-        }
+
+def _path(match: re.Match[str]) -> str:
+    return (match[3] or "").strip()
+
+
+def _key(match: re.Match[str]) -> str:
+    return match[4].strip()
 
 
 def named_providers(props: Iterable[str]) -> set[str]:

@@ -14,6 +14,7 @@ from connect_py.api.config import Type, parse
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.config.config_provider import ConfigResolver
 from connect_py.herder import task_set
+from connect_py.herder.config_reload import ConfigReload
 from connect_py.herder.futures import done, failed
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.status_publisher import StatusPublisher
@@ -75,7 +76,7 @@ class WorkRunner:
         self._held: dict[str, Held] = {}
         self._asked: dict[str, _Question] = {}  # connectors that divide their work just now
         self._starts: dict[str, Future[None]] = {}  # the last of each connector that is held
-
+        self._reload = ConfigReload(resolver, queue, self._restart_all)
         self.assigned: Set[Item] | None = None  # what this worker may run; None: everything
         self.claim: Callable[[Items], Items] = _all  # which of these may be started at this moment
         self.publish: Callable[[str, Sequence[Mapping[str, str]]], Future[None]] = self._publish_here
@@ -179,6 +180,7 @@ class WorkRunner:
             failed.set_exception(error)
             return failed
         log.info("starting connector %s with target state %s", name, state.target_state(name).value)
+        self._reload.watch(name, config)
         started = self._starts[name] = self._worker.start_connector(name, config, state.target_state(name))
         return started
 
@@ -223,6 +225,7 @@ class WorkRunner:
             self._publisher.on_task_failure(task, trace_of(error))
             return
         log.info("starting task %s", task)
+        self._reload.watch(task.connector, connector_config)
         self._worker.start_task(
             task,
             connector_config,
@@ -335,6 +338,13 @@ class WorkRunner:
             self.start_connector(name)
         for task in here:
             self.start_task(task)
+
+    def _restart_all(self, name: str) -> bool:
+        """Restart what is held of a connector here; False when nothing is."""
+        tasks = [task for task in self.running()[1] if task.connector == name and self.owns(task)]
+        here = self.owns(name)
+        self.restart(name, connector=here, tasks=tasks)
+        return here or bool(tasks)
 
 
 def _all(items: Items) -> Items:

@@ -107,6 +107,7 @@ def test_a_certificate_of_the_client_from_each_kind_of_key_store(
     assert round_trip(props) == b"hello"
 
 
+@pytest.mark.timeout(180)  # a broker and a worker's process on a busy machine
 def test_a_worker_runs_on_secrets_of_a_provider_and_shows_none_of_them(
     broker: SecureBroker, stores: Stores, tmp_path: Path
 ) -> None:

@@ -46,6 +46,9 @@ def worker(kafka_broker: KafkaBroker, tmp_path: Path) -> Any:
             "offset.flush.interval.ms": "300",
             "key.converter": STRINGS,
             "value.converter": STRINGS,
+            "config.providers": "file",
+            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+            "config.providers.file.param.connect_py.ttl.ms": "300",
         },
     )
     yield process
@@ -87,17 +90,24 @@ def values(broker: KafkaBroker, topic: str) -> list[str]:
         consumer.close()
 
 
+@pytest.mark.timeout(240)  # two starts of a worker, one restart of a connector, on a busy machine
 def test_connectors_of_the_command_line_run_and_go_on_where_they_were_after_a_restart(
     worker: StandaloneProcess, kafka_broker: KafkaBroker, topic: Callable[[str], str], tmp_path: Path
 ) -> None:
     lines = topic("lines")
-    source, copy = tmp_path / "in.txt", tmp_path / "out.txt"
+    source, copy, moved, values_file = (tmp_path / name for name in ("in.txt", "out.txt", "moved.txt", "values"))
+    values_file.write_text(f"copy={copy}\n")
     source.write_text("one\ntwo\n")
     (tmp_path / "source.properties").write_text(
         f"name=lines\nconnector.class={SOURCE}\ntasks.max=1\nfile={source}\ntopic={lines}\n"
     )
     (tmp_path / "sink.json").write_text(
-        json.dumps({"name": f"{lines}-copy", "config": {"connector.class": SINK, "topics": lines, "file": str(copy)}})
+        json.dumps(
+            {
+                "name": f"{lines}-copy",
+                "config": {"connector.class": SINK, "topics": lines, "file": f"${{file:{values_file}:copy}}"},
+            }
+        )
     )
     (tmp_path / "paused.json").write_text(
         json.dumps(
@@ -121,12 +131,15 @@ def test_connectors_of_the_command_line_run_and_go_on_where_they_were_after_a_re
     worker.start()
     worker.wait_until(lambda: copy.read_text() == "one\ntwo\nthree\n", 60, "the third line in the copy")
     assert values(kafka_broker, lines) == ["one", "two", "three"]
+    values_file.write_text(f"copy={moved}\n")
+    worker.wait_until(moved.exists, 60, "the sink to restart with the new value of its provider")
     answer = worker.get("/connectors/lines/status")
     assert answer["connector"]["worker_id"] == worker.url.removeprefix("http://")
     assert "DEBUG [" in worker.log_path.read_text()  # a level of the command line reached a task's process
     assert worker.stop() == 0
 
 
+@pytest.mark.timeout(120)  # a worker's process on a busy machine
 def test_requests_are_answered_as_by_javas_standalone_worker(worker: StandaloneProcess, tmp_path: Path) -> None:
     worker.start()
     source = {"connector.class": SOURCE, "file": str(tmp_path / "in.txt"), "topic": "t"}

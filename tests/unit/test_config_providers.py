@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from connect_py.api.config_provider import ConfigData, ConfigProvider
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import (
     ConfigResolver,
@@ -64,12 +67,6 @@ def test_unreadable_file_and_a_path_for_env_are_errors(resolver: ConfigResolver)
         resolver.resolve({"k": "${env:path:MY_A}"})
 
 
-def test_derived_configurations_get_their_placeholders_back(resolver: ConfigResolver) -> None:
-    original = {"secret": "${env:MY_A}", "other": "1"}
-    derived = {"secret": "1", "other": "1", "copy": "1"}
-    assert resolver.put_back(derived, original) == {"secret": "${env:MY_A}", "other": "1", "copy": "1"}
-
-
 def test_providers_need_a_known_class() -> None:
     with pytest.raises(ConfigError, match="Could not load config provider class"):
         ConfigResolver.of({"config.providers": "v", "config.providers.v.class": "com.example.Vault"})
@@ -80,3 +77,49 @@ def test_providers_need_a_known_class() -> None:
     assert named_providers(["config.providers", "config.providers.v.class", "x"]) == {
         "config.providers", "config.providers.v.class",
     }  # fmt: skip
+
+
+class CountingProvider(ConfigProvider):
+    """A provider of a worker's owner; tests read what it was asked."""
+
+    made: ClassVar[list[CountingProvider]] = []
+
+    def configure(self, params: Mapping[str, str]) -> None:
+        self.params = dict(params)
+        self.asked: list[tuple[str, set[str]]] = []
+        self.made.append(self)
+
+    def get(self, path: str, keys: Set[str]) -> ConfigData:
+        self.asked.append((path, set(keys)))
+        return ConfigData({key: f"{path}-{key}" for key in keys if key != "missing"}, 5_000)
+
+
+def test_an_own_provider_is_named_by_module_and_class_and_asked_once_for_each_path() -> None:
+    resolver = ConfigResolver.of(
+        {
+            "config.providers": "mine",
+            "config.providers.mine.class": f"{__name__}:CountingProvider",
+            "config.providers.mine.param.address": "somewhere",
+        }
+    )
+    provider = CountingProvider.made.pop()
+    assert provider.params == {"address": "somewhere"}
+    resolved = resolver.transform({"a": "${mine:p:x}${mine:p:y}", "b": "${mine:p:missing} ${mine:q:x}", "c": "plain"})
+    assert resolved.props == {"a": "p-xp-y", "b": "${mine:p:missing} q-x", "c": "plain"}
+    assert resolved.ttl_ms == 5_000
+    assert sorted(provider.asked) == [("p", {"x", "y", "missing"}), ("q", {"x"})]
+
+
+def test_files_have_a_time_to_live_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.properties").write_text("user=me\n")
+    props = {"k": f"${{f:{tmp_path}/a.properties:user}}"}
+    assert ConfigResolver({"f": FileConfigProvider({})}).transform(props).ttl_ms is None
+    assert ConfigResolver({"f": FileConfigProvider({"connect_py.ttl.ms": "250"})}).transform(props).ttl_ms == 250
+    with pytest.raises(ConfigError, match="at least 1"):
+        DirectoryConfigProvider({"connect_py.ttl.ms": "0"})
+
+
+def test_what_is_no_provider_is_refused() -> None:
+    for name in (f"{__name__}:test_what_is_no_provider_is_refused", f"{__name__}:Missing", "no_such_module:X"):
+        with pytest.raises(ConfigError, match=r"config\.providers\.v\.class"):
+            ConfigResolver.of({"config.providers": "v", "config.providers.v.class": name})
