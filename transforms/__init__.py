@@ -30,6 +30,12 @@ PRELOAD = tuple(
 PLUGINS = (
     _transformation(f"{_DEBEZIUM}.ExtractNewRecordState", "debezium.extract_new_record_state:ExtractNewRecordState"),
     _transformation(f"{_DEBEZIUM}.UnwrapFromEnvelope", "debezium.extract_new_record_state:ExtractNewRecordState"),
+    _transformation(f"{_DEBEZIUM}.ByLogicalTableRouter", "debezium.by_logical_table_router:ByLogicalTableRouter"),
+    _transformation(f"{_DEBEZIUM}.ToLogicalTopicRouter", "debezium.by_logical_table_router:ToLogicalTopicRouter"),
+    _transformation(
+        f"{_DEBEZIUM}.ExtractChangedRecordState", "debezium.extract_changed_record_state:ExtractChangedRecordState"
+    ),
+    _transformation(f"{_DEBEZIUM}.TimezoneConverter", "debezium.timezone_converter:TimezoneConverter"),
     _transformation("org.apache.iceberg.connect.transforms.DebeziumTransform", _ICEBERG_DEBEZIUM),
     _transformation("io.tabular.iceberg.connect.transforms.DebeziumTransform", _ICEBERG_DEBEZIUM),
     *_sides("Cast", "cast"),

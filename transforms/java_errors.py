@@ -27,3 +27,9 @@ class IndexOutOfBoundsError(ConnectError):
     """A regular expression has no such group."""
 
     java_name = "java.lang.IndexOutOfBoundsException"
+
+
+class DateTimeParseError(ConnectError):
+    """A text is no date or time."""
+
+    java_name = "java.time.format.DateTimeParseException"

@@ -18,11 +18,13 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord, TimestampType
 from connect_py.api.schema import Schema, Struct, Value
 from connect_py.converters.json_converter import JsonConverter
+from transforms.debezium import timezone_converter
 
 CORPUS = Path(__file__).parents[1] / "fixtures/corpus/debezium-postgres"
 INDEX: Mapping[str, Any] = json.loads((CORPUS / "golden/index.json").read_text())
 CONTEXT = "__debezium.context."
 LEGACY = "unwrap-legacy-keys"
+BY_ROWS = {"changed-then-drop-fields"}  # a header says row by row which columns there are
 FLOATS = ("c_real", "c_double")
 EXPECTED_AS = {LEGACY: "unwrap-rewrite-with-tombstone"}  # Debezium 3.2 ignores the legacy keys; we honour them
 
@@ -34,6 +36,14 @@ def _built(name: str) -> bool:
     except KeyError:
         return False
     return True
+
+
+WINTER = 1_795_190_000.0  # when the goldens were made: a time of day is shown in the zone of today
+
+
+@pytest.fixture(autouse=True)
+def a_day_in_winter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timezone_converter.time, "time", lambda: WINTER)
 
 
 NAMES = [name for name in INDEX if _built(name) and name != "unwrap-bad-mode"]
@@ -185,7 +195,7 @@ def test_batch_form_gives_what_java_gave_and_stays_columns(name: str) -> None:
     outcomes, runner, kept = _by_columns(name, records)
     for place, outcome in outcomes.items():
         assert _shown(outcome, INDEX[name]) == golden[place], place
-    assert runner.columnar_rows == kept
+    assert runner.columnar_rows == kept or name in BY_ROWS
 
 
 def _converted(records: list[SinkRecord], settings: Mapping[str, str]) -> Iterator[Batch]:
@@ -225,7 +235,8 @@ def test_batches_straight_from_the_converter_give_what_java_gave(name: str) -> N
     for record in records:
         place = (record.topic, record.origin.partition, record.origin.offset)
         assert _shown(outcomes.get(place), entry) == golden[place], place
-    assert runner.columnar_rows == sum(isinstance(outcome, SinkRecord) for outcome in outcomes.values())
+    kept = sum(isinstance(outcome, SinkRecord) for outcome in outcomes.values())
+    assert runner.columnar_rows == kept or name in BY_ROWS
 
 
 def test_unknown_delete_mode_is_refused_in_javas_words() -> None:
@@ -307,4 +318,5 @@ def test_recorded_columns_give_what_recorded_rows_give(
         outcomes |= {(batch.origin.topic, *place): outcome for place, outcome in runner.run(batch).items()}
     for place, outcome in expected.items():
         assert _comparable(outcomes.get(place)) == _comparable(outcome), place
-    assert runner.columnar_rows == sum(isinstance(outcome, SinkRecord) for outcome in outcomes.values())
+    kept = sum(isinstance(outcome, SinkRecord) for outcome in outcomes.values())
+    assert runner.columnar_rows == kept or name in BY_ROWS

@@ -180,7 +180,7 @@ class DebeziumColumns:
 
         What they are in rows that are null as a whole does not matter.
         """
-        shown = 0 if null is None else max(pc.index(null, False).as_py(), 0)
+        shown = 0 if null is None or not null[0].as_py() else max(pc.index(null, False).as_py(), 0)
         if all(_is_constant(names, names[shown], null) for names in (db, table)):
             source, target = self._name(db[shown].as_py(), table[shown].as_py())
             return pa.repeat(pa.scalar(source), len(db)), pa.repeat(pa.scalar(target), len(db))

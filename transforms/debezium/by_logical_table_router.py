@@ -1,0 +1,160 @@
+"""`ByLogicalTableRouter`: sends the events of several tables, shards perhaps, to one topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.errors import ConfigError, NotColumnar
+from connect_py.api.record import R
+from connect_py.api.schema import STRING, Schema, Struct, Value
+from connect_py.api.schema import Type as SchemaType
+from connect_py.api.transformation import Transformation
+from transforms.debezium.extract_new_record_state import is_envelope
+from transforms.java_regex import JavaPattern, Replacement
+from transforms.rebuild import members
+from transforms.regex_router import java_regex
+
+
+class ByLogicalTableRouter(Transformation[R]):
+    """Renames the topic, and with it the schemas; the key tells the tables apart by one more field."""
+
+    key_field_default = "__dbz__physicalTableIdentifier"
+    config_def = (
+        ConfigDef()
+        .define(
+            "topic.regex", Type.STRING, validator=java_regex, importance=Importance.LOW,
+            doc="Topics whose events go to another one: a regular expression in Java's syntax for the whole name.",
+        )
+        .define(
+            "topic.replacement", Type.STRING, importance=Importance.LOW,
+            doc="The new topic: $1 or ${name} for groups.",
+        )
+        .define(
+            "key.enforce.uniqueness", Type.BOOLEAN, default=True, importance=Importance.LOW,
+            doc="Add a field to the key that tells the tables apart.",
+        )
+        .define(
+            "key.field.name", Type.STRING, default=None, importance=Importance.LOW, doc="The name of this field."
+        )
+        .define(
+            "key.field.regex", Type.STRING, default=None, importance=Importance.LOW,
+            doc="What the field holds is made of the old topic by this expression and its replacement.",
+        )
+        .define(
+            "key.field.replacement", Type.STRING, default=None, importance=Importance.LOW,
+            doc="The replacement; without both the field holds the old topic.",
+        )
+        .define(
+            "schema.name.adjustment.mode", Type.STRING, default="none", importance=Importance.LOW,
+            doc="Accepted; names of schemas follow the topic as they are.",
+        )
+        .define(
+            "logical.table.cache.size", Type.INT, default=16, importance=Importance.LOW,
+            doc="How many tables' schemas are remembered.",
+        )
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        if bool(props["key.field.regex"]) != bool(props["key.field.replacement"]):
+            raise ConfigError("", "key.field.regex and key.field.replacement go together")
+        self._pattern = JavaPattern(props["topic.regex"])
+        self._replacement = Replacement(props["topic.replacement"])
+        self._unique: bool = props["key.enforce.uniqueness"]
+        self._key_field: str = props["key.field.name"] or self.key_field_default
+        self._key_pattern = JavaPattern(props["key.field.regex"]) if props["key.field.regex"] else None
+        self._key_replacement = Replacement(props["key.field.replacement"] or "")
+        size = 8 * max(1, props["logical.table.cache.size"])
+        self._topic = lru_cache(maxsize=size)(self._routed)
+        self._key_schema = lru_cache(maxsize=size)(self._renamed_key)
+        self._value_schema = lru_cache(maxsize=size)(self._renamed_value)
+
+    def _routed(self, topic: str) -> str | None:
+        """The topic to go to; None: not one of ours."""
+        if not self._pattern.matches(topic):
+            return None
+        return self._pattern.replace_first(topic, self._replacement) or topic
+
+    def _renamed_key(self, schema: Schema, topic: str) -> Schema:
+        fields = members(schema)
+        if self._unique:
+            fields.append((self._key_field, STRING))
+        return schema.replace(name=f"{topic}.Key", fields=fields, default=None)
+
+    def _renamed_value(self, schema: Schema, topic: str) -> Schema:
+        fields = [
+            (f.name, f.schema.replace(name=f"{topic}.Value") if f.name in ("before", "after") else f.schema)
+            for f in schema.fields
+        ]
+        return schema.replace(name=f"{topic}.Envelope", fields=fields, default=None)
+
+    def _identifier(self, topic: str) -> str:
+        if self._key_pattern is None or not self._key_pattern.matches(topic):
+            return topic
+        return self._key_pattern.replace_first(topic, self._key_replacement)
+
+    def apply(self, record: R) -> R | None:
+        if record.value is not None and not is_envelope(record.value_schema):
+            return record
+        topic = self._topic(record.topic)
+        if topic is None:
+            return record
+        key_schema, key = self._key(record, topic)
+        routed = record.replace(topic=topic, key_schema=key_schema, key=key)
+        if record.value is None:
+            return routed
+        schema = self._value_schema(record.value_schema, topic)
+        values = [
+            Struct(f.schema, value.values) if isinstance(value, Struct) and f.schema != value.schema else value
+            for f, value in zip(schema.fields, record.value.values, strict=True)
+        ]
+        return routed.replace(value_schema=schema, value=Struct(schema, values))
+
+    def _key(self, record: R, topic: str) -> tuple[Schema | None, Value]:
+        if record.key_schema is None or not isinstance(record.key, Struct):
+            return record.key_schema, record.key
+        schema = self._key_schema(record.key_schema, topic)
+        values = list(record.key.values)
+        if self._unique:
+            values.append(self._identifier(record.topic))
+        return schema, Struct(schema, values)
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.columns import kept_nulls
+
+        topic = self._topic(batch.topic)
+        column = batch.value
+        if topic is None:
+            return [batch]
+        if not is_envelope(column.schema):
+            if column.null_count == len(batch):
+                return [batch.replace(topic=topic, key=self._key_column(batch, topic))]
+            if column.null_count:
+                raise NotColumnar("tombstones among values that are no envelopes")
+            return [batch]
+        assert column.schema is not None
+        null, null_schema = kept_nulls(column)
+        value = Column(self._value_schema(column.schema, topic), column.data, null, tombstone_schema=null_schema)
+        return [batch.replace(topic=topic, key=self._key_column(batch, topic), value=value)]
+
+    def _key_column(self, batch: Batch, topic: str) -> Column:
+        from transforms.columns import children, constant, kept_nulls, struct_column
+
+        column = batch.key
+        if column.schema is None or column.schema.type is not SchemaType.STRUCT:
+            return column
+        schema = self._key_schema(column.schema, topic)
+        null, null_schema = kept_nulls(column)
+        parts = children(column.data)
+        if self._unique:
+            parts.append(constant(self._identifier(batch.topic), STRING, len(batch)))
+        return Column(schema, struct_column(schema, parts, null, len(batch)), null, tombstone_schema=null_schema)
+
+
+class ToLogicalTopicRouter(ByLogicalTableRouter[R]):
+    """The same under its newer name."""
+
+    key_field_default = "__dbz__sourceIdentifier"

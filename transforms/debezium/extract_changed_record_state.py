@@ -1,0 +1,123 @@
+"""`ExtractChangedRecordState`: headers that list the columns which an update changed, and those it did not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.errors import NotColumnar
+from connect_py.api.record import NO_HEADERS, Header, Headers, R
+from connect_py.api.schema import OPTIONAL_STRING, Schema, Struct, Value, array
+from connect_py.api.transformation import Transformation
+from transforms.debezium.extract_new_record_state import is_envelope
+
+
+class ExtractChangedRecordState(Transformation[R]):
+    """Both lists are empty unless the event has a row before and a row after. Other records pass."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "header.changed.name", Type.STRING, default=None, importance=Importance.LOW,
+            doc="The header for the names of changed columns; none if not given.",
+        )
+        .define(
+            "header.unchanged.name", Type.STRING, default=None, importance=Importance.LOW,
+            doc="The header for the names of columns that did not change; none if not given.",
+        )
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._names: tuple[str | None, str | None] = (props["header.changed.name"], props["header.unchanged.name"])
+
+    def apply(self, record: R) -> R | None:
+        if record.value is None or not is_envelope(record.value_schema):
+            return record
+        return record.replace(headers=self._added(record.headers, record.value))
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        column = batch.value
+        if column.schema is None or not is_envelope(column.schema):
+            return [batch]
+        null = column.is_null()
+        nulls = [False] * len(batch) if null is None else null.to_pylist()
+        added = self._columns(column)
+        headers = [
+            before if is_null else Headers([*before, *more])
+            for before, is_null, more in zip(batch.headers or [NO_HEADERS] * len(batch), nulls, added, strict=True)
+        ]
+        return [batch.replace(headers=headers)]
+
+    def _columns(self, column: Column) -> Sequence[tuple[Header, ...]]:
+        """The headers that each row of an envelope gets."""
+        before, after = (column.member(name) for name in ("before", "after"))
+        empty = self._headers_of((), ())
+        if before is None or after is None or after.schema is None or before.schema is None:
+            return [empty] * len(column)
+        names = [f.name for f in after.schema.fields]
+        members = [(before.member(name), after.member(name)) for name in names]
+        if any(old is None for old, _ in members):
+            raise NotColumnar("a row before has other columns than the row after")
+        changes = zip(*(_changes(old, new) for old, new in members if old is not None and new is not None), strict=True)
+        both = zip(_there(before), _there(after), strict=True)
+        return [
+            self._headers_of(names, changed) if old and new else empty
+            for changed, (old, new) in zip(changes, both, strict=True)
+        ]
+
+    def _headers_of(self, names: Sequence[str], changed: Sequence[bool]) -> tuple[Header, ...]:
+        lists: tuple[list[str], list[str]] = ([], [])
+        for name, is_changed in zip(names, changed, strict=True):
+            lists[0 if is_changed else 1].append(name)
+        return tuple(
+            Header(name, found, _schema(name))
+            for name, found in zip(self._names, lists, strict=True)
+            if name is not None
+        )
+
+    def _added(self, headers: Headers, event: Struct) -> Headers:
+        before, after = (event.get_without_default(name) for name in ("before", "after"))
+        if before is None or after is None:
+            return Headers([*headers, *self._headers_of((), ())])
+        names = [f.name for f in after.schema.fields]
+        changed = [not _same(before.get_without_default(name), after.get_without_default(name)) for name in names]
+        return Headers([*headers, *self._headers_of(names, changed)])
+
+
+@lru_cache(maxsize=16)
+def _schema(name: str) -> Schema:
+    return array(OPTIONAL_STRING, optional=True, name=name)
+
+
+def _same(before: Value, after: Value) -> bool:
+    """Java's equality: NaN is itself, and the zeros differ."""
+    if isinstance(before, float) and isinstance(after, float):
+        return repr(before) == repr(after)
+    return bool(before == after)
+
+
+def _changes(before: Column, after: Column) -> list[bool]:
+    """Whether each row's value changed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from connect_py.api.arrow import to_values
+
+    assert after.schema is not None
+    kind = after.data.type
+    if pa.types.is_nested(kind) or pa.types.is_floating(kind) or kind != before.data.type:
+        assert before.schema is not None
+        pairs = zip(to_values(before.schema, before.data), to_values(after.schema, after.data), strict=True)
+        return [not _same(old, new) for old, new in pairs]
+    differ = pc.fill_null(pc.not_equal(before.data, after.data), False)
+    one_null = pc.xor(before.data.is_null(), after.data.is_null())
+    changed: list[bool] = pc.or_(differ, one_null).to_pylist()
+    return changed
+
+
+def _there(column: Column) -> list[bool]:
+    null = column.is_null()
+    return [True] * len(column) if null is None else [not is_null for is_null in null.to_pylist()]

@@ -1,0 +1,253 @@
+"""`TimezoneConverter`: moves the times of change events to the clocks of a zone."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
+from connect_py.api.errors import ConfigError, NotColumnar
+from connect_py.api.java_text import wrap
+from connect_py.api.record import R
+from connect_py.api.schema import TIMESTAMP, Schema, Struct, Value
+from connect_py.api.schema import Type as SchemaType
+from connect_py.api.transformation import Transformation
+from transforms.debezium.extract_new_record_state import is_envelope
+from transforms.debezium.time_zone import TimeZone
+from transforms.java_errors import DateTimeParseError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ZONED_TIMESTAMP: Final = "io.debezium.time.ZonedTimestamp"
+ZONED_TIME: Final = "io.debezium.time.ZonedTime"
+_PER_SECOND: Mapping[str, int] = {
+    "io.debezium.time.Timestamp": 1000,
+    "io.debezium.time.MicroTimestamp": 1_000_000,
+    "io.debezium.time.NanoTimestamp": 1_000_000_000,
+    TIMESTAMP: 1000,
+}
+_MOMENT = re.compile(r"([+-]?\d{4,9})-(\d\d)-(\d\d)T" + (
+    _CLOCK := r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d(?::\d\d)?)"
+))  # fmt: skip
+_TIME = re.compile(_CLOCK)
+_DAYS_FROM_CIVIL_EPOCH: Final = 719_468
+
+
+def _known_zone(name: str, value: Parsed) -> None:
+    try:
+        TimeZone(value or "")
+    except ValueError as error:
+        raise ConfigValueError(name, value, str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An item of a list: a field anywhere, or a table or topic with all its fields or one."""
+
+    source: str | None = None
+    topic: str | None = None
+    field: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> _Place:
+        parts = text.split(":")
+        if parts[0] in ("source", "topic") and len(parts) in (2, 3):
+            kind, name, *rest = parts
+            field = rest[0] if rest else None
+            return cls(source=name, field=field) if kind == "source" else cls(topic=name, field=field)
+        if len(parts) != 1:
+            raise ConfigError("", f"{text} is no source:table, topic:name or field")
+        return cls(field=text)
+
+    def holds(self, table: str | None, topic: str, field: str) -> bool:
+        return self.source in (None, table) and self.topic in (None, topic) and self.field in (None, field)
+
+
+class TimezoneConverter(Transformation[R]):
+    """Times with a zone show another one; times without it are read in the zone and become UTC."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "converted.timezone", Type.STRING, validator=_known_zone, importance=Importance.HIGH,
+            doc="The zone: a name such as Europe/Berlin, or an offset such as +02:00.",
+        )
+        .define(
+            "include.list", Type.LIST, default="", importance=Importance.MEDIUM,
+            doc="What to convert: source:table, source:table:field, topic:name, topic:name:field, or field.",
+        )
+        .define(
+            "exclude.list", Type.LIST, default="", importance=Importance.MEDIUM, doc="What not to convert."
+        )
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        if props["include.list"] and props["exclude.list"]:
+            raise ConfigError("", "Both include and exclude lists were specified. Please specify at most one.")
+        self._zone = TimeZone(props["converted.timezone"])
+        self._excludes = bool(props["exclude.list"])
+        self._places = [_Place.parse(text) for text in props["exclude.list"] or props["include.list"]]
+        self._converts = lru_cache(maxsize=4096)(self._is_converted)
+
+    def _is_converted(self, table: str | None, topic: str, field: str) -> bool:
+        if not self._places:
+            return True
+        return self._excludes != any(place.holds(table, topic, field) for place in self._places)
+
+    def apply(self, record: R) -> R | None:
+        if record.value is None or not is_envelope(record.value_schema):
+            return record
+        event: Struct = record.value
+        values = list(event.values)
+        table = _table(event)
+        for name in ("before", "after"):
+            field = event.schema.field(name)
+            if field is not None and isinstance(values[field.index], Struct):
+                values[field.index] = self._row(values[field.index], table, record.topic)
+        return record.replace(value=Struct(event.schema, values))
+
+    def _row(self, row: Struct, table: str | None, topic: str) -> Struct:
+        return Struct(row.schema, [
+            value if value is None or not self._converts(table, topic, f.name) else self._converted(f.schema, value)
+            for f, value in row
+        ])  # fmt: skip
+
+    def _converted(self, schema: Schema, value: Value) -> Value:
+        if schema.name == ZONED_TIMESTAMP:
+            return self._moment_text(value)
+        if schema.name == ZONED_TIME:
+            return self._time_text(value)
+        unit = _PER_SECOND.get(schema.name or "")
+        return value if unit is None else wrap(value - self._zone.offset_of_local(value // unit) * unit, 64)
+
+    def _moment_text(self, text: str) -> str:
+        found = _MOMENT.fullmatch(text)
+        if found is None:
+            raise _unreadable(text)
+        year, month, day = (int(g) for g in found.groups()[:3])
+        seconds = _days(year, month, day) * 86_400 + _clock(found.groups()[3:6]) - _offset(found[8])
+        offset = self._zone.offset(seconds)
+        days, rest = divmod(seconds + offset, 86_400)
+        return f"{_date_text(days)}T{_clock_text(rest, found[7])}{_offset_text(offset)}"
+
+    def _time_text(self, text: str) -> str:
+        found = _TIME.fullmatch(text)
+        if found is None:
+            raise _unreadable(text)
+        offset = self._zone.offset(int(time.time()))
+        seconds = _clock(found.groups()[:3]) - _offset(found[5]) + offset
+        return _clock_text(seconds % 86_400, found[4]) + _offset_text(offset)
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.columns import blamed, children, struct_column
+
+        column = batch.value
+        schema = column.schema
+        if schema is None or not is_envelope(schema):
+            return [batch]
+        parts = children(column.data)
+        for name in ("before", "after"):
+            field = schema.field(name)
+            if field is None or field.schema.type is not SchemaType.STRUCT:
+                continue
+            data = parts[field.index]
+            try:
+                rows = [
+                    self._column(inside.schema, member)
+                    if self._may_convert(column, batch.topic, inside.name)
+                    else member
+                    for inside, member in zip(field.schema.fields, children(data), strict=True)
+                ]
+            except DateTimeParseError as error:
+                raise blamed(batch, self.apply) from error
+            null = data.is_null() if data.null_count else None
+            parts[field.index] = struct_column(field.schema, rows, null, len(batch))
+        made = struct_column(schema, parts, column.is_null(), len(batch))
+        value = Column(schema, made, column.tombstone, tombstone_schema=column.tombstone_schema)
+        return [batch.replace(value=value)]
+
+    def _may_convert(self, column: Column, topic: str, field: str) -> bool:
+        """Whether a column is converted. NotColumnar: in some rows, as they come from several tables."""
+        if not self._places:
+            return True
+        source = column.member("source")
+        table = None if source is None else source.member("table") or source.member("collection")
+        tables = [None] if table is None else table.data.unique().to_pylist()
+        answers = {self._converts(name, topic, field) for name in tables}
+        if len(answers) > 1:
+            raise NotColumnar("several tables")
+        return answers.pop()
+
+    def _column(self, schema: Schema, data: pa.Array) -> pa.Array:
+        from connect_py.api.arrow import to_array, to_values
+
+        if schema.name not in (ZONED_TIMESTAMP, ZONED_TIME) and schema.name not in _PER_SECOND:
+            return data
+        values = to_values(schema, data)
+        return to_array(schema, [None if value is None else self._converted(schema, value) for value in values])
+
+
+def _table(event: Struct) -> str | None:
+    source = event.get_without_default("source") if event.schema.field("source") is not None else None
+    if not isinstance(source, Struct):
+        return None
+    name = next((n for n in ("table", "collection") if source.schema.field(n) is not None), None)
+    found: str | None = None if name is None else source.get_without_default(name)
+    return found
+
+
+def _unreadable(text: str) -> DateTimeParseError:
+    at = len(text) - len(text.lstrip("+-"))
+    return DateTimeParseError(f"Text '{text}' could not be parsed at index {at}")
+
+
+def _clock(parts: Sequence[str]) -> int:
+    hour, minute, second = map(int, parts)
+    return (hour * 60 + minute) * 60 + second
+
+
+def _offset(text: str) -> int:
+    if text == "Z":
+        return 0
+    hour, minute, second = (*map(int, text[1:].split(":")), 0)[:3]
+    return (-1 if text[0] == "-" else 1) * ((hour * 60 + minute) * 60 + second)
+
+
+def _offset_text(offset: int) -> str:
+    if not offset:
+        return "Z"
+    minutes, seconds = divmod(abs(offset), 60)
+    text = f"{'-' if offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+    return f"{text}:{seconds:02d}" if seconds else text
+
+
+def _clock_text(seconds: int, fraction: str | None) -> str:
+    digits = (fraction or "").rstrip("0")
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{text}.{digits}" if digits else text
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days from the epoch, in the Gregorian calendar of all years."""
+    shifted = year - (month <= 2)
+    day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+    return 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + day_of_year - _DAYS_FROM_CIVIL_EPOCH
+
+
+def _date_text(days: int) -> str:
+    era, day_of_era = divmod(days + _DAYS_FROM_CIVIL_EPOCH, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted_month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * shifted_month + 2) // 5 + 1
+    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
+    year = year_of_era + era * 400 + (month <= 2)
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
