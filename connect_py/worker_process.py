@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
+from confluent_kafka import KafkaException
+
 from connect_py.api.config import ConfigValueError
 from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
@@ -148,7 +150,10 @@ class WorkerProcess(ABC, Generic[C, H]):
         """
         log.info("Advertised URI: %s", rest.advertised_url)
         clients = StorageClients(cast(Settings, translate(config.kafka_settings(), "admin")), config.client_id_prefix)
-        cluster_id = self._cluster_id(clients)
+        try:
+            cluster_id = self._cluster_id(clients)
+        except KafkaException as error:
+            raise ConnectError(f"Failed to create new KafkaAdminClient: {error.args[0].str()}") from error
         if cluster_id is None:
             return None
         log.info("Kafka cluster ID: %s", cluster_id)

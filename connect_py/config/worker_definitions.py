@@ -18,11 +18,11 @@ from connect_py.api.config import (
     one_of,
 )
 from connect_py.api.errors import ConfigError
+from connect_py.config.override_policy import ALLOWLIST_KEY, POLICIES, POLICY_KEY, short_name
 from connect_py.log_context import LEVELS
 from connect_py.metrics.prometheus_text import NameFamily
 
 INT_MAX: Final = 2**31 - 1
-OVERRIDE_POLICIES: Final = ("All", "None", "Principal", "Allowlist")
 MAC_ALGORITHMS: Final[Mapping[str, str]] = {
     "HmacMD5": "md5", "HmacSHA1": "sha1", "HmacSHA224": "sha224", "HmacSHA256": "sha256", "HmacSHA384": "sha384",
     "HmacSHA512": "sha512", "HmacSHA3-224": "sha3_224", "HmacSHA3-256": "sha3_256", "HmacSHA3-384": "sha3_384",
@@ -69,14 +69,8 @@ def _admin_listeners(name: str, value: Parsed) -> None:
         raise ConfigError("", f"Empty URL found when parsing {name} list.")
 
 
-def override_policy(name: str) -> str:
-    """The short name of a policy: `None` for `...NoneConnectorClientConfigOverridePolicy`."""
-    short = name.strip().rpartition(".")[2]
-    return short.removesuffix("ConnectorClientConfigOverridePolicy") or short
-
-
 def _override_policy(name: str, value: Parsed) -> None:
-    if value is None or override_policy(value) not in OVERRIDE_POLICIES:
+    if value is None or short_name(value) not in POLICIES:
         raise ConfigValueError(name, value, f"Class {value} could not be found.")
 
 
@@ -180,9 +174,9 @@ _COMMON: tuple[Row, ...] = (
      one_of("ONLY_SCAN", "SERVICE_LOAD", "HYBRID_WARN", "HYBRID_FAIL", case_insensitive=True),
      "How Java finds plugins; accepted without effect."),
     ("config.providers", LIST, "", L, None, "Names of the providers that resolve placeholders in configurations."),
-    ("connector.client.config.override.policy", STRING, "All", M, _override_policy,
+    (POLICY_KEY, STRING, "All", M, _override_policy,
      "Which client settings a connector may override: All, None, Principal or Allowlist."),
-    ("connector.client.config.override.allowlist", LIST, "", L, None,
+    (ALLOWLIST_KEY, LIST, "", L, None,
      "Client settings that the policy Allowlist lets connectors override."),
     ("topic.creation.enable", BOOLEAN, True, L, None,
      "Whether sources may create topics by topic.creation.* settings."),

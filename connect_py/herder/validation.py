@@ -35,9 +35,9 @@ from connect_py.config.connector_config import (
     sink_config_def,
     source_config_def,
 )
+from connect_py.config.override_policy import OverridePolicy
 from connect_py.config.version_range import VersionRange
 from connect_py.config.worker_config import WorkerConfig
-from connect_py.config.worker_definitions import override_policy
 from connect_py.herder.herder import (
     BadRequestError,
     Config,
@@ -63,7 +63,6 @@ CONVERTER_TYPE = ConfigKey(
     "converter.type", Type.STRING, NO_DEFAULT, None, Importance.LOW,
     "Whether the converter is for keys, values or headers; the worker says it.",
 )  # fmt: skip
-PRINCIPAL_KEYS = ("sasl.jaas.config", "sasl.mechanism", "security.protocol")
 VALID_KINDS = "Valid types are sink, source, converter, header_converter, transformation, predicate."
 _IMPORTANCES = list(Importance)
 
@@ -389,26 +388,15 @@ class Validator:
             prefixes.append("consumer.override.")
         if dead_letters if sink else own_offsets or creates_topics:
             prefixes.append("admin.override.")
-        rows = _Rows()
+        rows, policy = _Rows(), OverridePolicy.of(self._config.props)
         for prefix in prefixes:
             for name, value in props.items():
                 if name.startswith(prefix):
                     rows.values[name] = ConfigValue(name, value)
-                    problem = self._policy_problem(name[len(prefix) :])
+                    problem = policy.refusal(name[len(prefix) :])
                     if problem is not None:
                         rows.error(name, problem)
         return rows
-
-    def _policy_problem(self, key: str) -> str | None:
-        policy = override_policy(self._config["connector.client.config.override.policy"])
-        allowed = {
-            "None": (),
-            "Principal": PRINCIPAL_KEYS,
-            "Allowlist": tuple(self._config["connector.client.config.override.allowlist"]),
-        }.get(policy)
-        if allowed is None or key in allowed:
-            return None
-        return f"The '{policy}' policy does not allow '{key}' to be overridden in the connector configuration."
 
     def _converter_rows(self, props: Config) -> _Rows:
         rows = _Rows()

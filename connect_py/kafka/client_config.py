@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
+from connect_py.config.override_policy import OverridePolicy
 from connect_py.kafka.security_settings import SECURITY_KEYS, add_security
 
 Kind: TypeAlias = Literal["producer", "consumer", "admin"]
@@ -222,7 +223,10 @@ def translate(props: Mapping[str, str], kind: Kind) -> Settings:
         text = value.strip()
         special = _SPECIAL.get(key)
         if special is not None:
-            special(text, kind, result)
+            try:
+                special(text, kind, result)
+            except ValueError as error:
+                raise ConfigError(key, "Not a number") from error
         elif key in _RENAMED:
             name = _RENAMED[key]
             if _RENAMED_KINDS[name] == kind:
@@ -415,6 +419,11 @@ class ClientConfigs:
     def _layers(self, base: Mapping[str, str], kind: Kind) -> dict[str, str]:
         worker = with_prefix(self.worker, f"{kind}.")
         connector = with_prefix(self.connector_config, f"{kind}.override.")
+        policy = OverridePolicy.of(self.worker)
+        for key in connector:
+            refusal = policy.refusal(key)
+            if refusal is not None:  # stored before the worker got this policy
+                raise ConfigError(f"{kind}.override.{key}", refusal)
         return {**base, **worker, **connector}
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from connect_py.api.errors import ConfigError
+from connect_py.config.override_policy import OverridePolicy
 from connect_py.config.properties_file import read_properties
 from connect_py.config.worker_config import DistributedConfig
-from connect_py.config.worker_definitions import override_policy
 
 PROPS = {
     "bootstrap.servers": "a:9092,b:9092",
@@ -65,7 +65,7 @@ def test_bad_properties_are_refused_in_javas_words(change: dict[str, str | None]
 
 def test_override_policies_are_known_by_short_and_by_class_name() -> None:
     name = "org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy"
-    assert override_policy(name) == "None"
+    assert OverridePolicy.of({"connector.client.config.override.policy": name}).name == "None"
     for policy in ("All", "Allowlist", name):
         DistributedConfig.of({**PROPS, "connector.client.config.override.policy": policy})
 

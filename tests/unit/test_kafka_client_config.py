@@ -62,6 +62,31 @@ def test_the_workers_plain_security_reaches_admin_clients_and_not_consumers() ->
     assert configs(prefixed).dead_letter_producer()["security.protocol"] == "SSL"
 
 
+@pytest.mark.parametrize(
+    ("policy", "refused"),
+    [
+        ({}, set()),
+        ({"connector.client.config.override.policy": "None"}, {"sasl.mechanism", "acks"}),
+        ({"connector.client.config.override.policy": "Principal"}, {"acks"}),
+        (
+            {
+                "connector.client.config.override.policy": "Allowlist",
+                "connector.client.config.override.allowlist": "acks, linger.ms",
+            },
+            {"sasl.mechanism"},
+        ),
+    ],
+)
+def test_overrides_stored_under_another_policy_are_refused_at_start(policy: dict[str, str], refused: set[str]) -> None:
+    for key, value in {"sasl.mechanism": "PLAIN", "acks": "1"}.items():
+        made = configs(policy, {f"producer.override.{key}": value})
+        if key in refused:
+            with pytest.raises(ConfigError, match=f"policy does not allow '{key}' to be overridden"):
+                made.producer()
+        else:
+            assert made.producer()[key] == value
+
+
 def test_a_plugins_own_client_gets_no_id_and_no_group() -> None:
     settings = configs().of("consumer")
     assert settings["bootstrap.servers"] == "b:1"

@@ -1,0 +1,45 @@
+"""Which settings of Kafka clients a connector may override: what the worker's owner allows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from connect_py.api.config import Type, parse
+
+POLICIES: Final = ("All", "None", "Principal", "Allowlist")
+POLICY_KEY: Final = "connector.client.config.override.policy"
+ALLOWLIST_KEY: Final = "connector.client.config.override.allowlist"
+_PRINCIPAL: Final = ("sasl.jaas.config", "sasl.mechanism", "security.protocol")
+
+
+@dataclass(frozen=True, slots=True)
+class OverridePolicy:
+    """A policy by its short name; `allowed` is None when everything is."""
+
+    name: str
+    allowed: Collection[str] | None
+
+    @classmethod
+    def of(cls, worker_props: Mapping[str, str]) -> Self:
+        """The policy that worker properties choose; their values are valid."""
+        name = short_name(worker_props.get(POLICY_KEY, "All"))
+        listed = {
+            "None": (),
+            "Principal": _PRINCIPAL,
+            "Allowlist": tuple(parse(ALLOWLIST_KEY, worker_props.get(ALLOWLIST_KEY, ""), Type.LIST)),
+        }
+        return cls(name, listed.get(name))
+
+    def refusal(self, key: str) -> str | None:
+        """Why a client setting may not be overridden, in Connect's words; None if it may."""
+        if self.allowed is None or key in self.allowed:
+            return None
+        return f"The '{self.name}' policy does not allow '{key}' to be overridden in the connector configuration."
+
+
+def short_name(policy: str) -> str:
+    """`None` for `...NoneConnectorClientConfigOverridePolicy`."""
+    short = policy.strip().rpartition(".")[2]
+    return short.removesuffix("ConnectorClientConfigOverridePolicy") or short
