@@ -22,6 +22,7 @@ from connect_py.task.task_control import TaskControl
 from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
 
 SLICE_SECONDS: Final = 1.0  # the client is asked again until it knows the outcome
+FENCE_SECONDS: Final = 60.0
 ABORT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 60.0
 
@@ -99,7 +100,7 @@ class ExactlyOnceCommitter(SourceCommitter):
             ConnectError: The task set has changed, or the cluster refuses.
             TaskStoppedError: A stop was asked for meanwhile.
         """
-        self._control.ask_patiently(FenceZombies(self._control.next_number()))
+        self._fence_zombies()
         while True:
             self._control.check()
             try:
@@ -112,6 +113,19 @@ class ExactlyOnceCommitter(SourceCommitter):
                 log.debug("transactional id %s is not obtained yet: %s", self._id, problem.str())
         self._offset_topic = self._control.ask_patiently(VerifyTask(self._control.next_number()))
         self._next_commit = self._clock.monotonic() + self._interval
+
+    def _fence_zombies(self) -> None:
+        """Ask again for a while: the leader of the worker group may just be changing."""
+        deadline = self._clock.monotonic() + FENCE_SECONDS
+        while True:
+            try:
+                self._control.ask_patiently(FenceZombies(self._control.next_number()))
+                return
+            except ConnectError as error:
+                if self._clock.monotonic() >= deadline:
+                    raise
+                log.warning("zombies are not fenced yet: %s", error)
+            self._control.wait(SLICE_SECONDS)
 
     # Records.
 

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+import connectors.file_stream.file_stream_sink as sink_module
 import connectors.file_stream.file_stream_source as source_module
 from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.api.java_text import java_text
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import OPTIONAL_STRING, STRING, Struct, struct
+from connect_py.api.task import ExactlyOnceSupport
 from connect_py.testing import FakeSinkTaskContext, FakeSourceTaskContext, sink_record
-from connectors.file_stream.file_stream_sink import FileStreamSinkConnector, FileStreamSinkTask, java_text
+from connectors.file_stream.file_stream_sink import FileStreamSinkConnector, FileStreamSinkTask
 from connectors.file_stream.file_stream_source import FileStreamSourceConnector, FileStreamSourceTask
 
 
@@ -102,7 +106,7 @@ def test_values_are_appended_as_java_prints_them(tmp_path: Path) -> None:
     task.pre_commit({TopicPartition("topic", 0): 4})
     assert path.read_text() == "before\ntext\nnull\n{a=[1, true, null], b=1.0}\nStruct{a=x}\n"
     task.stop()
-    assert java_text(False) == "false"
+    assert java_text(None, False) == "false"
 
 
 def test_a_source_has_one_task_and_needs_a_topic(tmp_path: Path) -> None:
@@ -146,3 +150,58 @@ def test_a_source_accepts_positions_and_any_reset_but_not_for_standard_input() -
 
 def test_a_sink_has_no_offsets_but_its_groups() -> None:
     assert FileStreamSinkConnector().alter_offsets({}, {TopicPartition("t", 0): None}) is True
+
+
+def test_without_a_file_lines_come_from_standard_input_without_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setattr(source_module, "STANDARD_INPUT", reading)
+    task = FileStreamSourceTask()
+    task.initialize(FakeSourceTaskContext())
+    task.start({"topic": "lines", "file": ""})
+    assert task.poll() == []  # nothing is there, and nobody waits
+    os.write(writing, "eins\nzwö\nhal".encode())
+    assert [(r.value, r.source_partition, r.source_offset) for r in task.poll()] == [
+        ("eins", {"filename": None}, {"position": None}),
+        ("zwö", {"filename": None}, {"position": None}),
+    ]
+    os.write(writing, b"f\n")
+    assert [r.value for r in task.poll()] == ["half"]
+    os.close(writing)
+    assert task.poll() == []
+    task.stop()
+    os.close(reading)
+
+
+def test_without_a_file_values_are_printed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sink_module, "STANDARD_OUTPUT", writing)
+    task = FileStreamSinkTask()
+    task.initialize(FakeSinkTaskContext())
+    task.start({})
+    task.put([sink_record(value="zwö")])
+    assert os.read(reading, 100) == "zwö\n".encode()
+    task.stop()
+    os.close(writing)
+    os.close(reading)
+
+
+def test_a_file_that_is_shorter_than_the_stored_position_is_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "in"
+    path.write_bytes(b"one\n")
+    context = FakeSourceTaskContext()
+    context.offset_storage_reader.store({"filename": str(path)}, {"position": 8})
+    task = source(path, context)
+    assert lines(task) == []
+    assert "was read up to 8 before" in caplog.text
+    with path.open("ab") as more:
+        more.write(b"two\nthree\n")
+    assert lines(task) == [("three", 14)]
+    task.stop()
+
+
+def test_a_file_promises_exactly_once_and_standard_input_does_not() -> None:
+    connector = FileStreamSourceConnector()
+    assert connector.exactly_once_support({"topic": "t", "file": "x"}) is ExactlyOnceSupport.SUPPORTED
+    assert connector.exactly_once_support({"topic": "t", "file": ""}) is ExactlyOnceSupport.UNSUPPORTED

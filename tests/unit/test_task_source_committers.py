@@ -1,0 +1,227 @@
+"""When a source's offsets are stored, and what is done when that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.record import OffsetAndMetadata, SourceRecord
+from connect_py.api.task import SourceTask
+from connect_py.metrics.sampled import Window
+from connect_py.metrics.source_metrics import SourceMetrics
+from connect_py.model import TargetState
+from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
+from connect_py.task.exactly_once_committer import ExactlyOnceCommitter
+from connect_py.task.messages import Answer, FenceZombies, MakeOffsetKeys, VerifyTask, WriteSourceOffsets
+from connect_py.task.task_control import TaskControl
+from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
+from connect_py.testing import FakeClock
+
+
+class Task(SourceTask):
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def start(self, props: Any) -> None: ...
+
+    def poll(self) -> list[SourceRecord]:
+        return []
+
+    def stop(self) -> None: ...
+
+    def commit(self) -> None:
+        self.told.append("commit")
+
+    def commit_record(self, record: SourceRecord, metadata: OffsetAndMetadata | None) -> None:
+        self.told.append((record.source_offset["at"], metadata and metadata.offset))
+        raise RuntimeError("what a task makes of it changes nothing")
+
+
+@dataclass
+class Message:
+    at: int
+
+    def offset(self) -> int:
+        return self.at
+
+
+@dataclass
+class Producer:
+    """Writes down calls; `refuse` fails the next commit."""
+
+    calls: list[object] = field(default_factory=list)
+
+    def flush(self, timeout: float) -> int:
+        return 0
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *arguments: self.calls.append((name, *arguments) if name == "produce" else name)
+
+
+class Bench:
+    """A control whose worker answers by `answers`: a value, or an error, by kind of question; else it is silent."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.answers: dict[type, Any] = {}
+        self.clock = FakeClock()
+        self.control = TaskControl(TargetState.STARTED, self._send)
+        self.task, self.producer = Task(), Producer()
+        self.metrics = SourceMetrics(self.clock, Window())
+
+    def _send(self, message: Any) -> None:
+        self.asked.append(message)
+        answer = self.answers.get(type(message))
+        if isinstance(answer, Exception):
+            self.control.answer(Answer(message.number, error=str(answer)))
+        elif type(message) in self.answers:
+            self.control.answer(Answer(message.number, answer))
+
+    def at_least_once(self) -> AtLeastOnceCommitter:
+        committer = AtLeastOnceCommitter(
+            self.task, self.producer, self.control, self.metrics, self.clock,  # type: ignore[arg-type]
+            commit_interval_ms=10_000, commit_timeout_ms=5_000,
+        )  # fmt: skip
+        committer.open()
+        return committer
+
+    def exactly_once(
+        self, boundary: TransactionBoundary, transactions: WorkerTransactionContext | None = None
+    ) -> ExactlyOnceCommitter:
+        self.answers |= {FenceZombies: None, VerifyTask: "offsets", MakeOffsetKeys: [b"key"]}
+        committer = ExactlyOnceCommitter(
+            self.task, self.producer, "g-c-0", self.control, self.metrics, self.clock,  # type: ignore[arg-type]
+            boundary=boundary, interval_ms=1_000, transactions=transactions, copies_offsets=False,
+        )  # fmt: skip
+        committer.open()
+        return committer
+
+
+def record(at: int) -> SourceRecord:
+    return SourceRecord("t", None, None, None, None, None, source_partition={"p": 1}, source_offset={"at": at})
+
+
+def send(committer: ExactlyOnceCommitter, at: int) -> None:
+    submitted = committer.submit(record(at))
+    committer.sending("t")
+    committer.dispatched(submitted)
+    committer.acknowledged(submitted, Message(100 + at))  # type: ignore[arg-type]
+
+
+def test_offsets_that_were_not_stored_go_with_the_next_commit() -> None:
+    bench = Bench()
+    committer = bench.at_least_once()
+    committer.acknowledged(committer.submit(record(1)), Message(7))  # type: ignore[arg-type]
+    committer.tick()
+    assert bench.asked == []
+    bench.clock.now += 10
+    committer.tick()
+    assert bench.asked[0].offsets == [({"p": 1}, {"at": 1})]
+    bench.clock.now += 5.1
+    committer.tick()  # nobody has answered
+    assert bench.metrics.commits.failures == 1
+    assert "commit" not in bench.task.told
+    bench.answers[WriteSourceOffsets] = ConnectError("not now")
+    bench.clock.now += 10
+    committer.tick()
+    committer.tick()
+    assert bench.metrics.commits.failures == 2
+    bench.answers[WriteSourceOffsets] = None
+    committer.close(failed=True)
+    assert [question.offsets for question in bench.asked] == [[({"p": 1}, {"at": 1})]] * 3
+    assert bench.task.told == [(1, 7), "commit"]
+
+
+def test_a_late_answer_to_a_commit_that_was_given_up_counts_for_nothing() -> None:
+    bench = Bench()
+    committer = bench.at_least_once()
+    committer.drop(committer.submit(record(1)))
+    bench.clock.now += 10
+    committer.tick()
+    bench.clock.now += 6
+    committer.tick()
+    bench.control.answer(Answer(bench.asked[0].number))
+    committer.tick()
+    assert bench.metrics.commits.completed == 0
+
+
+def test_each_poll_is_a_transaction_with_its_offsets() -> None:
+    bench = Bench()
+    committer = bench.exactly_once(TransactionBoundary.POLL)
+    send(committer, 1)
+    send(committer, 2)
+    committer.batch_done()
+    committer.batch_done()  # nothing happened since
+    assert bench.producer.calls == [
+        "init_transactions", "begin_transaction", ("produce", "offsets", b'{"at":2}', b"key"), "commit_transaction",
+    ]  # fmt: skip
+    assert bench.task.told == [(1, 101), (2, 102), "commit"]
+    send(committer, 3)
+    committer.batch_done()
+    assert [type(question) for question in bench.asked].count(MakeOffsetKeys) == 1  # keys never change
+
+
+def test_filtered_records_move_the_offset_in_a_transaction_of_its_own() -> None:
+    bench = Bench()
+    committer = bench.exactly_once(TransactionBoundary.POLL)
+    committer.drop(committer.submit(record(5)))
+    committer.batch_done()
+    assert ("produce", "offsets", b'{"at":5}', b"key") in bench.producer.calls
+    assert bench.task.told == [(5, None), "commit"]
+
+
+def test_an_interval_ends_also_while_nothing_new_comes() -> None:
+    bench = Bench()
+    committer = bench.exactly_once(TransactionBoundary.INTERVAL)
+    send(committer, 1)
+    committer.batch_done()
+    assert "commit_transaction" not in bench.producer.calls
+    bench.clock.now += 1
+    committer.tick()
+    assert bench.producer.calls[-1] == "commit_transaction"
+
+
+def test_the_task_ends_transactions_at_records_and_batches() -> None:
+    bench = Bench()
+    transactions = WorkerTransactionContext()
+    committer = bench.exactly_once(TransactionBoundary.CONNECTOR, transactions)
+    first, second = record(1), record(2)
+    transactions.commit_transaction(first)
+    with pytest.raises(ConnectError, match="commits the transaction already"):
+        transactions.abort_transaction(first)
+    for each in (first, second):
+        submitted = committer.submit(each)
+        committer.sending("t")
+        committer.dispatched(submitted)
+    assert bench.producer.calls.count("commit_transaction") == 1
+    committer.batch_done()
+    assert bench.producer.calls.count("commit_transaction") == 1  # nobody asked
+    transactions.abort_transaction()
+    committer.batch_done()
+    assert bench.producer.calls[-4:] == [
+        "abort_transaction", "begin_transaction", ("produce", "offsets", b'{"at":2}', b"key"), "commit_transaction",
+    ]  # fmt: skip
+    send(committer, 3)
+    committer.close(failed=False)
+    assert bench.producer.calls[-1] == "abort_transaction"  # the task never said that it ends
+
+
+def test_a_failed_task_leaves_nothing_of_its_open_transaction() -> None:
+    bench = Bench()
+    committer = bench.exactly_once(TransactionBoundary.INTERVAL)
+    send(committer, 1)
+    committer.close(failed=True)
+    assert bench.producer.calls[-1] == "abort_transaction"
+    assert bench.task.told == []
+
+
+def test_records_may_not_go_where_the_offsets_are() -> None:
+    committer = Bench().exactly_once(TransactionBoundary.POLL)
+    with pytest.raises(ConnectError, match="may not write to 'offsets'"):
+        committer.sending("offsets")
