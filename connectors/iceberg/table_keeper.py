@@ -50,7 +50,6 @@ TASK_ID_KEY = "kafka.connect.task-id"
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
 REPLACEMENTS = 3  # of a driver that died, without a commit in between; then the task fails
 BACKOFF_SECONDS = (0.0, 2.0, 8.0)  # before each of them
-_UNWRITTEN = 9_000_000_000_000_000_001  # stands for the snapshot's id until the committer knows it
 
 _OUTCOMES: Mapping[CommitStatus, Outcome] = {
     CommitStatus.COMMITTED: Outcome.COMMITTED,
@@ -224,7 +223,7 @@ class TableKeeper:
                 commit_id=request.commit,
                 expected=request.expected,
                 property_key=self._property_key,
-                property_template=request.property_text(_UNWRITTEN).replace(str(_UNWRITTEN), SNAPSHOT_ID),
+                property_template=request.property_text(SNAPSHOT_ID),
                 summary=summary,
                 files=files,
                 mode=description.mode,

@@ -296,7 +296,7 @@ class World:
                     state[key] = (int(row[0][1:]), row[2])
         self.check_chain(request, found.ledger)
         snapshot = self.add_snapshot(table, request.ledger.to_json(), content, tuple(paths), state)
-        table.property = request.property_text(snapshot)
+        table.property = request.property_text(str(snapshot))
         table.rolled_back = False
         return Outcome.COMMITTED, snapshot
 

@@ -75,7 +75,7 @@ def table(found: Ledger | None = None, *, named: int = 10, newest: int = 10, uui
 
 
 def landed(request: CommitRequest, snapshot: int = 11) -> TableView:
-    text = request.property_text(snapshot)
+    text = request.property_text(str(snapshot))
     ancestors = [SnapshotView(snapshot, request.ledger.to_json())]
     return TableView(request.expected.uuid, ancestors, True, frozenset({snapshot}), text)
 

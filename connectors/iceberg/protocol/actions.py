@@ -79,7 +79,7 @@ class CommitRequest:
     """One snapshot of one table. Asked again after an unknown outcome, it is the same object.
 
     `expected` must hold in the very transaction that lands, checked again in every retry. The summary
-    carries `ledger` under our keys; the property of the same transaction is `property_text(snapshot id)`.
+    carries `ledger` under our keys; the property of the same transaction is `property_text` with the snapshot's id.
     """
 
     table: str
@@ -91,8 +91,9 @@ class CommitRequest:
     files: Mapping[TopicPartition, Sequence[StagedFile]]
     valid_through_ms: int | None  # None: not every partition reported rows with a time
 
-    def property_text(self, snapshot: int) -> str:
-        return LedgerProperty(self.ledger, snapshot, self.opened).to_json()
+    def property_text(self, snapshot: str) -> str:
+        """`snapshot`: its id, or what stands for it until it is known."""
+        return LedgerProperty.template(self.ledger, self.opened, snapshot)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,10 +147,13 @@ class LedgerProperty:
     opened: Mapping[TopicPartition, Position]  # where each partition began in this table
 
     def to_json(self) -> str:
-        document = self.ledger._document()
-        document["snapshot"] = self.snapshot
-        document["opened"] = nest(self.opened, list)
-        return _dump(document)
+        return self.template(self.ledger, self.opened, str(self.snapshot))
+
+    @staticmethod
+    def template(ledger: Ledger, opened: Mapping[TopicPartition, Position], snapshot: str) -> str:
+        """The text with something in place of the snapshot's id, for whoever learns that only while committing."""
+        document = {**ledger._document(), "opened": nest(opened, list)}
+        return f'{_dump(document)[:-1]},"snapshot":{snapshot}}}'
 
     @classmethod
     def from_json(cls, text: str) -> LedgerProperty:

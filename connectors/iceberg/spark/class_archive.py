@@ -27,7 +27,6 @@ from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 _EXIT_SECONDS = 180.0
 _LEDGER = "connect-py.ledger.training"
-_NUMBER = 9_000_000_000_000_000_001  # stands for a snapshot
 _SCHEMA = {
     "type": "struct",
     "schema-id": 0,
@@ -89,7 +88,7 @@ def _work(driver: SparkDriver, name: str, version: int) -> None:
 def _request(name: str, expected: TableVersion, staged: StagedFile) -> CommitRequest:
     commit_id = str(uuid.uuid4())
     ledger = Ledger(Epoch(0, "training"), commit_id, 1, expected.uuid, "", {"shop": TopicLedger("", {})})
-    template = LedgerProperty(ledger, _NUMBER, {}).to_json().replace(str(_NUMBER), SNAPSHOT_ID)
+    template = LedgerProperty.template(ledger, {}, SNAPSHOT_ID)
     return CommitRequest(
         name, commit_id, expected, _LEDGER, template, {_LEDGER: ledger.to_json()}, [staged], WriteMode.MERGE, ["id"]
     )
