@@ -151,7 +151,9 @@ def test_file_sink_lives_through_everything_rest_can_do_and_a_restart_of_the_wor
         "Kafka Connect started",
         "Herder started",
         "Joined group at generation",
-        "Finished starting connectors",
+        "Rebalance started",
+        "Starting connectors and tasks using config offset",
+        "Finished starting connectors and tasks",
     ):
         assert line in text
 
@@ -167,14 +169,34 @@ def outcome(folder: Path, props: Mapping[str, str]) -> tuple[int, str]:
 
 
 def test_wrong_usage_ends_with_1(tmp_path: Path) -> None:
-    answer = subprocess.run(COMMAND, capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path, check=False)
-    assert (answer.returncode, answer.stderr) == (1, "Usage: connect-distributed [-daemon] worker.properties\n")
+    for arguments in ([], ["a", "b"], ["--log-level", "LOUD", "a"], ["--no-such-option", "a"]):
+        command = [*COMMAND, *arguments]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path, check=False)
+        usage = "Usage: connect-distributed [-daemon] [--log-level [logger=]LEVEL]... worker.properties\n"
+        assert (answer.returncode, answer.stderr) == (1, usage)
 
 
 def test_bad_properties_end_with_2_and_javas_words(tmp_path: Path) -> None:
     status, text = outcome(tmp_path, {"group.id": "g"})
     assert status == 2
     assert 'Missing required configuration "key.converter" which has no default value.' in text
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"ssl.endpoint.identification.algorithm": "foo"}, "Failed to create new KafkaAdminClient: "),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism: GSSAPI (Kerberos) needs"),
+        ({"key.converter": "com.example.Nope"}, "Class com.example.Nope could not be found."),
+    ],
+)
+def test_settings_that_only_a_client_or_a_plugin_refuses_end_with_2_too(
+    kafka_broker: KafkaBroker, tmp_path: Path, topic_prefix: str, more: dict[str, str], said: str
+) -> None:
+    status, text = outcome(tmp_path, properties(kafka_broker.bootstrap_servers, topic_prefix, free_port(), **more))
+    assert status == 2
+    assert said in text
+    assert "Traceback" not in text
 
 
 def test_port_in_use_ends_with_2_and_names_it(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> None:
