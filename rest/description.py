@@ -9,6 +9,7 @@ from fastapi import Response
 
 Schema: TypeAlias = dict[str, Any]
 
+JSON: Final = "application/json"
 TEXT: Final[Schema] = {"type": "string"}
 TEXTS: Final[Schema] = {"type": "array", "items": TEXT}
 INTEGER: Final[Schema] = {"type": "integer", "format": "int32"}
@@ -162,6 +163,7 @@ def describe(
     body: Schema | None = None,
     refusals: Iterable[int] = (),
     forwarded: bool = False,
+    media_type: str = JSON,
 ) -> dict[str, Any]:
     """The keyword arguments of a route that stand for what is said here.
 
@@ -170,8 +172,11 @@ def describe(
         query: Schema by parameter.
         refusals: Statuses beyond those that any request may meet.
         forwarded: Whether another worker may have to answer.
+        media_type: Of the answer; what is no JSON is given whatever the client accepts.
     """
-    statuses = {400, 406, 500, *refusals}
+    statuses = {400, 500, *refusals}
+    if media_type == JSON:
+        statuses.add(406)
     if forwarded:
         statuses.add(409)
     if body is not None:
@@ -179,9 +184,9 @@ def describe(
     responses: dict[int | str, dict[str, Any]] = {
         status: _answer(_REFUSALS[status], ref("Error")) for status in sorted(statuses - set(answers))
     }
-    responses[401] = {"description": _REFUSALS[401], "content": {"application/json": {}}}
+    responses[401] = {"description": _REFUSALS[401], "content": {JSON: {}}}
     for status, entity in answers.items():
-        responses[status] = _answer("Done" if entity is None else "As asked", entity)
+        responses[status] = _answer("Done" if entity is None else "As asked", entity, media_type)
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": _PATHS.get(name, TEXT)}
         for name in (part[1:-1] for part in path.split("/") if part.startswith("{"))
@@ -189,7 +194,7 @@ def describe(
     parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in (query or {}).items()]
     extra: dict[str, Any] = {"parameters": parameters}
     if body is not None:
-        extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+        extra["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
     return {
         "path": path,
         "summary": summary,
@@ -200,7 +205,7 @@ def describe(
     }
 
 
-def _answer(description: str, entity: Schema | None) -> dict[str, Any]:
+def _answer(description: str, entity: Schema | None, media_type: str = JSON) -> dict[str, Any]:
     if entity is None:
         return {"description": description}
-    return {"description": description, "content": {"application/json": {"schema": entity}}}
+    return {"description": description, "content": {media_type: {"schema": entity}}}

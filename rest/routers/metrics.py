@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from connect_py.herder.herder import Herder
 from connect_py.metrics.prometheus_text import CONTENT_TYPE, NameFamily, prometheus_text
+from rest.description import TEXT, describe
 from rest.errors import AnsweringRoute
 
 
@@ -19,7 +20,7 @@ def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
     def render() -> bytes:
         return prometheus_text(herder.metrics(), names)
 
-    @routes.get("/metrics", include_in_schema=False)
+    @routes.get(**describe("/metrics", "Measurements for Prometheus", {200: TEXT}, media_type=CONTENT_TYPE))
     async def metrics() -> Response:
         return Response(await run_in_threadpool(render), headers={"Content-Type": CONTENT_TYPE})
 
