@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from java_worker import JavaWorker
 from worker_process import WorkerProcess, free_port
@@ -18,6 +19,9 @@ from connect_py.embedded.broker import KafkaBroker
 
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
+FOREIGN = "foreign"
+FOREIGN_CONFIG = {"name": FOREIGN, "connector.class": "com.example.ForeignConnector", "secret": "${file:/x:y}"}
+FOREIGN_TASK = {"task.class": "com.example.ForeignTask", "part": "1"}
 SETTLE_SECONDS = 60.0
 START_FAILED = 2  # exit status
 PROPERTIES = {
@@ -94,6 +98,8 @@ def everything(worker: WorkerProcess) -> dict[str, Any]:
     """What clients can read of all connectors, without what may change with a start: generations, traces."""
     found: dict[str, Any] = {}
     for name, members in worker.get("/connectors?expand=status&expand=info").items():
+        if name == FOREIGN:
+            continue  # has no offsets that anybody could read
         status = members["status"]
         found[name] = {
             "info": members["info"],
@@ -136,11 +142,13 @@ def test_connectors_go_from_java_to_ours_and_back(place: Place, topic_prefix: st
     wait_for_offsets(java, "out", [{"kafka_offset": 50}])
     left = everything(java)
     java.stop()
+    add_foreign(place)
 
     ours = place.ours.start()
     for name, members in left.items():
         ours.wait_for_states(name, *members["states"])
     assert everything(ours) == left
+    ours.wait_for_states(FOREIGN, "FAILED", "FAILED")
 
     lines.append(20)
     lines.wait(ours)
@@ -168,11 +176,25 @@ def test_connectors_go_from_java_to_ours_and_back(place: Place, topic_prefix: st
     for name, members in left.items():
         java.wait_for_states(name, *members["states"])
     assert everything(java) == left
+    assert java.get(f"/connectors/{FOREIGN}/config") == FOREIGN_CONFIG
+    assert [task["config"] for task in java.get(f"/connectors/{FOREIGN}/tasks")] == [FOREIGN_TASK]
     call(java, "PUT", "in-1", "resume")
     lines.wait(java)
     call(java, "PUT", "rewound", "resume")
     wait_for_offsets(java, "rewound", [{"position": 16}])
     assert values(place.bootstrap_servers, rewound["topic"]) == [*map(str, range(8)), "6", "7"]
+
+
+def add_foreign(place: Place) -> None:
+    """Let the cluster have a connector that no worker here has the class of: it must survive as it is."""
+    producer = Producer({"bootstrap.servers": place.bootstrap_servers})
+    for key, value in (
+        (f"connector-{FOREIGN}", {"properties": FOREIGN_CONFIG}),
+        (f"task-{FOREIGN}-0", {"properties": FOREIGN_TASK}),
+        (f"commit-{FOREIGN}", {"tasks": 1}),
+    ):
+        producer.produce(f"{place.java.group}-config", json.dumps(value).encode(), key.encode())
+    producer.flush(SETTLE_SECONDS)
 
 
 def call(worker: WorkerProcess, method: str, name: str, verb: str) -> None:
