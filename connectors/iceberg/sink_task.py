@@ -25,6 +25,7 @@ from connectors.iceberg.coordinator import Coordinator
 from connectors.iceberg.event_writer import EventWriter
 from connectors.iceberg.events import EventPublisher
 from connectors.iceberg.faults import fault_point
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import (
     CloseFiles,
     DescribeTopics,
@@ -74,6 +75,7 @@ class IcebergSinkTask(SinkTask):
     def start(self, props: Mapping[str, str]) -> None:
         config = IcebergSinkConfig.parse(props)
         context = self.context
+        self._metrics = IcebergMetrics(context.metrics)
         self._config = config
         self._name = f"{config.connector}-{context.task}"
         self._state = TaskState(
@@ -101,7 +103,7 @@ class IcebergSinkTask(SinkTask):
                 config.catalog_name,
                 EventWriter(context.client_config, config.control_topic, config.channel_replication, config.kafka),
             )
-            self._coordinator = Coordinator(config, context, TableKeeper(config, events), events)
+            self._coordinator = Coordinator(config, context, TableKeeper(config, events, self._metrics), events)
             self._coordinator.start()
 
     def stop(self) -> None:
@@ -340,6 +342,7 @@ class IcebergSinkTask(SinkTask):
             if isinstance(message, CommitComplete):
                 self.context.request_commit()  # the group follows the tables at once, not a flush interval later
         self._carry_out(self._state.on_tick(now))
+        self._metrics.staged(self._state.staged_cycles)
 
     def _carry_out(self, actions: Iterable[TaskAction]) -> None:
         for action in actions:

@@ -16,6 +16,7 @@ from connect_py.api.errors import DataError
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.faults import fault_point
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol import actions
 from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
@@ -76,9 +77,10 @@ class Committed:
 class TableKeeper:
     """Owns the Spark driver. All methods but `stop` are called on one thread at a time."""
 
-    def __init__(self, config: IcebergSinkConfig, listener: CommitListener) -> None:
+    def __init__(self, config: IcebergSinkConfig, listener: CommitListener, metrics: IcebergMetrics) -> None:
         self._config = config
         self._listener = listener
+        self._metrics = metrics
         spark = SparkConfig(config.catalog_name, config.catalog, config.hadoop, config.spark, config.quick_jvm)
         self._driver = SparkDriver(spark)
         self._catalog = TableCatalog(self._driver)
@@ -111,6 +113,7 @@ class TableKeeper:
             if self._deaths > REPLACEMENTS:
                 raise SparkLostError(f"the Spark driver died {self._deaths} times without a commit in between")
             log.warning("the Spark driver died and is replaced (%d of %d)", self._deaths, REPLACEMENTS)
+            self._metrics.driver_replaced()
             if self._stopping.wait(BACKOFF_SECONDS[self._deaths - 1]):
                 raise CatalogUnavailableError("the task stops")
         self._driver.restart()
@@ -237,6 +240,7 @@ class TableKeeper:
         fault_point("after_compare_and_swap")
         if outcome.status is CommitStatus.COMMITTED:
             self._deaths = 0
+        self._metrics.committed(request.table, outcome, request.valid_through_ms)
         counts = outcome.counts
         log.info(
             "commit %s to %s: %s by engine %s, %d rows in %d files, %d replaced, %d ms%s",

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from iceberg_staging_rows import config
 
+from connect_py.testing import FakePluginMetrics
 from connectors.iceberg import table_keeper
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.spark.commit_request import CommitCounts, CommitOutcome, CommitStatus, EngineName
 from connectors.iceberg.spark.errors import SparkLostError
 from connectors.iceberg.table_keeper import REPLACEMENTS, TableKeeper
 
@@ -38,7 +41,7 @@ class MortalDriver:
 def keeper(monkeypatch: pytest.MonkeyPatch) -> TableKeeper:
     monkeypatch.setattr(table_keeper, "BACKOFF_SECONDS", (0.0,) * REPLACEMENTS)
     listener: Any = None
-    made = TableKeeper(config(), listener)
+    made = TableKeeper(config(), listener, IcebergMetrics(FakePluginMetrics()))
     made._driver = MortalDriver()  # type: ignore[assignment]
     return made
 
@@ -72,7 +75,29 @@ def test_a_driver_is_replaced_three_times_without_a_commit_and_no_more(keeper: T
 )
 def test_a_spark_session_is_made_early_only_where_every_cycle_needs_it(props: dict[str, str], early: bool) -> None:
     listener: Any = None
-    keeper = TableKeeper(config(**props), listener)
+    keeper = TableKeeper(config(**props), listener, IcebergMetrics(FakePluginMetrics()))
     keeper._driver = driver = MortalDriver()  # type: ignore[assignment]
     keeper.start()
     assert driver.sessions == early
+
+
+def test_commits_are_measured_by_table_engine_and_outcome() -> None:
+    made = FakePluginMetrics()
+    metrics = IcebergMetrics(made)
+    metrics.staged(2)
+    counts = CommitCounts(added_files=2, added_rows=50, replaced_rows=7, milliseconds=500)
+    metrics.committed("db.t", CommitOutcome(CommitStatus.COMMITTED, EngineName.DELTA, 9, "", counts), 1_700_000_000_000)
+    metrics.committed("db.t", CommitOutcome(CommitStatus.CONFLICT, EngineName.DELTA, None, "moved", counts), None)
+    table = {"table": "db.t"}
+    found = {(name, *labels): measurement.value for (name, labels), measurement in made.made.items()}
+    engine = (("engine", "delta"), *table.items())
+    assert found == {
+        ("iceberg_staged_cycles",): 2,
+        ("iceberg_commits_total", engine[0], ("outcome", "committed"), engine[1]): 1,
+        ("iceberg_commits_total", engine[0], ("outcome", "conflict"), engine[1]): 1,
+        ("iceberg_commit_seconds_total", *engine): 1.0,
+        ("iceberg_added_rows_total", *table.items()): 50,
+        ("iceberg_replaced_rows_total", *table.items()): 7,
+        ("iceberg_added_files_total", *table.items()): 2,
+        ("iceberg_valid_through_seconds", *table.items()): 1_700_000_000,
+    }

@@ -318,6 +318,11 @@ class TaskState:
 
     # --- inside
 
+    @property
+    def staged_cycles(self) -> int:
+        """How many cycles were reported and are not known to be committed, of the partition that waits most."""
+        return max((len(state.reported) for state in self._partitions.values()), default=0)
+
     def _waiting(self, now_ms: int) -> list[TopicPartition]:
         """Partitions whose attach stayed unanswered for long enough to ask again."""
         return [

@@ -1,0 +1,50 @@
+"""`IcebergMetrics`: what the sink measures beyond what every sink does."""
+
+from __future__ import annotations
+
+from connect_py.api.metrics import PluginMetrics
+from connectors.iceberg.spark.commit_request import CommitOutcome
+
+_COMMITS = "Commits to tables, by how they ended."
+_SECONDS = "Seconds that commits to tables took."
+
+
+class IcebergMetrics:
+    """Of one task; the coordinator's are told on its table thread."""
+
+    def __init__(self, metrics: PluginMetrics) -> None:
+        self._metrics = metrics
+        self._staged_cycles = metrics.gauge(
+            "iceberg_staged_cycles", "Cycles that the task has reported and that are not committed yet."
+        )
+
+    def staged(self, cycles: int) -> None:
+        """So many cycles wait for their commit."""
+        self._staged_cycles.set(cycles)
+
+    def committed(self, table: str, outcome: CommitOutcome, valid_through_ms: int | None) -> None:
+        """An attempt to commit ended."""
+        engine = {"table": table, "engine": outcome.engine.value}
+        counts = outcome.counts
+        ended = {**engine, "outcome": outcome.status.value}
+        self._metrics.counter("iceberg_commits_total", _COMMITS, ended).increment()
+        self._metrics.counter("iceberg_commit_seconds_total", _SECONDS, engine).increment(counts.milliseconds / 1000)
+        if outcome.snapshot_id is None:
+            return
+        for name, doc, value in (
+            ("iceberg_added_rows_total", "Rows in data files that commits added.", counts.added_rows),
+            ("iceberg_replaced_rows_total", "Rows that commits replaced or removed.", counts.replaced_rows),
+            ("iceberg_added_files_total", "Data files that commits added.", counts.added_files),
+        ):
+            self._metrics.counter(name, doc, {"table": table}).increment(value)
+        if valid_through_ms is not None:
+            self._metrics.gauge(
+                "iceberg_valid_through_seconds", "Every change until then is in the table: seconds since 1970.",
+                {"table": table},
+            ).set(valid_through_ms / 1000)  # fmt: skip
+
+    def driver_replaced(self) -> None:
+        """Spark's driver died, and another one takes its place."""
+        self._metrics.counter(
+            "iceberg_driver_replacements_total", "Spark drivers that died and were replaced."
+        ).increment()
