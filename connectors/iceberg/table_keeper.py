@@ -22,8 +22,8 @@ from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.spark.catalog import ChangeKind as CatalogChange
-from connectors.iceberg.spark.catalog import ColumnChange, LoadedTable, TableCatalog
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog
 from connectors.iceberg.spark.commit_request import (
     COMMIT_ID_KEY,
     MAIN,
@@ -41,7 +41,7 @@ from connectors.iceberg.spark.errors import (
 )
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
 from connectors.iceberg.staging.staged_file_name import StagedFileName
-from connectors.iceberg.staging.types import ChangeKind, SchemaChange, partition_spec, time_columns
+from connectors.iceberg.staging.types import partition_spec, time_columns
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table import TableDescription, WriteMode
 
@@ -57,11 +57,6 @@ _OUTCOMES: Mapping[CommitStatus, Outcome] = {
     CommitStatus.CONFLICT: Outcome.CONFLICT,
     CommitStatus.FAILED_RETRY: Outcome.CONFLICT,
     CommitStatus.UNKNOWN: Outcome.UNKNOWN,
-}
-_CATALOG_CHANGES: Mapping[ChangeKind, CatalogChange] = {
-    ChangeKind.ADD: CatalogChange.ADD,
-    ChangeKind.WIDEN: CatalogChange.WIDEN,
-    ChangeKind.OPTIONAL: CatalogChange.MAKE_OPTIONAL,
 }
 
 
@@ -164,7 +159,7 @@ class TableKeeper:
             self._create(name, wish)
             loaded = self._load(name)
         if need is Need.EVOLVE and wish.changes and self._config.evolve_schema:
-            changed = self._catalog.evolve(name, [_column_change(change) for change in wish.changes])
+            changed = self._catalog.evolve(name, wish.changes)
             if changed:
                 log.info("table %s: %s", name, ", ".join(_in_words(c) for c in wish.changes))
                 loaded = self._load(name)
@@ -263,10 +258,6 @@ class TableKeeper:
             log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
         elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
-
-
-def _column_change(change: SchemaChange) -> ColumnChange:
-    return ColumnChange(_CATALOG_CHANGES[change.kind], change.path, change.type, None, change.default)
 
 
 def _in_words(change: SchemaChange) -> str:

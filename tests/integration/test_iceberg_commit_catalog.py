@@ -13,7 +13,8 @@ import psutil
 import pytest
 from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, lake, lake_config, order
 
-from connectors.iceberg.spark.catalog import ChangeKind, ColumnChange, TableCatalog
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.spark.catalog import TableCatalog
 from connectors.iceberg.spark.committer import EngineName
 from connectors.iceberg.spark.errors import SparkDiedError, TableMissingError, TableUnsuitableError
 from connectors.iceberg.spark.session import SparkDriver
@@ -50,15 +51,15 @@ def test_changes_of_a_schema_are_one_update_and_may_come_twice(lake: Lake) -> No
     before = sink.description().schema_id
     point = '{"type":"struct","fields":[{"id":1,"name":"x","required":false,"type":"double"}]}'
     changes = [
-        ColumnChange(ChangeKind.ADD, ("status",), '"string"', "state of the order", '"new"'),
-        ColumnChange(ChangeKind.ADD, ("point",), point),
-        ColumnChange(ChangeKind.WIDEN, ("shop",), '"long"'),
-        ColumnChange(ChangeKind.MAKE_OPTIONAL, ("number",)),
+        SchemaChange(ChangeKind.ADD, ("status",), '"string"', '"new"'),
+        SchemaChange(ChangeKind.ADD, ("point",), point),
+        SchemaChange(ChangeKind.WIDEN, ("shop",), '"long"'),
+        SchemaChange(ChangeKind.OPTIONAL, ("number",)),
     ]
     assert lake.catalog.evolve(sink.name, changes)
     assert not lake.catalog.evolve(sink.name, changes)
     assert sink.description().schema_id == before + 1
-    assert lake.catalog.evolve(sink.name, [ColumnChange(ChangeKind.ADD, ("point", "y"), '"double"')])
+    assert lake.catalog.evolve(sink.name, [SchemaChange(ChangeKind.ADD, ("point", "y"), '"double"')])
     found = columns(lake, sink.name)
     assert (found["shop"], found["status"]) == ("long", "string")
     assert [field["name"] for field in found["point"]["fields"]] == ["x", "y"]  # type: ignore[index] - a struct
@@ -67,7 +68,7 @@ def test_changes_of_a_schema_are_one_update_and_may_come_twice(lake: Lake) -> No
 def test_change_that_no_table_can_take_is_refused(lake: Lake) -> None:
     sink = lake.make()
     with pytest.raises(TableUnsuitableError):
-        lake.catalog.evolve(sink.name, [ColumnChange(ChangeKind.WIDEN, ("number",), '"long"')])
+        lake.catalog.evolve(sink.name, [SchemaChange(ChangeKind.WIDEN, ("number",), '"long"')])
 
 
 @pytest.mark.parametrize("engine", [EngineName.DELTA, EngineName.MERGE])
@@ -75,7 +76,7 @@ def test_rows_staged_before_an_evolution_land_after_it(lake: Lake, engine: Engin
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]), engine)
     files = sink.stage([order(1, "a"), order(1, "b")])
-    lake.catalog.evolve(sink.name, [ColumnChange(ChangeKind.ADD, ("status",), '"string"')])
+    lake.catalog.evolve(sink.name, [SchemaChange(ChangeKind.ADD, ("status",), '"string"')])
     sink.commit(files, engine)
     sink.commit(sink.stage([order(1, "b", status="sent")]), engine)
     assert [dict(row).get("status") for row in sink.rows("number, status")] == [None, "sent"]

@@ -20,10 +20,10 @@ from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, DataError
 from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, Type, array, struct, timestamp
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.schema_change import ChangeKind
 from connectors.iceberg.staging.partitioning import Partitioner, single_value_json
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
-from connectors.iceberg.staging.types import ChangeKind
 from connectors.iceberg.table import StagedFile
 
 ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))

@@ -35,10 +35,9 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connectors.iceberg.config import LogicalTypes
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.staging.partition_by import parse_partition_by, split_outside_brackets
 from connectors.iceberg.staging.types import (
-    ChangeKind,
-    SchemaChange,
     TypeOptions,
     arrow_schema,
     new_table_schema,

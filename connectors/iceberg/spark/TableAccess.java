@@ -189,12 +189,11 @@ public class TableAccess {
             String parent = parts.size() == 1 ? null : String.join(".", (Iterable) parts.subList(0, parts.size() - 1));
             String column = (String) parts.get(parts.size() - 1);
             Type type = type(change.get("type").asText());
-            String doc = change.get("doc").isNull() ? null : change.get("doc").asText();
             if (change.get("default").isNull()) {
-                update.addColumn(parent, column, type, doc);
+                update.addColumn(parent, column, type);
             } else {
                 Object value = SingleValueParser.fromJson(type, change.get("default").asText());
-                update.addColumn(parent, column, type, doc, Expressions.lit(value).to(type));
+                update.addColumn(parent, column, type, null, Expressions.lit(value).to(type));
             }
             return true;
         }

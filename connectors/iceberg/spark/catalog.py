@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.protocol.ledger import SnapshotView, TableView
+from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.spark.errors import TableMissingError
 from connectors.iceberg.table import TableDescription, WriteMode
 
@@ -34,34 +34,6 @@ class LoadedTable:
     ref: str
     head: int | None  # newest snapshot of the ref; of main when the ref is missing; None: no snapshot at all
     empty: bool  # the head holds no data files
-
-
-class ChangeKind(Enum):
-    """How a column changes."""
-
-    ADD = "add"
-    WIDEN = "widen"
-    MAKE_OPTIONAL = "make optional"
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnChange:
-    """One step of a schema evolution. Paths name nested fields, list elements as `element`, map values as `value`."""
-
-    kind: ChangeKind
-    path: tuple[str, ...]
-    type: str | None = None  # ADD, WIDEN: the type as Iceberg's JSON, `"long"` or `{"type":"struct",...}`
-    doc: str | None = None
-    default: str | None = None  # ADD on format v3: initial default, Iceberg's single-value JSON
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind.value,
-            "path": list(self.path),
-            "type": self.type,
-            "doc": self.doc,
-            "default": self.default,
-        }
 
 
 class TableCatalog:
@@ -116,7 +88,7 @@ class TableCatalog:
         made = self._call(name, "create", name, schema, spec, json.dumps(dict(properties or {})))
         return bool(made["created"])
 
-    def evolve(self, name: str, changes: Sequence[ColumnChange]) -> bool:
+    def evolve(self, name: str, changes: Sequence[SchemaChange]) -> bool:
         """Make all changes in one schema update; those that the table has already are left out.
 
         Returns whether the schema changed.

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TableVersion, TopicLedger, look_up
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.spark.catalog import ChangeKind, ColumnChange, TableCatalog
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.spark.catalog import TableCatalog
 from connectors.iceberg.spark.commit_request import SNAPSHOT_ID, CommitRequest, EngineName
 from connectors.iceberg.spark.committer import TableCommitter
 from connectors.iceberg.spark.gateway import SparkGateway
@@ -80,7 +81,7 @@ def _work(driver: SparkDriver, name: str, version: int) -> None:
         staged = _staged(loaded.description.data_location, first)
         expected = look_up(loaded.view).version
         TableCommitter(driver, catalog, engine).commit(_request(name, expected, staged))
-    catalog.evolve(name, [ColumnChange(ChangeKind.ADD, ("more",), '"string"')])
+    catalog.evolve(name, [SchemaChange(ChangeKind.ADD, ("more",), '"string"')])
     catalog.remove_files(name, catalog.load(name, _LEDGER).description.uuid, "connect-training-", 1)
     driver.sql(f"SELECT * FROM training.{name}.snapshots")
 

@@ -20,6 +20,7 @@ from connect_py.api.record import TopicPartition
 from connect_py.api.schema import Schema
 from connectors.iceberg.config import IcebergSinkConfig, NullKey
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key
 from connectors.iceberg.staging.columns import any_true, as_array, tombstones
 from connectors.iceberg.staging.conversion import ConversionOptions, Failure, RowConverter
@@ -27,7 +28,7 @@ from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.staged_file_name import StagedFileName
-from connectors.iceberg.staging.types import SchemaChange, TypeOptions, arrow_schema, schema_changes, writable_fields
+from connectors.iceberg.staging.types import TypeOptions, arrow_schema, schema_changes, writable_fields
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 K = TypeVar("K")

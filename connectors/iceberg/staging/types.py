@@ -11,8 +11,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from connect_py.api.arrow import DECIMAL_DIGITS, PRECISION
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_scale
 from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, LogicalTypes
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.staging.partition_by import PartitionTerm
 from connectors.iceberg.table import WriteMode
 
@@ -395,33 +395,6 @@ def _check_transform(term: PartitionTerm, type_: IcebergType) -> None:
 
 
 # --- evolution
-
-
-class ChangeKind(Enum):
-    ADD = "add"  # add a column, optional
-    WIDEN = "widen"  # a wider primitive type
-    OPTIONAL = "make optional"  # no longer required
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaChange:
-    """One change of a table's schema.
-
-    `path` leads to the column: struct fields by name, `element` into a list, `value` into the values of a map; its
-    last part is the column's own name. Names may hold dots, so the parts are never joined.
-    """
-
-    kind: ChangeKind
-    path: tuple[str, ...]
-    type: str | None = None  # ADD and WIDEN: JSON text, `"long"` or `{"type":...}`; field ids in it are provisional
-    default: str | None = None  # ADD: the default of the source's column, as Iceberg's single-value JSON
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "kind": self.kind.value, "path": list(self.path)}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> SchemaChange:
-        return SchemaChange(ChangeKind(data["kind"]), tuple(data["path"]), data["type"], data["default"])
 
 
 def name_lookup(

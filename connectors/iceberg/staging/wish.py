@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.iceberg.staging.types import SchemaChange
+from connectors.iceberg.schema_change import SchemaChange
 
 
 @dataclass(frozen=True, slots=True)
