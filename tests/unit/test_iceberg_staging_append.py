@@ -348,7 +348,7 @@ def test_a_null_struct_with_required_fields_is_written(tmp_path: Path) -> None:
 def test_storage_that_is_not_local_is_written_through_pyiceberg(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connectors.iceberg.staging.file_output._local_path", lambda uri: None)
+    monkeypatch.setattr("connectors.iceberg.staging.file_output.local_path", lambda uri: None)
     (tmp_path / "data").mkdir()
     description = table(COLUMNS, folder=tmp_path)
     made = stager(description)
