@@ -43,7 +43,8 @@ def router(herder: Herder) -> APIRouter:
         text = string_map(parse_json(await request.body())).get("level")
         level = _level(text)
         if request.query_params.get("scope", "worker").lower() != "cluster":
-            return entities.json_response(herder.set_logger_level(namespace, level))
+            changed = await deadline.call(herder, lambda: herder.set_logger_level(namespace, level))
+            return entities.json_response(changed)
         await deadline.call(herder, lambda: herder.set_cluster_logger_level(namespace, str(text)))
         return entities.empty_response(204)
 

@@ -121,7 +121,7 @@ def test_made_up_requests_get_no_unforeseen_answer(worker: WorkerProcess) -> Non
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_made_up_requests_get_no_unforeseen_answer(worker: WorkerProcess) -> None:
-    fuzz(worker, settings(QUIET, max_examples=1000))
+    fuzz(worker, settings(QUIET, max_examples=300))
 
 
 def test_after_all_that_the_worker_is_healthy_and_its_log_clean(worker: WorkerProcess) -> None:
