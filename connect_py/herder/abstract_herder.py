@@ -304,14 +304,14 @@ class AbstractHerder(Herder):
     def _type_of(self, name: str) -> str:
         config = self._state().configs.get(name, {})
         try:
-            return self._worker.plugins.find_connector(config.get("connector.class") or "").kind.value
+            return self._worker.plugins.connector_of(config).kind.value
         except ConnectError:
             return "unknown"
 
     def _version_of(self, id: StatusId) -> str | None:  # noqa: A002 - Connect's word
         name = id.connector if isinstance(id, ConnectorTaskId) else id
         try:
-            plugin = self._worker.plugins.find_connector(self._state().configs[name].get("connector.class") or "")
+            plugin = self._worker.plugins.connector_of(self._state().configs[name])
         except (ConnectError, KeyError):
             return None
         return self._worker.plugins.version(plugin)

@@ -119,6 +119,7 @@ class Validator:
             framework.error("connector.class", wrong_version)
             framework.error("connector.plugin.version", wrong_version)
             return self._infos(class_name, [framework], framework.count(), raw, redacted)
+        plugin = self._plugins.find_connector(plugin.name, props.get("connector.plugin.version"))
         self._add_aliases(framework, props)
         if plugin.kind is PluginKind.SINK:
             self._check_sink(framework, props)
@@ -265,6 +266,7 @@ class Validator:
             type_value.errors.append(wrong_version)
             version_value.errors.append(wrong_version)
             return
+        usable = self._plugins.find(usable.name, kind, versions=props.get(version_name))
         self._add_alias_keys(rows, props, usable, prefix, group)
 
     def _add_alias_keys(self, rows: _Rows, props: Config, plugin: Plugin, prefix: str, group: str) -> None:
@@ -405,7 +407,8 @@ class Validator:
             if chosen is None:
                 continue
             try:
-                plugin = self._plugins.find(chosen.strip(), CONVERTER_KINDS[name])
+                versions = props.get(f"{name}.plugin.version")
+                plugin = self._plugins.find(chosen.strip(), CONVERTER_KINDS[name], versions=versions)
             except ConnectError:
                 continue  # reported on the class key
             own = {key: value for key, value in _below(props, f"{name}.").items() if key != "plugin.version"}
@@ -477,6 +480,7 @@ class Validator:
             problem = self._version_problem(plugin, version)
             if problem is not None:
                 raise BadRequestError(problem)
+            plugin = self._plugins.find(plugin.name, plugin.kind, versions=version)
         keys = [key for key in self._worker.plugin_definitions(plugin).result(VALIDATION_SECONDS) if not key.internal]
         if plugin.kind in (PluginKind.SINK, PluginKind.SOURCE):
             defaults = FrameworkDefaults(self._plugins.version(plugin))

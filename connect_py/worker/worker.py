@@ -383,7 +383,7 @@ class Worker:
         Errors: UnknownPluginError and AmbiguousPluginError from the look-up, what `validate` raised.
         """
         try:
-            plugin = self._plugins.find_connector(class_name)
+            plugin = self._plugins.find_connector(class_name, props.get("connector.plugin.version"))
         except ConnectError as error:
             unknown: Future[ConnectorValidation] = Future()
             unknown.set_exception(error)

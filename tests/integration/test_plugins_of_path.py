@@ -54,6 +54,9 @@ def test_two_versions_of_a_connector_run_side_by_side(
                 f"the line from version {version}",
             )
             worker.wait_for_states(f"{topic_prefix}{name}", "RUNNING", "RUNNING")
+            assert worker.get(f"/connectors/{topic_prefix}{name}/status")["connector"]["version"] == version
+            keys = worker.get(f"/connector-plugins/PathSink/config?version={version}")
+            assert [key["documentation"] for key in keys if key["name"] == "file"] == [f"File, {version}."]
         assert "RuntimeError: broken on purpose" in worker.log_path.read_text()
         assert worker.stop() == 0
         worker.wait_until(lambda: not worker.survivors(), 30, "its processes to end")
