@@ -30,13 +30,13 @@ class ExtractField(Transformation[R]):
         ConfigDef()
         .define("field", Type.STRING, importance=Importance.MEDIUM, doc="The field to extract.")
         .define(
+            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+            doc="Put the default of a field in place of null.",
+        )
+        .define(
             "field.syntax.version", Type.STRING, default="V1", importance=Importance.HIGH,
             validator=one_of("V1", "V2", case_insensitive=True),
             doc="V1: a name, dots are part of it. V2: a path with dots, backticks around names that have dots.",
-        )
-        .define(
-            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-            doc="Put the default of a field in place of null.",
         )
     )  # fmt: skip
     side: ClassVar[Side]
