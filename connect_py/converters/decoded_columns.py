@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,7 +20,7 @@ def member_getters(width: int) -> Sequence[Callable[[Sequence[Any]], list[Any]]]
     Python learns the place of an attribute where the code names it, one class at a time: so each class of structs has
     functions of its own. They take half the time of `operator.attrgetter` and of `msgspec.structs.astuple`.
     """
-    return [eval(f"lambda structs: [struct.f{index} for struct in structs]") for index in range(width)]
+    return [eval(f"lambda structs: [s.f{index} for s in structs]") for index in range(width)]
 
 
 def repeated_text(values: Sequence[Any], null: pa.BooleanArray | None) -> pa.StringArray | None:
@@ -45,6 +44,14 @@ def repeated_text(values: Sequence[Any], null: pa.BooleanArray | None) -> pa.Str
         return column
     valid = pc.invert(null)
     return pa.Array.from_buffers(pa.string(), len(values), [valid.buffers()[1], *column.buffers()[1:]], offset=0)
+
+
+def nulls(values: Sequence[Any]) -> pa.BooleanArray:
+    """Mark the values that are false: structs are true, nulls are not. It takes half the time of `pa.array`."""
+    import pyarrow as pa
+
+    flags = bytes([0 if value else 1 for value in values])
+    return pa.Array.from_buffers(pa.uint8(), len(flags), [None, pa.py_buffer(flags)]).cast(pa.bool_())
 
 
 class RowReader(Protocol):
@@ -89,14 +96,17 @@ class DecodedRows(Unbuilt):
     @cached_property
     def null(self) -> pa.BooleanArray | None:
         """The rows that are null; None: no row is."""
-        import pyarrow as pa
-
-        return None if all(self.values) else pa.array(list(map(operator.not_, self.values)), pa.bool_())
+        return None if all(self.values) else nulls(self.values)
 
     @cached_property
     def structs(self) -> Sequence[Any]:
         """The values with the reader's `stand_in` for null."""
         return self.values if self.null is None else [value or self.reader.stand_in for value in self.values]
+
+    @cached_property
+    def first(self) -> int | None:
+        """The first row that is not null; None: there is none."""
+        return next((place for place, value in enumerate(self.values) if value), None)
 
     def member_values(self, index: int) -> Sequence[Any]:
         """The values of a member, null where the struct is."""

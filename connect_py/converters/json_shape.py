@@ -18,7 +18,13 @@ from msgspec import UNSET, UnsetType
 
 from connect_py.api.batch import Column, Path
 from connect_py.api.errors import NotColumnar
-from connect_py.converters.decoded_columns import DecodedRows, RowReader, member_getters, repeated_text
+from connect_py.converters.decoded_columns import (
+    DecodedRows,
+    RowReader,
+    member_getters,
+    nulls,
+    repeated_text,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -218,7 +224,8 @@ class _NumberReader(Reader):
         import pyarrow as pa
 
         self.check(values, path)
-        return pa.array(values, pa.int64() if int in map(type, values) else pa.float64())
+        kind = pa.int64() if int in map(type, values) else pa.float64()
+        return pa.array(values, kind)
 
 
 class _ListReader(Reader):
@@ -302,10 +309,11 @@ class _ObjectReader(Reader):
         if name not in self._names:
             return None
         index = self._names.index(name)
-        values, null = rows.member_values(index), rows.null
-        first = 0 if null is None else null.index(False).as_py()
+        values, null, first = rows.member_values(index), rows.null, rows.first
+        if first is None:
+            return None
         there = len(rows) - (0 if null is None else null.true_count)
-        if not there or (values[first] is UNSET and sum(_missing(values)) == there):
+        if values[first] is UNSET and sum(_missing(values)) == there:
             return None  # other messages had this member; none of these has
         reader = self._members[index]
         if isinstance(reader, _ObjectReader):
@@ -333,8 +341,7 @@ class _ObjectReader(Reader):
         inside: dict[Path, pa.Array] = {}
         if 2 * len(rows) > len(values):  # few nulls: cheaper to carry them along than to spread the others
             rows = [v or self.stand_in for v in values]
-            mask = pa.array(list(map(operator.not_, there)), pa.bool_())
-            return self._structs(rows, path, absent, mask)
+            return self._structs(rows, path, absent, nulls(values))
         compact = self._structs(rows, path, inside)
         spread = arrow.spread_indices(there)
         for member, mask in inside.items():

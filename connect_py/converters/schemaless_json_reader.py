@@ -58,7 +58,7 @@ class SchemalessJsonReader:
         return runs
 
     def _run(self, data: Sequence[bytes | None], start: int) -> ColumnRun:
-        messages = [m or NULL_TEXT for m in (data[start:] if start else data)]  # no bytes are as good as a null
+        messages = [NULL_TEXT if m is None else m for m in (data[start:] if start else data)]
         for widenings in range(MAX_WIDENINGS):
             failures: dict[int, Exception] = {}
             reader = self._reader
