@@ -71,7 +71,7 @@ def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
     if options.admin:
         routers.append(loggers.router(herder))
     endpoints = (*ENDPOINTS, *ADMIN_ENDPOINTS) if options.admin else ENDPOINTS
-    app: ASGIApp = HttpRules(_routed(routers, options), endpoints, options.auth)
+    app: ASGIApp = HttpRules(_routed(herder, routers, options), endpoints, options.auth)
     if options.origins.strip():
         app = CrossOrigin(app, options.origins, options.methods)
     return ResponseHeaders(app, options.headers) if options.headers else app
@@ -80,11 +80,14 @@ def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
 def create_admin_app(herder: Herder, options: RestOptions) -> ASGIApp:
     """Build the application for listeners that serve the admin paths and nothing else."""
     routers = [loggers.router(herder), metrics.router(herder, options.metric_names)]
-    return HttpRules(_routed(routers, options), (*ADMIN_ENDPOINTS, DESCRIPTION, METRICS), options.auth)
+    return HttpRules(_routed(herder, routers, options), (*ADMIN_ENDPOINTS, DESCRIPTION, METRICS), options.auth)
 
 
-def _routed(routers: Iterable[APIRouter], options: RestOptions) -> FastAPI:
-    app = FastAPI(title="Kafka Connect REST API", docs_url=None, redoc_url=None, redirect_slashes=False)
+def _routed(herder: Herder, routers: Iterable[APIRouter], options: RestOptions) -> FastAPI:
+    version = herder.server_info().version
+    app = FastAPI(
+        title="Kafka Connect REST API", version=version, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
     for router in routers:
         app.include_router(router)
     app.state.forwarder = options.forwarder or Forwarder()
