@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from connect_py.herder.group.group_view import GroupView
-from connect_py.herder.group.leader_state import Decision, LeaderState
+from connect_py.herder.group.leader_state import UNKNOWN, Decision, LeaderState
 from connect_py.herder.group.member_state import MemberState, Phase, UrlInUseError
 from connect_py.herder.group.timings import Timings
 from connect_py.model import ConnectorTaskId
@@ -220,9 +220,9 @@ class Node:
 
     def end_children(self) -> None:
         """Children end by themselves when their lease has ended, whatever their worker does."""
-        if self.hard_deadline is not None and self.world.now >= self.hard_deadline:
-            if not self.world.off(Switch.STOP_AT_END_OF_LEASE):
-                self.running.clear()
+        ended = self.hard_deadline is not None and self.world.now >= self.hard_deadline
+        if ended and not self.world.off(Switch.STOP_AT_END_OF_LEASE):
+            self.running.clear()
 
     def say(self) -> None:
         now, world = self.world.now, self.world
@@ -278,7 +278,8 @@ class Node:
         self.read()
         self.leader = LeaderState(epoch, self.view, world.timings, world.now, trusted=trusted)
         if world.off(Switch.WAIT_FOR_INHERITED):
-            self.leader._inherited.clear()
+            self.leader._inherited = set()
+            self.leader._ghosts.pop(UNKNOWN, None)
 
     def write(self, leader: LeaderState | None, decision: Decision) -> None:
         """The end of a transaction, some time after it was decided on."""
@@ -470,6 +471,7 @@ class World:
 
     def elect(self) -> None:
         """The consumer group: whoever owns partition 0 keeps it until it was silent for a session."""
+
         def fit(node: Node) -> bool:
             return node.alive and self.now >= max(node.paused_until, node.cut_until) and not node.leaving
 
@@ -479,8 +481,12 @@ class World:
                 self._owner_silent_since = None
             elif owner is not None and self._owner_silent_since is None:
                 self._owner_silent_since = self.now
-            gone = owner is None or (owner.alive and owner.leaving and not owner.running) or (
-                self._owner_silent_since is not None and self.now - self._owner_silent_since >= self.timings.session
+            gone = (
+                owner is None
+                or (owner.alive and owner.leaving and not owner.running)
+                or (
+                    self._owner_silent_since is not None and self.now - self._owner_silent_since >= self.timings.session
+                )
             )
             candidates = [node for node in self.nodes if fit(node)]
             if gone and candidates:
