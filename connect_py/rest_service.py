@@ -17,6 +17,7 @@ from connect_py.api.errors import ConfigError
 from connect_py.config.worker_config import WorkerConfig
 from connect_py.herder.herder import Herder
 from connect_py.herder.leader_calls import LeaderCalls
+from connect_py.kafka.jaas_users import jaas_users
 from connect_py.metrics.prometheus_text import NameFamily
 from rest.app import RestOptions, create_admin_app, create_app
 from rest.basic_auth import EXTENSION, BasicAuth
@@ -76,7 +77,7 @@ class RestService:
                     "rest.extension.classes", f"{name} is a Java class and cannot be loaded (known: {EXTENSION}); "
                     "protect the REST API with a proxy in front of it and remove this property",
                 )  # fmt: skip
-            auth = BasicAuth.of(environment)
+            auth = BasicAuth(jaas_users(environment))
         options = RestOptions(
             admin=config["admin.listeners"] is None,
             origins=config["access.control.allow.origin"] or "",

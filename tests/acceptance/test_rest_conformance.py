@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from rest_serving import error
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
@@ -55,13 +56,6 @@ def running(worker: WorkerProcess, client: httpx.Client, sink: dict[str, str]) -
     assert client.put("/connectors/a/config", json=sink).status_code in (200, 201)
     worker.wait_for_states("a", "RUNNING", "RUNNING")
     return "a"
-
-
-def error(response: httpx.Response) -> tuple[int, str]:
-    body = response.json()
-    assert list(body) == ["error_code", "message"]
-    assert body["error_code"] == response.status_code
-    return response.status_code, body["message"]
 
 
 def eventually(check: Callable[[], bool], seconds: float = 30) -> None:
