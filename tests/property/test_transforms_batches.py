@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transforms_chain import configured
@@ -10,6 +11,11 @@ from transforms_records import check, check_batch, records
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, NotColumnar
 from connect_py.api.record import SinkRecord
+
+EXAMPLES = settings(deadline=None, max_examples=2000)
+DEBEZIUM = "io.debezium.transforms"
+ICEBERG = "org.apache.iceberg.connect.transforms"
+pytestmark = pytest.mark.timeout(240)  # 2,000 examples each
 
 MODES = ["drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone"]
 unwrap_options = st.fixed_dictionaries(
@@ -33,7 +39,7 @@ legacy_options = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@settings(deadline=None, max_examples=150)
+@EXAMPLES
 @given(unwrap_options | legacy_options, records())
 def test_unwrapping_a_batch_equals_unwrapping_its_rows(
     options: dict[str, str], given_records: list[SinkRecord]
@@ -41,7 +47,7 @@ def test_unwrapping_a_batch_equals_unwrapping_its_rows(
     check({"type": "io.debezium.transforms.ExtractNewRecordState", **options}, given_records)
 
 
-@settings(deadline=None, max_examples=150)
+@EXAMPLES
 @given(st.sampled_from([{}, {"cdc.target.pattern": "lake.{table}_{db}"}]), records())
 def test_icebergs_debezium_transform_of_a_batch_equals_that_of_its_rows(
     options: dict[str, str], given_records: list[SinkRecord]
@@ -71,7 +77,7 @@ replacements = st.fixed_dictionaries(
 SIDES = st.sampled_from(["Key", "Value"])
 
 
-@settings(deadline=None, max_examples=100)
+@EXAMPLES
 @given(SIDES, insertions, records())
 def test_inserting_columns_equals_inserting_fields(
     side: str, options: dict[str, str], given_records: list[SinkRecord]
@@ -81,7 +87,7 @@ def test_inserting_columns_equals_inserting_fields(
     check({"type": f"org.apache.kafka.connect.transforms.InsertField${side}", **options}, given_records)
 
 
-@settings(deadline=None, max_examples=100)
+@EXAMPLES
 @given(SIDES, replacements, records())
 def test_replacing_columns_equals_replacing_fields(
     side: str, options: dict[str, str], given_records: list[SinkRecord]
@@ -89,7 +95,7 @@ def test_replacing_columns_equals_replacing_fields(
     check({"type": f"org.apache.kafka.connect.transforms.ReplaceField${side}", **options}, given_records)
 
 
-@settings(deadline=None, max_examples=100)
+@EXAMPLES
 @given(st.sampled_from(MODES), replacements, insertions, records())
 def test_a_chain_over_columns_equals_the_chain_over_rows(
     mode: str, replaced: dict[str, str], inserted: dict[str, str], given_records: list[SinkRecord]
@@ -115,6 +121,7 @@ routers = st.sampled_from(
 )
 
 
+@EXAMPLES
 @given(routers, records())
 def test_routing_a_batch_equals_routing_its_rows(router: tuple[str, str], given_records: list[SinkRecord]) -> None:
     regex, replacement = router
@@ -122,3 +129,27 @@ def test_routing_a_batch_equals_routing_its_rows(router: tuple[str, str], given_
         {"type": "org.apache.kafka.connect.transforms.RegexRouter", "regex": regex, "replacement": replacement},
         given_records,
     )
+
+
+others = st.sampled_from([
+    {"type": f"{DEBEZIUM}.ExtractChangedRecordState", "header.changed.name": "h", "header.unchanged.name": "u"},
+    {"type": f"{DEBEZIUM}.ExtractChangedRecordState", "header.unchanged.name": "u"},
+    {"type": f"{DEBEZIUM}.ByLogicalTableRouter", "topic.regex": "s\\.(.*)\\.t", "topic.replacement": "all.$1"},
+    {"type": f"{DEBEZIUM}.ToLogicalTopicRouter", "topic.regex": ".*", "topic.replacement": "all",
+     "key.enforce.uniqueness": "false"},
+    {"type": f"{DEBEZIUM}.TimezoneConverter", "converted.timezone": "Europe/Berlin", "exclude.list": "source:u"},
+    {"type": f"{DEBEZIUM}.TimezoneConverter", "converted.timezone": "+02:00"},
+    {"type": "io.confluent.connect.transforms.TombstoneHandler", "behavior": "ignore"},
+    {"type": "io.confluent.connect.transforms.TombstoneHandler", "behavior": "fail"},
+    {"type": f"{ICEBERG}.CopyValue", "source.field": "op", "target.field": "kind"},
+    {"type": f"{ICEBERG}.CopyValue", "source.field": "source", "target.field": "origin"},
+    {"type": f"{ICEBERG}.CopyValue", "source.field": "nosuch", "target.field": "op"},
+    {"type": f"{ICEBERG}.KafkaMetadataTransform"},
+    {"type": f"{ICEBERG}.KafkaMetadataTransform", "nested": "true", "field_name": "m", "external_field": "env,x"},
+])  # fmt: skip
+
+
+@EXAMPLES
+@given(others, records())
+def test_other_vendors_columns_equal_their_rows(props: dict[str, str], given_records: list[SinkRecord]) -> None:
+    check(props, given_records)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transforms_records import check
+from transforms_records import check, records
 
 from connect_py.api.java_text import to_float32
 from connect_py.api.record import NO_HEADERS, Header, Headers, RecordOrigin, SinkRecord
@@ -138,7 +138,7 @@ class Rows:
 
 SIDES = st.sampled_from(["Key", "Value"])
 SEEDS = st.integers(0, 2**32)
-ROWS = st.builds(lambda seed: Rows(seed).records(), SEEDS)
+ROWS = st.builds(lambda seed: Rows(seed).records(), SEEDS) | records()
 NULLS = {"replace.null.with.default": st.sampled_from(["true", "false"])}
 TYPES = st.sampled_from(["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string"])
 specs = st.one_of(

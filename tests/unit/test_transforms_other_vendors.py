@@ -1,0 +1,404 @@
+"""Transformations of Debezium, Iceberg and Confluent that no recording covers."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import pytest
+from transforms_chain import configured
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import BadRows, ConfigError, ConnectError, DataError, NotColumnar
+from connect_py.api.record import NO_HEADERS, Header, Headers, RecordOrigin, SinkRecord
+from connect_py.api.schema import (
+    INT32,
+    INT64,
+    OPTIONAL_INT32,
+    OPTIONAL_INT64,
+    OPTIONAL_STRING,
+    STRING,
+    Schema,
+    Struct,
+    Type,
+    array,
+    decimal,
+    map_of,
+    struct,
+)
+from transforms.expression import Expression, ExpressionError
+
+NOW = 1_700_000_000_123
+DEBEZIUM = "io.debezium.transforms"
+ICEBERG = "org.apache.iceberg.connect.transforms"
+CONFLUENT = "io.confluent.connect.transforms"
+ROW = struct(("id", INT32), ("at", OPTIONAL_STRING), name="t.Value", optional=True)
+ENVELOPE = struct(
+    ("before", ROW), ("after", ROW), ("source", struct(("table", STRING))), ("op", STRING), ("ts_ms", INT64),
+    name="t.Envelope",
+)  # fmt: skip
+OUTBOX = struct(
+    ("id", STRING), ("aggregatetype", STRING), ("aggregateid", STRING), ("type", STRING),
+    ("payload", OPTIONAL_STRING), ("shard", INT32), ("made", INT64), name="outbox.Value", optional=True,
+)  # fmt: skip
+OUTBOX_ENVELOPE = struct(("before", OUTBOX), ("after", OUTBOX), ("op", STRING), ("ts_ms", INT64), name="o.Envelope")
+
+
+def record(value: Any, schema: Schema | None = None, *, headers: Headers = NO_HEADERS, key: Any = "k") -> SinkRecord:
+    if isinstance(value, Struct):
+        schema = value.schema
+    return SinkRecord(
+        "topicA", 3, None, key, schema, value, NOW, headers, origin=RecordOrigin("topicA", 3, 42)
+    )  # fmt: skip
+
+
+def apply(name: str, given: SinkRecord, **options: str) -> SinkRecord | None:
+    """Apply to a row; a batch of it gives the same, or goes by rows."""
+    props = {"type": name, **{key.replace("__", "."): value for key, value in options.items()}}
+    made = configured(props).apply(given)
+    (batch,) = Batch.of([given])
+    try:
+        batches = configured(props).apply_batch(batch)
+    except NotColumnar:
+        return made
+    assert [r for b in batches for r in b.records()] == ([] if made is None else [made])
+    return made
+
+
+def failing(name: str, given: SinkRecord, error: type[Exception], **options: str) -> str:
+    props = {"type": name, **{key.replace("__", "."): value for key, value in options.items()}}
+    with pytest.raises(error) as caught:
+        configured(props).apply(given)
+    (batch,) = Batch.of([given])
+    with pytest.raises((BadRows, NotColumnar)):
+        configured(props).apply_batch(batch)
+    return str(caught.value)
+
+
+def refused(name: str, **options: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        configured({"type": name, **{key.replace("__", "."): value for key, value in options.items()}})
+    return str(caught.value)
+
+
+def value_of(name: str, value: Any, **options: str) -> Any:
+    made = apply(name, record(value), **options)
+    assert made is not None
+    return made.value
+
+
+def event(code: str, **rows: Any) -> Struct:
+    before, after = (None if rows.get(n) is None else Struct(ROW, rows[n]) for n in ("before", "after"))
+    return Struct(ENVELOPE, [before, after, Struct(ENVELOPE["source"], ["orders"]), code, 5])
+
+
+# ---------------------------------------------------------------- Debezium
+
+
+def test_changed_columns_are_told_by_java_s_equality() -> None:
+    row = struct(("a", Schema(Type.FLOAT64)), ("b", Schema(Type.FLOAT64)), ("c", array(INT32)), optional=True)
+    envelope = struct(("before", row), ("after", row), ("op", STRING), name="t.Envelope")
+    nan = float("nan")
+    given = Struct(envelope, [Struct(row, [nan, 0.0, [1]]), Struct(row, [float("nan"), -0.0, [1]]), "u"])
+    transformation = configured({
+        "type": f"{DEBEZIUM}.ExtractChangedRecordState", "header.changed.name": "c", "header.unchanged.name": "u",
+    })  # fmt: skip
+    made = transformation.apply(record(given))
+    assert made is not None
+    schema = array(OPTIONAL_STRING, optional=True)
+    expected = [Header("c", ["b"], schema.replace(name="c")), Header("u", ["a", "c"], schema.replace(name="u"))]
+    assert list(made.headers) == expected
+    ((by_columns,),) = (b.records() for b in transformation.apply_batch(Batch.of([record(given)])[0]))
+    assert list(by_columns.headers) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "2024-07-01T14:00:00+02:00"),
+        ({"include__list": "source:orders"}, "2024-07-01T14:00:00+02:00"),
+        ({"include__list": "source:orders:id"}, "2024-07-01T12:00:00Z"),
+        ({"include__list": "topic:topicA:at"}, "2024-07-01T14:00:00+02:00"),
+        ({"exclude__list": "at"}, "2024-07-01T12:00:00Z"),
+    ],
+)
+def test_times_of_a_zone_are_converted_where_the_lists_say(options: dict[str, str], expected: str) -> None:
+    zoned = struct(("id", INT32), ("at", Schema(Type.STRING, name="io.debezium.time.ZonedTimestamp")), optional=True)
+    envelope = struct(("after", zoned), ("source", struct(("table", STRING))), name="t.Envelope")
+    given = Struct(envelope, [Struct(zoned, [1, "2024-07-01T12:00:00Z"]), Struct(envelope["source"], ["orders"])])
+    name = f"{DEBEZIUM}.TimezoneConverter"
+    assert value_of(name, given, converted__timezone="Europe/Berlin", **options)["after"]["at"] == expected
+    assert "unknown time zone Mars" in refused(name, converted__timezone="Mars")
+
+
+def test_headers_become_fields_also_below_dots() -> None:
+    headers = Headers([Header("a", 1, INT32), Header("b", "x", STRING), Header("c", "y", STRING)])
+    given = record(Struct(struct(("in", struct(("p", INT32)))), [Struct(struct(("p", INT32)), [7])]), headers=headers)
+    made = apply(f"{DEBEZIUM}.HeaderToValue", given, headers="a,b,nosuch", fields="a,in.b,z", operation="move")
+    assert made is not None
+    assert made.value_schema == struct(("in", struct(("p", INT32), ("b", STRING))), ("a", INT32))
+    assert (made.value["a"], made.value["in"].values) == (1, [7, "x"])
+    assert [h.key for h in made.headers] == ["c"]
+    message = failing(f"{DEBEZIUM}.HeaderToValue", record({}, headers=headers), DataError, headers="a", fields="a",
+                      operation="copy")  # fmt: skip
+    assert message == "Only Struct objects supported for [Header field insertion], found: java.util.HashMap"
+
+
+def test_schema_changes_are_dropped_by_kind() -> None:
+    change = struct(("type", STRING))
+    schema = struct(("tableChanges", array(change)), name="io.debezium.connector.mysql.SchemaChangeValue")
+    given = record(Struct(schema, [[Struct(change, ["DROP"]), Struct(change, ["CREATE"])]]))
+    name, options = f"{DEBEZIUM}.SchemaChangeEventFilter", {"schema__change__event__exclude__list": "DROP"}
+    made = apply(name, given, **options)
+    assert made is not None
+    assert [c["type"] for c in made.value["tableChanges"]] == ["CREATE"]
+    assert apply(name, record(Struct(schema, [[Struct(change, ["DROP"])]])), **options) is None
+    assert apply(name, record(1, INT32), **options) == record(1, INT32)
+
+
+def test_snapshots_become_inserts() -> None:
+    name = "io.debezium.connector.mysql.transforms.ReadToInsertEvent"
+    assert value_of(name, event("r", after=[1, None]))["op"] == "c"
+    assert value_of(name, event("u", after=[1, None]))["op"] == "u"
+
+
+def outbox(code: str = "c", payload: str | None = '{"a":1,"b":[{"c":null,"d":2}]}') -> SinkRecord:
+    row = Struct(OUTBOX, ["e1", "order", "o7", "created", payload, 5, 99])
+    return record(Struct(OUTBOX_ENVELOPE, [None, row, code, 1234]))
+
+
+def route(given: SinkRecord, **options: str) -> SinkRecord | None:
+    return apply(f"{DEBEZIUM}.outbox.EventRouter", given, **options)
+
+
+def test_outbox_rows_become_events() -> None:
+    made = route(outbox())
+    assert made is not None
+    assert (made.topic, made.key, made.value, made.timestamp) == (
+        "outbox.event.order", "o7", '{"a":1,"b":[{"c":null,"d":2}]}', 1234,
+    )  # fmt: skip
+    assert list(made.headers) == [Header("id", "e1", STRING)]
+
+
+def test_outbox_columns_go_where_they_are_placed() -> None:
+    made = route(
+        outbox(), table__fields__additional__placement="type:header:kind,shard:partition,made:envelope",
+        table__field__event__timestamp="made",
+    )  # fmt: skip
+    assert made is not None
+    assert (made.partition, made.timestamp) == (5, 99)
+    assert made.value["payload"] == '{"a":1,"b":[{"c":null,"d":2}]}'
+    assert made.value["made"] == 99
+    assert made.headers.last_with("kind") == Header("kind", "created", STRING)
+    assert "Unexpected additional field" in refused(
+        f"{DEBEZIUM}.outbox.EventRouter", table__fields__additional__placement="type:nowhere"
+    )
+    failing(f"{DEBEZIUM}.outbox.EventRouter", outbox(), DataError, table__fields__additional__placement="zz:header")
+
+
+def test_outbox_payloads_are_expanded() -> None:
+    made = route(outbox(), table__expand__json__payload="true")
+    assert made is not None
+    items = struct(("d", OPTIONAL_INT32), optional=True)
+    assert made.value_schema == struct(("a", OPTIONAL_INT32), ("b", array(items, optional=True)), optional=True)
+    assert made.value["b"][0]["d"] == 2
+
+
+def test_outbox_keeps_only_inserts() -> None:
+    assert route(outbox("d")) is None
+    assert route(outbox("u")) is None
+    assert route(record(None)) is None
+    failing(f"{DEBEZIUM}.outbox.EventRouter", outbox("u"), ConnectError, table__op__invalid__behavior="fatal")
+    tombstone = route(outbox(payload=None), route__tombstone__on__empty__payload="true")
+    assert tombstone is not None
+    assert (tombstone.value_schema, tombstone.value) == (None, None)
+
+
+def test_conditions_keep_and_route_records() -> None:
+    options = {"language": "connect_py.expression", "condition": "value.op == 'u' and value.after.id > 2"}
+    name = f"{DEBEZIUM}.Filter"
+    assert apply(name, record(event("u", after=[3, None])), **options) is not None
+    assert apply(name, record(event("u", after=[2, None])), **options) is None
+    assert apply(name, record(event("d", before=[3, None])), **options) is None
+    assert apply(name, record(None), **options) is not None
+    assert apply(name, record(None), **options, null__handling__mode="drop") is None
+    assert apply(name, record(None), **options, topic__regex="other.*") is not None
+    made = apply(
+        f"{DEBEZIUM}.ContentBasedRouter", record(event("c", after=[1, None])), language="connect_py.expression",
+        topic__expression="'new' if value.op == 'c' else None",
+    )  # fmt: skip
+    assert made is not None
+    assert made.topic == "new"
+    failing(name, record(event("c")), DataError, language="connect_py.expression", condition="value.op")
+
+
+def test_scripts_of_other_languages_are_refused_with_a_hint() -> None:
+    message = refused(f"{DEBEZIUM}.Filter", language="jsr223.groovy", condition="value.op == 'u'")
+    assert "connect_py.expression" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("value.a.b[0] == 1", True),
+        ("value['a'].nosuch.deeper", None),
+        ("value.n < 3", False),
+        ("'x' in value.texts and not matches(topic, 'other.*')", True),
+        ("header.h if header.h else 'none'", "v"),
+        ("len(value.texts) * 2 - 1", 1),
+        ("upper(topic) + str(value.a.b[0])", "TOPICA1"),
+        ("1 < 2 < 3 and true", True),
+    ],
+)
+def test_expressions_are_evaluated(text: str, answer: Any) -> None:
+    given = record({"a": {"b": [1]}, "n": None, "texts": ["x"]}, headers=Headers([Header("h", "v")]))
+    assert Expression(text)(given) == answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os')", "value.__class__()", "().__class__()", "[x for x in value]", "lambda: 1", "open('x')",
+        "2 ** 99", "f'{value}'", "value.a(1)", "x", "a = 1", "", "value := 1", "len(value, key=1)", "b'x'", "~1",
+        "1 @ 2",
+    ],
+)  # fmt: skip
+def test_expressions_that_could_do_harm_are_refused(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        Expression(text)
+
+
+def test_members_never_lead_out_of_the_data() -> None:
+    assert Expression("value.__class__")(record({})) is None
+    assert Expression("topic.__class__")(record({})) is None
+    with pytest.raises(DataError):
+        Expression("topic * 9")(record({}))
+
+
+# ---------------------------------------------------------------- Iceberg
+
+
+def test_values_are_copied() -> None:
+    options = {"source__field": "a", "target__field": "b"}
+    name = f"{ICEBERG}.CopyValue"
+    made = apply(name, record(Struct(struct(("a", INT32)), [5])), **options)
+    assert made is not None
+    assert (made.value_schema, made.value.values) == (struct(("a", INT32), ("b", INT32)), [5, 5])
+    assert value_of(name, {"a": {"x": 1}}, **options) == {"a": {"x": 1}, "b": {"x": 1}}
+    assert value_of(name, {"c": 1}, **options) == {"c": 1, "b": None}
+    assert apply(name, record(None), **options) == record(None)
+    failing(name, record(Struct(struct(("c", INT32)), [5])), DataError, **options)
+
+
+def test_metadata_of_kafka_is_added() -> None:
+    name = "io.tabular.iceberg.connect.transforms.KafkaMetadataTransform"
+    assert value_of(name, {"a": 1}) == {
+        "a": 1, "_kafka_metadata_topic": "topicA", "_kafka_metadata_partition": 3, "_kafka_metadata_offset": 42,
+        "_kafka_metadata_timestamp": NOW,
+    }  # fmt: skip
+    nested = value_of(name, {"a": 1}, nested="true", field_name="m", external_field="env,prod")
+    assert nested["m"] == {"topic": "topicA", "partition": 3, "offset": 42, "timestamp": NOW, "env": "prod"}
+    made = apply(name, record(Struct(struct(("a", INT32)), [5])), nested="true", field_name="m")
+    assert made is not None
+    inner = struct(("topic", STRING), ("partition", INT32), ("offset", INT64), ("timestamp", OPTIONAL_INT64))
+    assert made.value_schema == struct(("a", INT32), ("m", inner))
+    failing(name, record("text"), DataError)
+    assert "Could not parse" in refused(name, external_field="a")
+
+
+def test_events_of_dms_are_lifted() -> None:
+    given = {
+        "data": {"id": 1},
+        "metadata": {"operation": "update", "timestamp": "t", "schema-name": "s", "table-name": "x"},
+    }
+    assert value_of(f"{ICEBERG}.DmsTransform", given) == {"id": 1, "_cdc": {"op": "U", "ts": "t", "source": "s.x"}}
+    assert apply(f"{ICEBERG}.DmsTransform", record({"data": 1})) is None
+    failing(f"{ICEBERG}.DmsTransform", record(Struct(struct(("a", INT32)), [1])), DataError)
+
+
+def test_json_texts_become_structs() -> None:
+    name = f"{ICEBERG}.JsonToMapTransform"
+    text = (
+        '{"i":1,"l":5000000000,"f":1.5,"b":true,"s":"x","big":99999999999999999999,"o":{"p":{"q":1}},"e":{},"n":null,'
+        '"a":[1,2],"m":[1,5000000000],"objects":[{"k":1}],"lists":[[1],[2]],"none":[]}'
+    )
+    made = apply(name, record(text, STRING))
+    assert made is not None
+    texts = map_of(STRING, OPTIONAL_STRING, optional=True)
+    assert made.value_schema == struct(
+        ("i", OPTIONAL_INT32), ("l", OPTIONAL_INT64), ("f", Schema(Type.FLOAT64, optional=True)),
+        ("b", Schema(Type.BOOLEAN, optional=True)), ("s", OPTIONAL_STRING), ("big", decimal(0, optional=True)),
+        ("o", texts), ("a", array(OPTIONAL_INT32, optional=True)), ("m", array(OPTIONAL_STRING, optional=True)),
+        ("objects", array(texts, optional=True)),
+        ("lists", array(array(OPTIONAL_INT32, optional=True), optional=True)),
+    )  # fmt: skip
+    assert made.value["o"] == {"p": '{"q":1}'}
+    assert made.value["m"] == ["1", "5000000000"]
+    assert value_of(name, '{"a":1,"b":"x"}', json__root="true")["payload"] == {"a": "1", "b": "x"}
+    for bad in ("[1]", "x", ""):
+        failing(name, record(bad, STRING), DataError)
+
+
+# ---------------------------------------------------------------- Confluent
+
+
+def test_sides_are_dropped() -> None:
+    made = apply(f"{CONFLUENT}.Drop$Value", record(1, INT32))
+    assert made is not None
+    assert (made.value_schema, made.value) == (None, None)
+    kept = apply(f"{CONFLUENT}.Drop$Value", record(1, INT32), schema__behavior="force_optional")
+    assert kept is not None
+    assert kept.value_schema == OPTIONAL_INT32
+    failing(f"{CONFLUENT}.Drop$Value", record(1, INT32), DataError, schema__behavior="validate")
+
+
+def test_topics_are_taken_from_fields_and_headers() -> None:
+    def topic(name: str, given: SinkRecord, **options: str) -> str:
+        made = apply(f"{CONFLUENT}.ExtractTopic${name}", given, **options)
+        assert made is not None
+        return made.topic
+
+    assert topic("Value", record({"a": "t"}), field="a") == "t"
+    assert topic("Value", record({"a": {"b": "t"}}), field="$.a.b", field__format="JSON_PATH") == "t"
+    assert topic("Key", record({}, key="t")) == "t"
+    assert topic("Header", record({}, headers=Headers([Header("h", "t")])), field="h") == "t"
+    assert topic("Value", record({}), field="a", skip__missing__or__null="true") == "topicA"
+    failing(f"{CONFLUENT}.ExtractTopic$Value", record({}), DataError, field="a")
+    assert "Invalid JSON path" in refused(f"{CONFLUENT}.ExtractTopic$Value", field="$[", field__format="JSON_PATH")
+
+
+def test_records_are_filtered_by_path() -> None:
+    name = f"{CONFLUENT}.Filter$Value"
+    options = {"filter__condition": "$[?(@.a == 'x')]", "filter__type": "include"}
+    assert apply(name, record({"a": "x"}), **options) is not None
+    assert apply(name, record({"a": "y"}), **options) is None
+    plain = {"filter__condition": "$.a", "filter__type": "exclude"}
+    assert apply(name, record({"a": 1}), **plain) is None
+    failing(name, record({"b": 1}), DataError, **plain)
+    assert apply(name, record({"b": 1}), **plain, missing__or__null__behavior="include") is not None
+
+
+def test_tombstones_are_handled() -> None:
+    name = f"{CONFLUENT}.TombstoneHandler"
+    assert apply(name, record(None)) is None
+    assert apply(name, record(1)) == record(1)
+    failing(name, record(None), DataError, behavior="fail")
+
+
+def test_bytes_are_unpacked() -> None:
+    schema = Schema(Type.BYTES)
+    made = apply(f"{CONFLUENT}.GzipDecompress$Value", record(gzip.compress(b"text"), schema))
+    assert made is not None
+    assert made.value == b"text"
+    failing(f"{CONFLUENT}.GzipDecompress$Value", record(b"text", schema), DataError)
+    failing(f"{CONFLUENT}.GzipDecompress$Value", record(gzip.compress(b"text")[:-3], schema), DataError)
+
+
+def test_topics_are_made_of_times_in_values() -> None:
+    name = f"{CONFLUENT}.MessageTimestampRouter"
+    options = {"message__timestamp__keys": "nosuch,at", "message__timestamp__format": "yyyy-MM-dd"}
+    made = apply(name, record({"at": "2024-02-29"}), **options)
+    assert made is not None
+    assert made.topic == "topicA-20240229"
+    failing(name, record({"at": "soon"}), DataError, **options)
+    failing(name, record({}), DataError, **options)

@@ -1,0 +1,52 @@
+"""Confluent's `Drop`: takes the key or the value away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from connect_py.api.config import ConfigDef, Importance, Type, one_of
+from connect_py.api.errors import DataError
+from connect_py.api.record import R
+from connect_py.api.schema import Schema
+from connect_py.api.transformation import Transformation
+from transforms.side import Side
+
+
+class Drop(Transformation[R]):
+    """Sets one side of each record to null; of the value this makes tombstones."""
+
+    config_def = ConfigDef().define(
+        "schema.behavior", Type.STRING, default="nullify", importance=Importance.MEDIUM,
+        validator=one_of("nullify", "retain", "validate", "force_optional", case_insensitive=True),
+        doc="What becomes of the schema: nullify drops it, retain keeps it, validate keeps it and fails if it is "
+            "required, force_optional makes it optional.",
+    )  # fmt: skip
+    side: ClassVar[Side]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        self._behavior: str = self.config_def.parse(configs)["schema.behavior"].lower()
+
+    def apply(self, record: R) -> R | None:
+        return self.side.put(record, self._schema(self.side.of(record).schema), None)
+
+    def _schema(self, schema: Schema | None) -> Schema | None:
+        if schema is None or self._behavior == "nullify":
+            return None
+        if self._behavior == "force_optional":
+            return schema.replace(optional=True)
+        if self._behavior == "validate" and not schema.optional:
+            raise DataError(f"the {self.side.value.lower()} has a required schema and cannot be dropped")
+        return schema
+
+
+class DropKey(Drop[R]):
+    """`Drop$Key`."""
+
+    side = Side.KEY
+
+
+class DropValue(Drop[R]):
+    """`Drop$Value`."""
+
+    side = Side.VALUE

@@ -1,0 +1,94 @@
+"""Confluent's `ExtractTopic`: the topic comes from a field or a header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from connect_py.api.config import ConfigDef, Importance, Type, one_of
+from connect_py.api.errors import DataError
+from connect_py.api.record import R
+from connect_py.api.schema import SchemaAndValue, Struct, Value, java_class_name
+from connect_py.api.transformation import Transformation
+from transforms.json_path import JsonPath, json_path
+from transforms.side import Side
+
+
+class ExtractTopic(Transformation[R]):
+    """Sends each record to the topic that one of its fields names."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "field", Type.STRING, default="", importance=Importance.HIGH,
+            doc="The field; empty: the whole key or value. Of headers: the header.",
+        )
+        .define(
+            "field.format", Type.STRING, default="plain", importance=Importance.MEDIUM,
+            validator=one_of("plain", "json_path", case_insensitive=True),
+            doc="plain: a name; JSON_PATH: a path such as $.a.b.",
+        )
+        .define(
+            "skip.missing.or.null", Type.BOOLEAN, default=False, importance=Importance.LOW,
+            doc="Leave the topic of a record without the field as it is, instead of failing.",
+        )
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._field: str = props["field"]
+        self._path: JsonPath | None = None
+        if props["field.format"].lower() == "json_path" and self._field:
+            self._path = json_path("field", self._field)
+        self._skips: bool = props["skip.missing.or.null"]
+
+    def found(self, record: R) -> Value:
+        """What names the topic."""
+        raise NotImplementedError
+
+    def apply(self, record: R) -> R | None:
+        value = self.found(record)
+        if value is None:
+            if self._skips:
+                return record
+            raise DataError(f"the record has no {self._field or 'value'} to take the topic from")
+        if not isinstance(value, str):
+            raise DataError(f"the topic must be a text, found: {java_class_name(value)}")
+        return record.replace(topic=value)
+
+    def _inside(self, side: SchemaAndValue) -> Value:
+        if not self._field:
+            return side.value
+        if self._path is not None:
+            matches = self._path.find(side.value)
+            return matches[0] if matches else None
+        if isinstance(side.value, Struct):
+            return None if side.value.schema.field(self._field) is None else side.value.get(self._field)
+        return side.value.get(self._field) if isinstance(side.value, dict) else None
+
+
+class _OfSide(ExtractTopic[R]):
+    side: ClassVar[Side]
+
+    def found(self, record: R) -> Value:
+        return self._inside(self.side.of(record))
+
+
+class ExtractTopicKey(_OfSide[R]):
+    """`ExtractTopic$Key`."""
+
+    side = Side.KEY
+
+
+class ExtractTopicValue(_OfSide[R]):
+    """`ExtractTopic$Value`."""
+
+    side = Side.VALUE
+
+
+class ExtractTopicHeader(ExtractTopic[R]):
+    """`ExtractTopic$Header`."""
+
+    def found(self, record: R) -> Value:
+        header = record.headers.last_with(self._field)
+        return None if header is None else header.value

@@ -1,0 +1,65 @@
+"""Confluent's `Filter`: keeps or drops records by a JSONPath."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from connect_py.api.config import ConfigDef, Importance, Type, one_of
+from connect_py.api.errors import DataError
+from connect_py.api.record import R
+from connect_py.api.transformation import Transformation
+from transforms.json_path import json_path
+from transforms.side import Side
+
+_FILTER = "?("
+
+
+class Filter(Transformation[R]):
+    """Looks for a match of the path in one side of each record."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "filter.condition", Type.STRING, importance=Importance.HIGH,
+            doc="The path, such as $.a or $[?(@.a == 'x')].",
+        )
+        .define(
+            "filter.type", Type.STRING, importance=Importance.HIGH,
+            validator=one_of("include", "exclude", case_insensitive=True),
+            doc="include: keep records that match; exclude: drop them.",
+        )
+        .define(
+            "missing.or.null.behavior", Type.STRING, default="fail", importance=Importance.MEDIUM,
+            validator=one_of("fail", "include", "exclude", case_insensitive=True),
+            doc="What to do with a record without what a path without filters leads to.",
+        )
+    )  # fmt: skip
+    side: ClassVar[Side]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._condition: str = props["filter.condition"]
+        self._path = json_path("filter.condition", self._condition)
+        self._includes = props["filter.type"].lower() == "include"
+        self._missing: str = props["missing.or.null.behavior"].lower()
+
+    def apply(self, record: R) -> R | None:
+        matches = self._path.find(self.side.of(record).value)
+        if _FILTER not in self._condition and (not matches or matches == [None]):
+            if self._missing == "fail":
+                raise DataError(f"nothing in the {self.side.value.lower()} for {self._condition}")
+            return record if self._missing == "include" else None
+        return record if bool(matches) == self._includes else None
+
+
+class FilterKey(Filter[R]):
+    """`Filter$Key`."""
+
+    side = Side.KEY
+
+
+class FilterValue(Filter[R]):
+    """`Filter$Value`."""
+
+    side = Side.VALUE

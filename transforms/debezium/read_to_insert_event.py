@@ -1,0 +1,28 @@
+"""`ReadToInsertEvent`: events of a snapshot become inserts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from connect_py.api.record import R
+from connect_py.api.schema import Struct
+from connect_py.api.transformation import Transformation
+from transforms.debezium.extract_new_record_state import OP, is_envelope
+
+
+class ReadToInsertEvent(Transformation[R]):
+    """Writes `c` in place of `r`."""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Nothing to configure."""
+
+    def apply(self, record: R) -> R | None:
+        schema = record.value_schema
+        if record.value is None or schema is None or not is_envelope(schema):
+            return record
+        field = schema.field(OP)
+        if field is None or record.value.values[field.index] != "r":
+            return record
+        values = list(record.value.values)
+        values[field.index] = "c"
+        return record.replace(value=Struct(schema, values))

@@ -1,0 +1,42 @@
+"""`SchemaChangeEventFilter`: drops events of schema changes by their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.record import R
+from connect_py.api.schema import Struct
+from connect_py.api.transformation import Transformation
+from transforms.validators import non_empty_list
+
+_SUFFIX = ".SchemaChangeValue"
+
+
+class SchemaChangeEventFilter(Transformation[R]):
+    """Any other record passes."""
+
+    config_def = ConfigDef().define(
+        "schema.change.event.exclude.list", Type.LIST, validator=non_empty_list, importance=Importance.MEDIUM,
+        doc="The kinds of changes to drop, such as DROP or TRUNCATE.",
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._excluded = frozenset(kind.upper() for kind in props["schema.change.event.exclude.list"])
+
+    def apply(self, record: R) -> R | None:
+        schema = record.value_schema
+        if schema is None or not (schema.name or "").endswith(_SUFFIX) or not isinstance(record.value, Struct):
+            return record
+        field = schema.field("tableChanges")
+        changes = [] if field is None else record.value.values[field.index] or []
+        kinds = [str(change.get("type")).upper() for change in changes]
+        kept = [change for change, kind in zip(changes, kinds, strict=True) if kind not in self._excluded]
+        if len(kept) == len(changes):
+            return record
+        if not kept or field is None:
+            return None
+        values = list(record.value.values)
+        values[field.index] = kept
+        return record.replace(value=Struct(schema, values))

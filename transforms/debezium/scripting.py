@@ -1,0 +1,103 @@
+"""Debezium's `Filter` and `ContentBasedRouter`, with expressions of our own language in place of scripts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type, one_of
+from connect_py.api.errors import DataError
+from connect_py.api.record import R
+from connect_py.api.transformation import Transformation
+from transforms.expression import Expression, ExpressionError
+from transforms.java_regex import JavaPattern
+from transforms.regex_router import java_regex
+
+LANGUAGE = "connect_py.expression"
+
+
+def _language(name: str, value: Parsed) -> None:
+    if value != LANGUAGE:
+        raise ConfigValueError(
+            name, value, f"scripts of other languages are not run here; write the condition for {LANGUAGE}, "
+            "for example: value.op == 'u' and value.after.id > 2",
+        )  # fmt: skip
+
+
+def _expression(name: str, value: Parsed) -> None:
+    try:
+        Expression(value or "")
+    except ExpressionError as error:
+        raise ConfigValueError(name, value, str(error)) from error
+
+
+def _optional_regex(name: str, value: Parsed) -> None:
+    if value:
+        java_regex(name, value)
+
+
+def _config_def(expression: str, doc: str) -> ConfigDef:
+    return (
+        ConfigDef()
+        .define(
+            "language", Type.STRING, validator=_language, importance=Importance.HIGH,
+            doc=f"The language of the expression: {LANGUAGE}.",
+        )
+        .define(expression, Type.STRING, validator=_expression, importance=Importance.HIGH, doc=doc)
+        .define(
+            "topic.regex", Type.STRING, default=None, validator=_optional_regex, importance=Importance.LOW,
+            doc="Records of other topics pass: a regular expression in Java's syntax.",
+        )
+        .define(
+            "null.handling.mode", Type.STRING, default="keep", importance=Importance.MEDIUM,
+            validator=one_of("keep", "drop", "evaluate", case_insensitive=True),
+            doc="What to do with tombstones: keep, drop, or evaluate the expression.",
+        )
+    )  # fmt: skip
+
+
+class _Scripting(Transformation[R]):
+    expression_key: str
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._expression = Expression(props[self.expression_key])
+        self._pattern = JavaPattern(props["topic.regex"]) if props["topic.regex"] else None
+        self._nulls: str = props["null.handling.mode"].lower()
+
+    def apply(self, record: R) -> R | None:
+        if self._pattern is not None and not self._pattern.matches(record.topic):
+            return record
+        if record.value is None and self._nulls != "evaluate":
+            return record if self._nulls == "keep" else None
+        return self.answered(record, self._expression(record))
+
+    @abstractmethod
+    def answered(self, record: R, answer: object) -> R | None:
+        """What becomes of the record."""
+
+
+class Filter(_Scripting[R]):
+    """Keeps the records for which the condition is true."""
+
+    expression_key = "condition"
+    config_def = _config_def(expression_key, "Records for which this is true are kept.")
+
+    def answered(self, record: R, answer: object) -> R | None:
+        if not isinstance(answer, bool):
+            raise DataError(f"the condition is neither true nor false: {answer!r}")
+        return record if answer else None
+
+
+class ContentBasedRouter(_Scripting[R]):
+    """Sends records to the topic that the expression names; null leaves the topic as it is."""
+
+    expression_key = "topic.expression"
+    config_def = _config_def(expression_key, "The topic to go to, or None.")
+
+    def answered(self, record: R, answer: object) -> R | None:
+        if answer is None:
+            return record
+        if not isinstance(answer, str):
+            raise DataError(f"the expression gives no topic: {answer!r}")
+        return record.replace(topic=answer)

@@ -1,0 +1,118 @@
+"""Iceberg's `JsonToMapTransform`: a JSON object in a text becomes a struct."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.errors import DataError
+from connect_py.api.record import R
+from connect_py.api.schema import (
+    OPTIONAL_BOOLEAN,
+    OPTIONAL_FLOAT64,
+    OPTIONAL_INT32,
+    OPTIONAL_INT64,
+    OPTIONAL_STRING,
+    STRING,
+    Schema,
+    Struct,
+    Value,
+    array,
+    decimal,
+    map_of,
+    struct,
+)
+from connect_py.api.transformation import Transformation
+
+_MAP = map_of(STRING, OPTIONAL_STRING, optional=True)
+_ROOT = struct(("payload", map_of(STRING, STRING, optional=True)))
+
+
+class JsonToMapTransform(Transformation[R]):
+    """Each member becomes a field of a type that its value asks for: the schema may change from record to record."""
+
+    config_def = ConfigDef().define(
+        "json.root", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+        doc="One field `payload` with all members as texts.",
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        self._root: bool = self.config_def.parse(configs)["json.root"]
+
+    def apply(self, record: R) -> R | None:
+        if record.value is None:
+            return record
+        if not isinstance(record.value, str):
+            raise DataError("JsonToMapTransform needs a text")
+        try:
+            tree = json.loads(record.value)
+        except ValueError as error:
+            raise DataError(f"the text is no JSON: {error}") from error
+        if not isinstance(tree, dict):
+            raise DataError("the text is no JSON object")
+        if self._root:
+            row = Struct(_ROOT, [{name: _text(value) for name, value in tree.items()}])
+            return record.replace(value_schema=_ROOT, value=row)
+        fields = [(name, schema, value) for name, value in tree.items() if (schema := _schema(value)) is not None]
+        result = struct(*((name, schema) for name, schema, _ in fields))
+        return record.replace(value_schema=result, value=Struct(result, [_value(s, v) for _, s, v in fields]))
+
+
+def _schema(tree: Any) -> Schema | None:
+    """The schema of a member; None: it is left out."""
+    if tree is None or tree in ({}, []):
+        return None
+    if isinstance(tree, dict):
+        return _MAP
+    if isinstance(tree, list):
+        items = _items(tree)
+        return None if items is None else array(items, optional=True)
+    return _scalar(tree)
+
+
+def _scalar(tree: Any) -> Schema:
+    if isinstance(tree, bool):
+        return OPTIONAL_BOOLEAN
+    if isinstance(tree, float):
+        return OPTIONAL_FLOAT64
+    if isinstance(tree, int):
+        if -(2**31) <= tree < 2**31:
+            return OPTIONAL_INT32
+        return OPTIONAL_INT64 if -(2**63) <= tree < 2**63 else decimal(0, optional=True)
+    return OPTIONAL_STRING
+
+
+def _items(trees: Sequence[Any]) -> Schema | None:
+    """The one schema of all items, or texts; None: there is nothing in them."""
+    if all(isinstance(tree, dict) for tree in trees):
+        return _MAP if any(trees) else None
+    if all(isinstance(tree, list) for tree in trees):
+        inner = {_schema(tree) for tree in trees} - {None}
+        if not inner:
+            return None
+        return inner.pop() if len(inner) == 1 else array(OPTIONAL_STRING, optional=True)
+    kinds = {None if tree is None or isinstance(tree, dict | list) else _scalar(tree) for tree in trees}
+    return (kinds.pop() or OPTIONAL_STRING) if len(kinds) == 1 else OPTIONAL_STRING
+
+
+def _value(schema: Schema, tree: Any) -> Value:
+    if tree is None:
+        return None
+    if schema == _MAP:
+        return {name: _text(value) for name, value in tree.items()}
+    if schema.value_schema is not None:
+        inside = schema.value_schema
+        return [_value(inside, item) for item in tree]
+    if schema == OPTIONAL_STRING:
+        return _text(tree)
+    if schema.name is not None:
+        return Decimal(tree)
+    return tree
+
+
+def _text(tree: Any) -> str:
+    """Texts as they are, anything else as JSON."""
+    return tree if isinstance(tree, str) else json.dumps(tree, separators=(",", ":"), ensure_ascii=False)

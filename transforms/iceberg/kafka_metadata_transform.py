@@ -1,0 +1,149 @@
+"""Iceberg's `KafkaMetadataTransform`: adds topic, partition, offset and timestamp to the value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from connect_py.api.batch import Batch, Column
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.errors import ConfigError, DataError
+from connect_py.api.record import R, SinkRecord
+from connect_py.api.schema import INT32, INT64, OPTIONAL_INT64, STRING, Schema, Struct, Value, java_class_name, struct
+from connect_py.api.schema import Type as SchemaType
+from connect_py.api.transformation import Transformation
+from transforms.rebuild import check_required, members, rebuilt, values_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FIELDS = (("topic", STRING), ("partition", INT32), ("offset", INT64), ("timestamp", OPTIONAL_INT64))
+
+
+class KafkaMetadataTransform(Transformation[R]):
+    """One nested field, or one field for each. Timestamps are numbers of milliseconds. Tombstones pass."""
+
+    config_def = (
+        ConfigDef()
+        .define(
+            "field_name", Type.STRING, default="_kafka_metadata", importance=Importance.LOW,
+            doc="The name of the field, or how the names of the fields begin.",
+        )
+        .define(
+            "nested", Type.BOOLEAN, default=False, importance=Importance.LOW,
+            doc="One struct or map instead of a field for each.",
+        )
+        .define(
+            "external_field", Type.STRING, default="none", importance=Importance.LOW,
+            doc="key,value: one more field with a constant.",
+        )
+    )  # fmt: skip
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        props = self.config_def.parse(configs)
+        self._name: str = props["field_name"]
+        self._nested: bool = props["nested"]
+        external: str = props["external_field"]
+        parts = [] if external == "none" else [part.strip() for part in external.split(",")]
+        if parts and len(parts) != 2:
+            raise ConfigError("external_field", f"Could not parse {external} for external_field: key,value is expected")
+        self._constants = [parts[1]] if parts else []
+        self._fields: list[tuple[str, Schema]] = [*_FIELDS, *((name, STRING) for name in parts[:1])]
+        self._inner = struct(*self._fields)
+        self._result = lru_cache(maxsize=64)(self._extended)
+
+    def _added(self) -> list[tuple[str, Schema]]:
+        if self._nested:
+            return [(self._name, self._inner)]
+        return [(f"{self._name}_{name}", schema) for name, schema in self._fields]
+
+    def _extended(self, schema: Schema) -> Schema:
+        return rebuilt(schema, [*members(schema), *self._added()])
+
+    def apply(self, record: R) -> R | None:
+        if record.value is None:
+            return record
+        if not isinstance(record, SinkRecord):
+            raise DataError("only records of Kafka have an offset")
+        found: list[Value] = [
+            record.topic, record.partition, record.kafka_offset, record.timestamp, *self._constants,
+        ]  # fmt: skip
+        if isinstance(record.value, dict):
+            names = [name for name, _ in self._fields]
+            added: dict[str, Any] = {
+                n: v for n, v in zip(names, found, strict=True) if n != "timestamp" or v is not None
+            }
+            flat = {self._name: added} if self._nested else {f"{self._name}_{n}": v for n, v in added.items()}
+            return record.replace(value_schema=None, value={**record.value, **flat})
+        if not isinstance(record.value, Struct):
+            raise DataError(
+                f"Kafka Metadata Transform only works on Structs and Maps, not {java_class_name(record.value)}"
+            )
+        result = self._result(record.value.schema)
+        values = values_of(record.value, replace_null_with_default=True)
+        values += [Struct(self._inner, found)] if self._nested else found
+        check_required(result, values)
+        return record.replace(value_schema=result, value=Struct(result, values))
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.columns import (
+            blamed,
+            children,
+            defaults,
+            kept_nulls,
+            required_nulls,
+            struct_column,
+            with_default,
+        )
+
+        column = batch.value
+        if column.null_count == len(batch):
+            return [batch]
+        if not column.is_struct():
+            raise blamed(batch, self.apply)
+        if column.schema is None:
+            return [batch.replace(value=self._schemaless(batch, column))]
+        if column.schema.type is not SchemaType.STRUCT:
+            raise blamed(batch, self.apply)
+        try:
+            result = self._result(column.schema)
+        except DataError as error:
+            raise blamed(batch, self.apply) from error
+        null, null_schema = kept_nulls(column)
+        parts = [with_default(c, d) for c, d in zip(children(column.data), defaults(column.schema), strict=True)]
+        found = self._found(batch)
+        parts += [struct_column(self._inner, found, None, len(batch))] if self._nested else found
+        if required_nulls(result, parts, column.data):
+            raise blamed(batch, self.apply)
+        data = struct_column(result, parts, null, len(batch))
+        return [batch.replace(value=Column(result, data, null, tombstone_schema=null_schema))]
+
+    def _found(self, batch: Batch) -> list[pa.Array]:
+        from transforms.columns import constant
+
+        texts = [constant(text, STRING, len(batch)) for text in (batch.topic, *self._constants)]
+        origin = batch.origin
+        return [texts[0], origin.partitions, origin.offsets, batch.timestamp, *texts[1:]]
+
+    def _schemaless(self, batch: Batch, column: Column) -> Column:
+        import pyarrow as pa
+
+        from connect_py.api.errors import NotColumnar
+        from transforms.columns import children
+
+        data, absent = column.data, dict(column.absent)
+        names = [name for name, _ in self._fields]
+        found = dict(zip(names, self._found(batch), strict=True))
+        columns = dict(zip((f.name for f in data.type), children(data), strict=True))
+        added = {self._name: pa.StructArray.from_arrays(list(found.values()), names=names)}
+        if not self._nested:
+            added = {f"{self._name}_{name}": values for name, values in found.items()}
+        if columns.keys() & added.keys():
+            raise NotColumnar("a field of that name is there")
+        if batch.timestamp.null_count:
+            place = (self._name, "timestamp") if self._nested else (f"{self._name}_timestamp",)
+            absent[place] = batch.timestamp.is_null()
+        columns |= added
+        made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=column.is_null())
+        return Column(None, made, column.tombstone, absent, column.tombstone_schema)

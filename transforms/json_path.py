@@ -1,0 +1,43 @@
+"""JSONPath over Connect values, by the library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from connect_py.api.config import ConfigValueError
+from connect_py.api.schema import Value
+from transforms.plain_values import plain
+
+_FILTERS_OF_ROOT = ("$[?", "$.[?")  # Jayway's: the condition is about the object itself, not about its members
+
+
+class JsonPath:
+    """A compiled path."""
+
+    def __init__(self, text: str) -> None:
+        """ValueError: it is none."""
+        import jsonpath
+
+        self._filters_root = text.startswith(_FILTERS_OF_ROOT)
+        if self._filters_root:
+            text = "$" + text[text.index("[") :]
+        try:
+            self._path: Any = jsonpath.compile(text)
+        except jsonpath.JSONPathError as error:
+            raise ValueError(str(error)) from error
+
+    def find(self, value: Value) -> list[Any]:
+        """All matches in a struct, map or list; none in anything else."""
+        tree = plain(value)
+        if not isinstance(tree, dict | list):
+            return []
+        found: list[Any] = self._path.findall([tree] if self._filters_root and isinstance(tree, dict) else tree)
+        return found
+
+
+def json_path(name: str, text: str) -> JsonPath:
+    """Compile the value of an option. ConfigError: it is no path."""
+    try:
+        return JsonPath(text)
+    except ValueError as error:
+        raise ConfigValueError(name, text, f"Invalid JSON path: {error}") from error
