@@ -74,7 +74,7 @@ def test_a_request_keeps_the_kinds_of_its_values_and_the_last_of_equal_partition
         ('{"offsets":[null]}', 500, "Cannot invoke"),
         ('{"offsets":[[]]}', 500, "Cannot deserialize value of type"),
         ('{"offsets":[{"partition":[]}]}', 500, "Cannot deserialize value of type"),
-        ('{"offsets":[{"partition":{},"offset":1}]}', 500, "Cannot construct instance of"),
+        ('{"offsets":[{"partition":{},"offset":1}]}', 500, "Cannot deserialize value of type"),
         ('{"offsets":[{"partition":{},"x":1}]}', 500, 'Unrecognized field "x"'),
         ('{"offsets":[{"partition":{}}],"x":1}', 500, 'Unrecognized field "x"'),
         ("", 500, "Cannot invoke"),
