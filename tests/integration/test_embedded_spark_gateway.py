@@ -79,3 +79,9 @@ def test_missing_jar_is_named(tmp_path: Path) -> None:
 def test_missing_variables_are_named() -> None:
     with pytest.raises(SparkGatewayError, match="CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS"):
         SparkGateway.from_environment(environment={})
+
+
+def test_what_java_prints_before_it_listens_is_not_taken_for_the_address(spark_environment: dict[str, str]) -> None:
+    with SparkGateway.from_environment([*QUICK, "--show-version"]) as gateway:
+        assert gateway.port > 0
+        assert gateway.running

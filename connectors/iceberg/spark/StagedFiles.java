@@ -1,5 +1,6 @@
 package connectpy;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -16,10 +17,10 @@ import org.apache.iceberg.MetricsConfig;
 import org.apache.iceberg.PartitionData;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Table;
+import org.apache.iceberg.exceptions.RuntimeIOException;
 import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.io.InputFile;
-import org.apache.iceberg.parquet.ParquetUtil;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.types.Conversions;
 import org.apache.iceberg.types.Type;
@@ -94,7 +95,11 @@ public class StagedFiles {
         Metrics metrics = (Metrics) read.get(path);
         if (metrics == null) {
             InputFile input = table.io().newInputFile(path, file.get("size").asLong());
-            metrics = ParquetUtil.fileMetrics(input, metricsConfig);
+            try {
+                metrics = ParquetFooter.metrics(input, metricsConfig);
+            } catch (IOException e) {
+                throw new RuntimeIOException(e, "cannot read the footer of %s", new Object[] {path});
+            }
             read.put(path, metrics);
         }
         return metrics;

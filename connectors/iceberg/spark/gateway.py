@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -45,6 +46,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 _MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"  # the launcher's word for whom the options are
 _GATEWAY = ("py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0")  # says port and secret, ends with stdin
+_ADDRESS = re.compile(r"^(\d{1,5})\n(\S+)\n", re.MULTILINE)
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 _COMMAND_SECONDS = 30.0
@@ -243,16 +245,16 @@ class SparkGateway:
         ]
 
     def _wait_for(self, start_seconds: float) -> tuple[int, str]:
-        """Port and secret, once the JVM has printed them, a line each."""
+        """Port and secret, once the JVM has printed them, a line each; agents and options may print before."""
         deadline = time.monotonic() + start_seconds
-        while len(said := self._said.read_text().split("\n")) < 3:
+        while (found := _ADDRESS.search(self._said.read_text(errors="replace"))) is None:
             if self._exited.wait(_POLL_SECONDS):
                 raise SparkGatewayError(f"the JVM for Spark ended before it listened:\n{self.last_lines()}")
             if time.monotonic() >= deadline:
                 raise SparkGatewayError(
                     f"timed out after {start_seconds:.0f} s while the JVM for Spark started:\n{self.last_lines()}"
                 )
-        return int(said[0]), said[1]
+        return int(found[1]), found[2]
 
 
 def _spark_folder() -> Path:

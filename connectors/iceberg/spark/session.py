@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 STAGE_CATALOG: Final = "connect_py_stage"  # staged files, read as if they were a table
 ICEBERG_SOURCES: Final = (
-    "LedgerCheck", "Prepared", "StagedFiles", "TableAccess", "RowDeletes", "Delta", "TableCommit",
+    "LedgerCheck", "Prepared", "ParquetFooter", "StagedFiles", "TableAccess", "RowDeletes", "Delta", "TableCommit",
 )  # fmt: skip # each sees those before
 SPARK_SOURCES: Final = ("SparkSets", "SparkJoin", "SparkMerge")  # these need a session, and see the others
 DEFAULT_HEAP: Final = "1g"
