@@ -51,3 +51,35 @@ def test_decimals_keep_sign_and_scale_and_too_many_digits_are_no_column() -> Non
 
 def test_rows_that_are_there_are_spread_over_all_rows() -> None:
     assert pa.array([7, 8]).take(arrow.spread_indices([False, True, False, True])).to_pylist() == [None, 7, None, 8]
+
+
+def test_a_member_is_null_where_its_struct_is_and_says_where_it_is_missing() -> None:
+    column = arrow.schemaless_column([{"a": {"x": 1}}, None, {"a": {}}, {}, {"a": None}])
+    inner = column.member("a")
+    assert inner is not None
+    assert inner.is_null() is not None
+    assert inner.data.to_pylist() == [{"x": 1}, None, {"x": None}, None, None]
+    assert inner.missing is not None
+    assert inner.missing.to_pylist() == [False, False, False, True, False]
+    leaf = inner.member("x")
+    assert leaf is not None
+    assert leaf.missing is not None
+    assert leaf.missing.to_pylist() == [False, False, True, False, False]
+    assert column.member("b") is None
+    assert leaf.member("a") is None
+
+
+def test_rows_of_two_columns_mix_with_what_only_one_of_them_has() -> None:
+    own = arrow.schemaless_column([{"a": 1, "in": {"x": 1}}, {"a": 2, "in": {"x": 2}}, None, {"a": 4, "in": None}])
+    other = arrow.schemaless_column([{"b": "p"}, {"b": "q", "in": {"y": 3}}, {"b": "r"}, {}])
+    mixed = own.mixed(other, pa.array([False, True, True, False]))
+    values = [{"a": 1, "in": {"x": 1}}, {"b": "q", "in": {"y": 3}}, {"b": "r"}, {"a": 4, "in": None}]
+    assert [row.value for row in mixed.rows()] == values
+    kept = own.mixed(other, pa.array([False, True, True, False]), pa.array([False, True, False, True]))
+    assert [row.value for row in kept.rows()] == [values[1], values[3]]
+
+
+def test_rows_do_not_mix_where_a_member_changes_its_type() -> None:
+    own, other = arrow.schemaless_column([{"a": 1}] * 2), arrow.schemaless_column([{"a": "x"}] * 2)
+    with pytest.raises(NotColumnar):
+        own.mixed(other, pa.array([True, False]))
