@@ -144,3 +144,65 @@ def test_a_zombie_of_a_task_is_fenced_before_the_task_starts_and_its_open_transa
     with pytest.raises(KafkaException):
         zombie.commit_transaction(10)
     assert lines.read() == ["one", "two"]
+
+
+def owner_of(workers: list[WorkerProcess], name: str) -> WorkerProcess:
+    """The worker that runs task 0, once one says so."""
+    alive = workers[0]
+
+    def running() -> WorkerProcess | None:
+        task = alive.get(f"/connectors/{name}/tasks/0/status")
+        if task["state"] != "RUNNING":
+            return None
+        return next((worker for worker in workers if worker.url.endswith(task["worker_id"])), None)
+
+    alive.wait_until(lambda: running() is not None, ARRIVE_SECONDS, "the task to run")
+    found = running()
+    assert found is not None
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_task_that_moves_between_workers_by_death_and_by_sleep_writes_each_line_exactly_once(
+    kafka_broker: KafkaBroker, lines: Committed, topic_prefix: str, tmp_path: Path
+) -> None:
+    properties = {
+        "exactly.once.source.support": "enabled", "session.timeout.ms": "4000",
+        "scheduled.rebalance.max.delay.ms": "0",
+    }  # fmt: skip
+    servers, topic, path = kafka_broker.bootstrap_servers, f"{topic_prefix}lines", tmp_path / "in.txt"
+    workers = [WorkerProcess(tmp_path / f"w{n}", servers, f"{topic_prefix}g", properties) for n in range(2)]
+
+    def more_lines(worker: WorkerProcess, count: int) -> None:
+        seen = len(lines.values)
+        worker.wait_until(lambda: len(lines.read()) > seen + count, ARRIVE_SECONDS, "more lines")
+
+    try:
+        for worker in workers:
+            worker.start()
+        with Writer(path) as writer:
+            workers[0].put("source", config(path, topic))
+            for _ in range(2):
+                more_lines(workers[0], 200)
+                dying = owner_of(workers, "source")
+                (other,) = [worker for worker in workers if worker is not dying]
+                dying.kill_group()
+                more_lines(other, 200)
+                dying.start()
+            sleeping = owner_of(workers, "source")
+            (other,) = [worker for worker in workers if worker is not sleeping]
+            asleep = [process for process in sleeping.processes() if process.is_running()]
+            for process in asleep:
+                process.suspend()
+            more_lines(other, 200)
+            for process in asleep:
+                if process.is_running():
+                    process.resume()
+            more_lines(other, 200)
+        expected = [f"line {n}" for n in range(writer.written)]
+        other.wait_until(lambda: len(lines.read()) >= len(expected), ARRIVE_SECONDS, f"{len(expected)} lines")
+        assert lines.read() == expected
+    finally:
+        for worker in workers:
+            worker.close()
