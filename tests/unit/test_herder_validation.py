@@ -267,6 +267,35 @@ def test_converter_keys_follow_with_their_prefix() -> None:
     assert infos.configs[-1].definition.name == "key.converter.schemas.enable"
 
 
+def test_classes_are_shown_by_their_full_names_and_with_the_versions_in_force() -> None:
+    infos = check({**SINK, "key.converter": "DemoConverter", "transforms": "t", "transforms.t.type": "Insert"})
+    assert value(infos, "key.converter").value == "com.example.DemoConverter"
+    assert value(infos, "key.converter.converter.type").value == "key"
+    assert value(infos, "transforms.t.type").value == "com.example.Insert"
+    version = value(infos, "transforms.t.plugin.version")
+    assert (version.value, version.recommended_values) == ("1.0", ["1.0"])
+
+
+def test_a_class_of_another_kind_is_shown_and_one_that_nobody_has_is_not() -> None:
+    other = check({**SINK, "key.converter": DEMO_SINK})
+    assert value(other, "key.converter").value == DEMO_SINK
+    assert value(other, "key.converter.plugin.version").visible
+    unknown = check({**SINK, "key.converter": "no.such.Class"})
+    assert value(unknown, "key.converter").value is None
+    assert value(unknown, "key.converter.plugin.version").value is None
+    assert not value(unknown, "key.converter.plugin.version").visible
+
+
+def test_a_source_with_offsets_of_its_own_may_configure_consumer_and_admin_client() -> None:
+    overrides: dict[str, str | None] = {"consumer.override.a": "1", "admin.override.a": "1"}
+    assert not {*overrides} & names(check({**SOURCE, **overrides}))
+    assert {*overrides} <= names(check({**SOURCE, **overrides, "offsets.storage.topic": "o"}))
+
+
+def names(infos: ConfigInfos) -> set[str]:
+    return {info.value.name for info in infos.configs if info.value is not None}
+
+
 def test_override_policies_name_what_they_refuse() -> None:
     config = {**SINK, "consumer.override.max.poll.records": "5", "consumer.override.sasl.mechanism": "PLAIN"}
     assert check(config).error_count == 0
