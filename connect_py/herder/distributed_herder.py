@@ -356,9 +356,9 @@ class DistributedHerder(AbstractHerder):
     def _tasks_to_run(self, state: ClusterConfigState, name: str) -> Sequence[ConnectorTaskId]:
         return () if state.target_state(name) is TargetState.STOPPED else state.tasks(name)
 
-    def before_round(self, lost: Mapping[Item, str], awaited: Mapping[Item, str], generation: int) -> None:
+    def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
         told = False
-        for item, url in {**lost, **awaited}.items():
+        for item, url in lost.items():
             known = self._stores.status.get(item)
             if known is not None and known.state is not State.UNASSIGNED:
                 self._stores.status.put(item, Status(State.UNASSIGNED, worker_id_of(url), generation))

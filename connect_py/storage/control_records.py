@@ -113,7 +113,7 @@ class Assignment:
     generation: int
     config_offset: int  # of the configuration that it divides
     places: Mapping[str, Place]  # by member
-    awaited: Mapping[Item, str]  # lost work that waits for the worker of this URL to come back
+    awaited: Mapping[Item, str]  # work that waits for the worker of this URL: to come back, or for others to stop it
     delay_ms: int  # how long it still waits
 
     def owner_url(self, item: Item) -> str | None:

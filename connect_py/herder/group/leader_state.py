@@ -19,7 +19,7 @@ class Decision:
 
     assignment: Assignment
     removed: tuple[str, ...]  # members whose lease surely ended
-    lost: Mapping[Item, str]  # what they had, by the URL of the worker
+    lost: Mapping[Item, str]  # what was lost, by the URL of the worker that had it, until it is given to somebody
 
 
 class LeaderState:
@@ -50,6 +50,7 @@ class LeaderState:
         self._inherited = {*view.members, *self._ghosts}  # may act by assignments of earlier leaders
         self._urls = {member: heard.hello.url for member, heard in view.members.items()}
         self._rights = self._first_rights(previous)  # what each was given and has not lost
+        self._targets = dict(self._rights)  # what each should have: perhaps more, while others have to stop it first
         self._given: dict[int, Mapping[str, Place]] = {}  # by round, until everybody has applied it
         self._owing: dict[str, float] = {}  # members that have something to stop: since when
         self._written: tuple[Mapping[str, Place], frozenset[tuple[Item, str]]] | None = None
@@ -148,15 +149,16 @@ class LeaderState:
         self._forget_applied()
         fit = self._fit(now)
         lost = self._lost(fit)
-        seats = {member: Seat(self._urls[member], self._rights.get(member, NOTHING), member not in fit)
+        seats = {member: Seat(self._urls[member], self._targets.get(member, NOTHING), member not in fit)
                  for member in (*self._view.members, *self._ghosts)
                  if member in fit or self._keeps(member)}  # fmt: skip
         division = divide(configured, seats, lost, self._memory, now, self._timings.max_delay)
-        self._memory = division.memory
+        self._memory, self._targets = division.memory, dict(division.targets)
         if division.memory.until is not None:
             self._next = min(self._next, division.memory.until)
         places = self._places(division.targets)
-        awaited = frozenset(division.memory.awaited.items())
+        recorded = {**division.memory.awaited, **self._pending(places)}
+        awaited = frozenset(recorded.items())
         if self._written == (places, awaited) and not self._removed and not self._unread(now):
             return None
         self._round += 1
@@ -172,10 +174,10 @@ class LeaderState:
         return Decision(
             Assignment(
                 Turn(self.epoch.number, self._round), self.epoch.generation + self._round - 1, config_offset,
-                places, division.memory.awaited, 0 if until is None else max(0, round((until - now) * 1000)),
+                places, recorded, 0 if until is None else max(0, round((until - now) * 1000)),
             ),
             removed,
-            {item: url for item, url in lost.items() if item in configured},
+            {item: url for item, url in {**lost, **division.memory.awaited}.items() if item in configured},
         )  # fmt: skip
 
     def failed(self, decision: Decision) -> None:
@@ -267,12 +269,24 @@ class LeaderState:
         fit = set(fit)
         lost: dict[Item, str] = {}
         for member, url in self._gone.items():
-            lost.update(dict.fromkeys(self._rights.pop(member, NOTHING), url))
+            lost.update(dict.fromkeys(self._take_from(member), url))
         self._gone.clear()
         for member in self._view.members:
             if member not in fit and not self._keeps(member):
-                lost.update(dict.fromkeys(self._rights.pop(member, NOTHING), self._urls[member]))
+                lost.update(dict.fromkeys(self._take_from(member), self._urls[member]))
         return lost
+
+    def _take_from(self, member: str) -> Items:
+        return self._rights.pop(member, NOTHING) | self._targets.pop(member, NOTHING)
+
+    def _pending(self, places: Mapping[str, Place]) -> dict[Item, str]:
+        """What members are to get once others have stopped it: the next leader finds it among what is awaited."""
+        return {
+            item: places[member].url
+            for member, items in self._targets.items()
+            if member in places
+            for item in items - places[member].items
+        }
 
     def _places(self, targets: Mapping[str, Items]) -> Mapping[str, Place]:
         """Cut targets down to what may be given now."""

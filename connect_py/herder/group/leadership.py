@@ -42,8 +42,8 @@ class LeaderDuties(Protocol):
     def configured(self) -> tuple[Items, int]:
         """All work there is, and the offset of the config topic that says so."""
 
-    def before_round(self, lost: Mapping[Item, str], awaited: Mapping[Item, str], generation: int) -> None:
-        """Work was lost, or still waits for the worker of this URL: statuses can say so before it starts elsewhere."""
+    def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
+        """The workers of these URLs have lost this work: statuses can say so before it starts elsewhere."""
 
     def housekeeping(self) -> None:
         """Anything that a leader does from time to time; ConnectError is logged, FencedError ends the term."""
@@ -247,7 +247,7 @@ class Leadership:
             sum(len(place.items) for place in assignment.places.values()), len(assignment.awaited), assignment.delay_ms,
         )  # fmt: skip
         try:
-            self._duties.before_round(decision.lost, assignment.awaited, assignment.generation)
+            self._duties.before_round(decision.lost, assignment.generation)
             self._control.put_assignment(assignment, decision.removed, WRITE_SECONDS)
         except FencedError:
             raise
