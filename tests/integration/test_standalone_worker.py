@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +13,23 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
-from worker_process import WorkerProcess
+from standalone_process import StandaloneProcess, standalone_properties
 
 from connect_py.embedded.broker import KafkaBroker
 
 SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
-STRINGS = "org.apache.kafka.connect.storage.StringConverter"
-
-
-class StandaloneProcess(WorkerProcess):
-    """`connect-standalone` with files of connectors."""
-
-    connectors: tuple[Path, ...] = ()
-
-    def command(self) -> list[str]:
-        command = str(Path(sys.executable).parent / "connect-standalone")
-        return [command, "--log-level", "connect_py.task=DEBUG", str(self.properties), *map(str, self.connectors)]
-
-    def post(self, body: Mapping[str, Any]) -> httpx.Response:
-        return httpx.post(f"{self.url}/connectors", json=dict(body), timeout=100)
 
 
 @pytest.fixture
-def worker(kafka_broker: KafkaBroker, tmp_path: Path) -> Any:
+def worker(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[StandaloneProcess]:
+    providers = {
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "config.providers.file.param.connect_py.ttl.ms": "300",
+    }
     process = StandaloneProcess(
-        tmp_path,
-        kafka_broker.bootstrap_servers,
-        "unused",
-        {
-            "offset.storage.file.filename": str(tmp_path / "connect.offsets"),
-            "offset.flush.interval.ms": "300",
-            "key.converter": STRINGS,
-            "value.converter": STRINGS,
-            "config.providers": "file",
-            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
-            "config.providers.file.param.connect_py.ttl.ms": "300",
-        },
+        tmp_path, kafka_broker.bootstrap_servers, {**standalone_properties(tmp_path), **providers}
     )
     yield process
     process.close()
