@@ -330,7 +330,7 @@ class Node:
 class World:
     """A heap of events, a few workers, one topic."""
 
-    def __init__(self, seed: int, off: frozenset[Switch] = frozenset()) -> None:
+    def __init__(self, seed: int, off: frozenset[Switch] = frozenset(), max_delay: float | None = None) -> None:
         self.random = random.Random(seed)
         self._off = off
         self.now = 0.0
@@ -340,7 +340,10 @@ class World:
         self._numbers = itertools.count()
         self._ids = itertools.count(1)
         self.timings = Timings(
-            session=4.0, interval=1.0, rebalance=5.0, max_delay=self.random.choice((0.0, 0.0, 2.0, 5.0))
+            session=4.0,
+            interval=1.0,
+            rebalance=5.0,
+            max_delay=self.random.choice((0.0, 0.0, 2.0, 5.0)) if max_delay is None else max_delay,
         )
         self.topic = Topic()
         self.config = Config([frozenset()])
@@ -618,6 +621,20 @@ class World:
             when += self.random.choice((0.2, 1.0, 3.0, 6.0))
         self.at(when, self.calm)
         self.run_until(when + CALM_SECONDS + self.timings.max_delay)
+
+    def start_quietly(self, workers: int) -> None:
+        """So many workers, nothing goes wrong; returns when everything runs."""
+        self.stormy = False
+        self.at(0.0, self.elect)
+        while len(self.nodes) < workers:
+            self.join(f"w{len(self.nodes)}")
+        while len(self._connectors) < 3:
+            self.add_connector()
+        self.run_until(CALM_SECONDS)
+
+    def whereabouts(self) -> dict[Item, str]:
+        """Which worker runs each item."""
+        return {item: node.url for node in self.alive() for item in node.running}
 
     def run_until(self, end: float) -> None:
         while self._events and self._events[0][0] <= end:

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 
 import pytest
-from herder_group_world import Fault, Switch, WrongWorldError, simulate
+from herder_group_world import CALM_SECONDS, Fault, Switch, World, WrongWorldError, simulate
 
 SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", "10000"))
 FIRST = int(os.environ.get("CONNECT_PY_SIM_FIRST", "0"))
@@ -57,3 +57,89 @@ def test_the_same_holds_for_many_more_storms() -> None:
 
 def test_a_seed_always_takes_the_same_course() -> None:
     assert simulate(11).faults == simulate(11).faults
+
+
+# Seeds that go wrong with a rule off, found by running some hundreds. A change to rules or world moves them;
+# then the search finds others, or says that the rule is not shown any more.
+SEEDS_THAT_NEED = [
+    (Switch.STOP_AT_END_OF_LEASE, 10),
+    (Switch.READ_TO_END_BEFORE_BURIAL, 86),
+    (Switch.WAIT_FOR_CONFIRMATION, 0),
+]
+NEIGHBOURS = 150
+
+
+@pytest.mark.parametrize(("rule", "hint"), SEEDS_THAT_NEED, ids=lambda value: getattr(value, "name", None))
+def test_world_goes_wrong_without_the_rule(rule: Switch, hint: int) -> None:
+    for seed in range(hint, hint + NEIGHBOURS):
+        try:
+            simulate(seed, {rule})
+        except WrongWorldError:
+            return
+    raise AssertionError(f"no seed from {hint} on shows what rule {rule.name} is for: search further")
+
+
+QUIET_SEEDS = range(25)
+
+
+def quiet(seed: int, max_delay: float) -> World:
+    world = World(seed, max_delay=max_delay)
+    world.start_quietly(3)
+    world.verify()
+    return world
+
+
+@pytest.mark.parametrize("seed", QUIET_SEEDS)
+def test_worker_that_comes_back_within_the_delay_gets_its_own_work_and_nobody_elses_moves(seed: int) -> None:
+    world = quiet(seed, 10.0)
+    before, node = world.whereabouts(), world.random.choice(world.alive())
+    if world.random.random() < 0.5:
+        world.kill(node, 1.0)
+    else:
+        node.leaving = True
+        world.wake(node, world.now)
+        world.at(world.now + 3.0, lambda: world.kill(node, 0.5))
+    world.run_until(world.now + CALM_SECONDS)
+    world.verify()
+    assert world.whereabouts() == before
+
+
+@pytest.mark.parametrize("seed", QUIET_SEEDS)
+def test_another_leader_moves_nothing(seed: int) -> None:
+    world = quiet(seed, 0.0)
+    started = world.starts_of_items
+    for _ in range(3):
+        world.give_ownership(world.random.choice(world.alive()))
+        world.run_until(world.now + 5.0)
+    assert world.starts_of_items == started
+
+
+@pytest.mark.parametrize("seed", QUIET_SEEDS)
+def test_everything_runs_where_it_ran_after_the_broker_or_all_workers_were_away(seed: int) -> None:
+    world = quiet(seed, 10.0)
+    before = world.whereabouts()
+    if seed % 2:
+        world.broker_away_until = world.now + 12.0
+    else:
+        for node in world.alive():
+            world.kill(node, 1.0)
+    world.run_until(world.now + 2 * CALM_SECONDS)
+    world.verify()
+    assert world.whereabouts() == before
+
+
+@pytest.mark.parametrize("seed", QUIET_SEEDS)
+def test_joining_and_leaving_workers_move_no_more_than_they_must(seed: int) -> None:
+    world = quiet(seed, 0.0)
+    before, started = world.whereabouts(), world.starts_of_items
+    joined = world.join("w9")
+    world.run_until(world.now + CALM_SECONDS)
+    world.verify()
+    after = world.whereabouts()
+    assert all(after[item] in (before[item], "w9") for item in before)
+    assert world.starts_of_items - started == sum(url == "w9" for url in after.values())
+    world.kill(joined, None)
+    world.run_until(world.now + CALM_SECONDS)
+    world.verify()
+    last = world.whereabouts()
+    assert all(last[item] == url for item, url in after.items() if url != "w9")
