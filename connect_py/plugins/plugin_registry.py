@@ -15,6 +15,7 @@ from connect_py.plugins.plugin_path import plugin_locations, scan
 from connect_py.plugins.plugin_table import GROUP, PluginTable, read_table
 
 CONNECTORS = (PluginKind.SINK, PluginKind.SOURCE)
+KAFKAS = "org.apache.kafka."
 
 # Longest first: "SimpleHeaderConverter" is "Simple" as a header converter.
 _SUFFIXES: Mapping[PluginKind, tuple[str, ...]] = {
@@ -92,7 +93,8 @@ class PluginRegistry:
     def find(self, name: str, *kinds: PluginKind, versions: str | None = None) -> Plugin:
         """Return the plugin of one of these kinds (any without any) that has this name.
 
-        Of several versions it is the newest, or the newest in the range `versions`.
+        An alias that Kafka's own plugin shares with others is Kafka's: configurations used it before the others came
+        along with this worker. Of several versions it is the newest, or the newest in the range `versions`.
 
         Raises:
             UnknownPluginError: There is none.
@@ -101,6 +103,7 @@ class PluginRegistry:
         """
         found = [p for p in self._by_name.get(name, ()) if not kinds or p.kind in kinds]
         found = found or [p for p in self._by_alias.get(name, ()) if not kinds or p.kind in kinds]
+        found = [p for p in found if p.name.startswith(KAFKAS)] or found
         names = sorted({p.name for p in found})
         if len(names) == 1:
             return self._newest(found, versions)

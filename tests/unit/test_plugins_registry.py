@@ -60,6 +60,14 @@ def test_an_unknown_connector_lists_those_that_exist(registry: PluginRegistry) -
     )
 
 
+def test_an_alias_that_kafka_has_too_is_kafkas() -> None:
+    names = ("io.debezium.transforms.Filter", "org.apache.kafka.connect.transforms.Filter")
+    plugins = tuple(Plugin(PluginKind.TRANSFORMATION, name, f"m:{name}") for name in names)
+    registry = PluginRegistry([PluginTable(plugins)])
+    assert registry.find("Filter", PluginKind.TRANSFORMATION).name == names[1]
+    assert registry.find(names[0]).name == names[0]
+
+
 def test_an_ambiguous_alias_names_all_candidates(registry: PluginRegistry) -> None:
     with pytest.raises(AmbiguousPluginError) as ambiguous:
         registry.find_connector("Twin")
