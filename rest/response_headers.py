@@ -12,9 +12,11 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from connect_py.api.errors import ConfigError
+from connect_py.clock import Clock, SystemClock
 
 KEY: Final = "response.http.headers.config"
 ACTIONS: Final = ("set", "add", "setDate", "addDate")
+_MILLISECONDS: Final = re.compile(r"[+-]?[0-9]{1,15}")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -23,12 +25,19 @@ class HeaderRule:
     """One header: `set` replaces what is there, `add` comes beside it."""
 
     name: bytes
-    value: bytes
+    text: str
     replaces: bool
+    from_now_ms: int | None = None  # a date: that long after the answer
+
+    def value(self, now_ms: int) -> bytes:
+        """What the answer of this moment carries."""
+        if self.from_now_ms is None:
+            return self.text.encode("latin-1")
+        return formatdate((now_ms + self.from_now_ms) / 1000, usegmt=True).encode()
 
     @staticmethod
     def of(text: str) -> HeaderRule:
-        """Read `set X-Frame-Options: DENY`; dates are given in ms since the epoch.
+        """Read `set X-Frame-Options: DENY`; dates are given in ms from now.
 
         Raises:
             ConfigError: It is not of that form.
@@ -40,14 +49,16 @@ class HeaderRule:
             raise ConfigError(KEY, f"Invalid header config '{text}': the action must be one of {', '.join(ACTIONS)}")
         if not blank or not colon or _TOKEN.fullmatch(name) is None:
             raise ConfigError(KEY, f"Invalid header config '{text}': expected [action] [header name]:[header value]")
+        key = name.lower().encode()
         if action.endswith("Date"):
-            if not value.isdigit():
-                raise ConfigError(KEY, f"Invalid header config '{text}': a date is a number of milliseconds")
-            value = formatdate(int(value) / 1000, usegmt=True)
+            if _MILLISECONDS.fullmatch(value) is None:
+                raise ConfigError(KEY, f"Invalid header config '{text}': a date is a number of milliseconds from now")
+            return HeaderRule(key, value, action == "setDate", int(value))
         try:
-            return HeaderRule(name.lower().encode(), value.encode("latin-1"), action.startswith("set"))
+            value.encode("latin-1")
         except UnicodeEncodeError as error:
             raise ConfigError(KEY, f"the value of {name} has characters that no header can hold") from error
+        return HeaderRule(key, value, action == "set")
 
 
 def header_rules(text: str) -> list[HeaderRule]:
@@ -64,9 +75,10 @@ def header_rules(text: str) -> list[HeaderRule]:
 class ResponseHeaders:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, rules: Sequence[HeaderRule]) -> None:
+    def __init__(self, app: ASGIApp, rules: Sequence[HeaderRule], clock: Clock | None = None) -> None:
         self._app = app
         self._rules = rules
+        self._clock = clock or SystemClock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with(message: Message) -> None:
@@ -75,7 +87,7 @@ class ResponseHeaders:
                 for rule in self._rules:
                     if rule.replaces:
                         headers = [(name, value) for name, value in headers if name.lower() != rule.name]
-                    headers.append((rule.name, rule.value))
+                    headers.append((rule.name, rule.value(self._clock.time_ms())))
                 message = {**message, "headers": headers}
             await send(message)
 
