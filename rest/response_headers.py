@@ -16,7 +16,7 @@ from connect_py.clock import Clock, SystemClock
 
 KEY: Final = "response.http.headers.config"
 ACTIONS: Final = ("set", "add", "setDate", "addDate")
-_MILLISECONDS: Final = re.compile(r"[+-]?[0-9]{1,15}")
+_MILLISECONDS: Final = re.compile(r"[+-]?[0-9]{1,13}")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
