@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from connect_py.api.errors import ConfigError
 from connect_py.config.worker_config import StorageTopic
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.kafka.client_config import ClientConfigs
@@ -260,6 +261,10 @@ def test_topic_settings_of_a_group_reach_the_new_topic_and_impossible_ones_fail_
     )
     bench.worker.start_task(task, config, config, TargetState.STARTED, 1)
     assert "replication" in bench.failure().lower()
+    started = bench.worker.start_connector("n", bench.config(**{"topic.creation.groups": "a"}), TargetState.STARTED)
+    with pytest.raises(ConfigError, match=r"Missing required configuration \"topic.creation.default.partitions\""):
+        started.result(DEADLINE_SECONDS)
+    assert bench.listener.failures[-1][0] == "n"
 
 
 def test_producers_of_all_tasks_of_an_earlier_set_are_fenced(make: Make) -> None:
