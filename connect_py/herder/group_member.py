@@ -68,7 +68,7 @@ class GroupMember:
         elif error.fatal():
             self._fail(f"the worker cannot be a member of its group: {error.str()}")
         else:
-            log.warning("worker group: %s", error.str())
+            client_log.warning("worker group: %s", error.str())
 
     def _fail(self, problem: str) -> None:
         self.problem = problem

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
+from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.storage.storage_log import LogRecord, LogTimeoutError
 
@@ -226,7 +227,7 @@ class KafkaBasedLog:
             elif error.fatal():
                 log.error("topic %s cannot be read: %s", self.topic, error.str())
             else:
-                log.warning("topic %s: %s", self.topic, error.str())
+                client_log.warning("topic %s: %s", self.topic, error.str())
             return
         if offset < self._positions.get(partition, 0):
             self._reset(partition)
@@ -251,7 +252,7 @@ class KafkaBasedLog:
             )
             ends = {partition.partition: future.result().offset for partition, future in answers.items()}
         except KafkaException as error:
-            log.warning("end of topic %s is not known yet: %s", self.topic, error)
+            client_log.warning("end of topic %s is not known yet: %s", self.topic, error)
             # The client keeps the leader epoch that a restarted broker refuses, so a new one asks again.
             self._admin = self._clients.admin()
             self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS

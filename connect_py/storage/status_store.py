@@ -8,6 +8,7 @@ import threading
 from confluent_kafka import KafkaError
 
 from connect_py.clock import Clock, SystemClock
+from connect_py.kafka.client_log import client_log
 from connect_py.model import ConnectorTaskId, State, Status
 from connect_py.storage.status_table import (
     StatusId,
@@ -120,7 +121,7 @@ class StatusStore:
             if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED):
                 log.error("status of %s cannot be written: %s", id, error.str())
                 return
-            log.warning("status of %s was not written (%s); trying again", id, error.str())
+            client_log.warning("status of %s was not written (%s); trying again", id, error.str())
             timer = threading.Timer(RETRY_SECONDS, self._again, (id, status, sequence))
             timer.name = f"status-retry-{id}"
             timer.daemon = True

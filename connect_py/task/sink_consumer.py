@@ -131,7 +131,7 @@ class SinkConsumer:
         if error is None:
             return True
         if error.code() in _PASSING and not error.fatal():
-            log.warning("consumer: %s", error.str())
+            client_log.warning("consumer: %s", error.str())
             return False
         raise ConnectError(f"the consumer cannot go on: {error.str()}")
 
