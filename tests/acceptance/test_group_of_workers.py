@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fixtures.worker_group import SESSION_SECONDS, GroupUnderTest
+from fixtures.worker_group import SESSION_SECONDS, GroupUnderTest, latencies
 
 CONNECTORS, TASKS = 20, 60
 LINES = "lines"
@@ -154,9 +154,18 @@ def take_the_broker_away(group: GroupUnderTest, seconds: float) -> None:
     group.check_nothing_ran_twice()
 
 
+def ask_often(group: GroupUnderTest) -> None:
+    """REST stays quick, and front processes small; the full load has a test of its own, with the figures to keep."""
+    took = latencies(f"{group.workers[0].url}/connectors?expand=status", 5.0)
+    assert took[-2] < 1.0  # other tests share the machine
+    for worker in group.workers:
+        assert psutil.Process(worker.pid).memory_info().rss < 150e6
+
+
 @pytest.mark.timeout(600)  # three workers, 61 tasks, and a session's time-out for each thing that happens to them
 def test_nothing_runs_twice_and_no_line_is_lost_whatever_happens_to_workers(tmp_path: Path) -> None:
     with group_at_work(tmp_path) as group:
+        ask_often(group)
         kill(group, group.leader())
         put_leader_to_sleep(group)
         cut_the_network(group)

@@ -1,0 +1,51 @@
+"""Many connectors on one worker: REST stays quick, the front process small, and a kill is soon forgotten."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from fixtures.worker_group import SESSION_SECONDS, GroupUnderTest, latencies
+
+FRONT_BYTES = 150e6
+
+
+def rest_p99(group: GroupUnderTest, number: int, seconds: float) -> float:
+    took = latencies(f"{group.workers[number].url}/connectors?expand=status", seconds)
+    return took[math.ceil(len(took) * 0.99) - 1]
+
+
+def check_front(group: GroupUnderTest, number: int) -> None:
+    assert psutil.Process(group.workers[number].pid).memory_info().rss < FRONT_BYTES
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)  # two hundred processes start, twice
+def test_hundred_connectors_and_two_hundred_tasks_on_one_worker(tmp_path: Path) -> None:
+    with GroupUnderTest(tmp_path, "load-", workers=2, **{"scheduled.rebalance.max.delay.ms": "0"}) as group:
+        group.start()
+        for worker in group.workers:
+            worker.wait_until(worker.healthy, 120, "the worker to be healthy")
+        group.create(100, 200)
+        group.items = 300
+        group.settle(300)
+        killed = 1 - group.leader()
+        group.kill(killed)
+        begun = time.monotonic()
+        kept = 1 - killed
+        group.workers[kept].wait_until(
+            lambda: group.handed_over(kept), SESSION_SECONDS + 10, "everything to be given to the worker that is left"
+        )
+        handed_over = time.monotonic() - begun
+        group.settle(300, [kept])
+        settled = time.monotonic() - begun
+        p99 = rest_p99(group, kept, 30)
+        front = psutil.Process(group.workers[kept].pid).memory_info().rss
+        print(f"handed over after {handed_over:.1f} s, running after {settled:.1f} s, p99 {1000 * p99:.0f} ms, "
+              f"front {front / 1e6:.0f} MB")  # fmt: skip
+        assert p99 < 0.1
+        check_front(group, kept)
+        group.check_nothing_ran_twice()
