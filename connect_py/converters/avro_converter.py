@@ -1,4 +1,4 @@
-"""`io.confluent.connect.avro.AvroConverter`, reading."""
+"""`io.confluent.connect.avro.AvroConverter`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import ConfigError, DataError
-from connect_py.api.record import RawHeaders
 from connect_py.api.schema import Schema, Value
 from connect_py.converters.avro_body import AvroBodyReader
 from connect_py.converters.avro_columns import AvroColumns
 from connect_py.converters.avro_schema import AvroType, avro_type
+from connect_py.converters.avro_writing import AvroWriter, Options, schema_of
 from connect_py.converters.registry_converter import UNKNOWN_MAGIC, MessageReader, RegistryConverter
+from connect_py.converters.registry_writer import CONFIG_DEF as WRITING
 from connect_py.converters.schema_registry import CONFIG_DEF, RegisteredSchema
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ class AvroConverter(RegistryConverter):
     kind = "AVRO"
     label = "Avro"
     config_def: ClassVar[ConfigDef] = (
-        ConfigDef(CONFIG_DEF.keys.values())
+        ConfigDef([*CONFIG_DEF.keys.values(), *WRITING.keys.values()])
+        .define("connect.meta.data", Type.BOOLEAN, default=True, importance=Importance.LOW,
+                doc="Note in written schemas what only Connect knows: names, versions, parameters.")
+        .define("scrub.invalid.names", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+                doc="Make names legal that are not, instead of failing.")
         .define("enhanced.avro.schema.support", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
                 doc="Name the branches of unions by their full names.")
         .define("schema.backup.enabled", Type.BOOLEAN, default=False, importance=Importance.LOW,
@@ -36,6 +41,7 @@ class AvroConverter(RegistryConverter):
         parsed = self.config_def.parse(configs)
         if parsed["schema.backup.enabled"]:
             raise ConfigError("schema.backup.enabled", "is not supported")
+        self._writing = Options(metadata=parsed["connect.meta.data"], scrub_names=parsed["scrub.invalid.names"])
         self._enhanced: bool = parsed["enhanced.avro.schema.support"]
         super().configure(configs, is_key=is_key)
 
@@ -44,10 +50,11 @@ class AvroConverter(RegistryConverter):
             raise DataError(UNKNOWN_MAGIC)
         return _AvroReader(avro_type(registered.text, registered.references, version, enhanced=self._enhanced))
 
-    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
-        if value is None:
-            return None
-        raise DataError("AvroConverter reads only: writing Avro is not supported yet")
+    def make_writer(self, schema: Schema) -> AvroWriter:
+        return AvroWriter(schema, self._writing)
+
+    def schema_of(self, value: Value) -> Schema:
+        return schema_of(value)
 
 
 class _AvroReader(MessageReader):

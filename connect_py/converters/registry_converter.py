@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun, Converter
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
+from connect_py.converters.registry_writer import RegistryWriter
 from connect_py.converters.schema_registry import RegisteredSchema, SchemaRegistry
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ class MessageReader(ABC):
         return [None if m is None else m[start:] for m in messages]
 
 
+class MessageWriter(Protocol):
+    """Writes the values of one Connect schema."""
+
+    text: str  # of the schema to register
+    name: str | None  # of the record, which some subjects are named after
+
+    def write(self, value: Value) -> bytes:
+        """Write what follows the schema's id. DataError: the value does not fit its schema."""
+
+
 class RegistryConverter(Converter):
     """Confluent's wire format: what names the schema stands before the body, or in a header."""
 
@@ -63,6 +74,8 @@ class RegistryConverter(Converter):
         self._side = "key" if is_key else "value"
         self._registry = SchemaRegistry(configs)
         self._readers: dict[tuple[str, bytes], MessageReader] = {}
+        self._ids = RegistryWriter(self._registry, configs, self._side, self.kind)
+        self._writers: dict[Schema, MessageWriter] = {}
 
     def prefix_length(self, data: bytes) -> int:
         """Return how many bytes name the schema at the start of a message or header; DataError: they do not."""
@@ -77,6 +90,24 @@ class RegistryConverter(Converter):
         Raises:
             DataError: It is not a schema, or one without a Connect form.
         """
+
+    @abstractmethod
+    def make_writer(self, schema: Schema) -> MessageWriter:
+        """Make what writes values of a schema. DataError: there is no form for it."""
+
+    def schema_of(self, value: Value) -> Schema:
+        """The schema of a value that has none. DataError: it needs one."""
+        raise DataError(f"{self.label} cannot be written without a schema")
+
+    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+        if value is None:
+            return None
+        schema = schema or self.schema_of(value)
+        writer = self._writers.get(schema)
+        if writer is None:
+            writer = self._writers[schema] = self.make_writer(schema)
+        schema_id = self._ids.id_of(topic, writer.name, writer.text)
+        return b"\0" + schema_id.to_bytes(4, "big") + writer.write(value)
 
     def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
         if data is None:

@@ -105,6 +105,15 @@ class SchemaRegistry:
             return None
         return version
 
+    def ask(self, request: Callable[[Any], Any]) -> Any:
+        """Ask the client itself.
+
+        Raises:
+            DataError: The registry refuses.
+            UnavailableError: The registry is away.
+        """
+        return self._call(lambda: request(self._client))
+
     def _found(self, key: object, look_up: Callable[[], Any]) -> RegisteredSchema:
         try:
             schema = self._call(look_up)

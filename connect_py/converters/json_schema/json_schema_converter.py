@@ -1,4 +1,4 @@
-"""`io.confluent.connect.json.JsonSchemaConverter`, reading."""
+"""`io.confluent.connect.json.JsonSchemaConverter`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.converters.json_schema.json_schema_type import ANY, JsonSchemaType, Options, json_schema_type
 from connect_py.converters.json_schema.json_schema_values import JsonSchemaValidator, JsonSchemaValueReader
+from connect_py.converters.json_schema.json_schema_writing import JsonSchemaValueWriter, JsonSchemaWriter
 from connect_py.converters.json_schema_columns import schema_reader
 from connect_py.converters.json_text import read_json
 from connect_py.converters.registry_converter import UNKNOWN_MAGIC, MessageReader, RegistryConverter
+from connect_py.converters.registry_writer import CONFIG_DEF as WRITING
 from connect_py.converters.schema_registry import CONFIG_DEF, RegisteredSchema
 from connect_py.converters.schemaless_json_reader import REFUSED
 
@@ -30,7 +32,7 @@ class JsonSchemaConverter(RegistryConverter):
     kind = "JSON"
     label = "JSON Schema"
     config_def: ClassVar[ConfigDef] = (
-        ConfigDef(CONFIG_DEF.keys.values())
+        ConfigDef([*CONFIG_DEF.keys.values(), *WRITING.keys.values()])
         .define("object.additional.properties", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
                 doc="Whether schemas that are written allow members that they do not name.")
         .define("use.optional.for.nonrequired", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
@@ -59,6 +61,8 @@ class JsonSchemaConverter(RegistryConverter):
             generalized_sums=parsed["generalized.sum.type.support"],
             flatten_singletons=parsed["flatten.singleton.unions"],
         )
+        self._writing = JsonSchemaValueWriter(True, parsed["decimal.format"].upper() == "NUMERIC")
+        self._additional_properties: bool = parsed["object.additional.properties"]
         self._validate: bool = parsed["json.fail.invalid.schema"]
         super().configure(configs, is_key=is_key)
 
@@ -72,10 +76,8 @@ class JsonSchemaConverter(RegistryConverter):
         made = super().to_connect(topic, data, headers)
         return NULL if made.value is None else made
 
-    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
-        if value is None:
-            return None
-        raise DataError("JsonSchemaConverter reads only: writing JSON with a registered schema is not supported yet")
+    def make_writer(self, schema: Schema) -> JsonSchemaWriter:
+        return JsonSchemaWriter(schema, self._writing, additional_properties=self._additional_properties)
 
 
 class _JsonReader(MessageReader):

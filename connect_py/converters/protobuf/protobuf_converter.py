@@ -1,4 +1,4 @@
-"""`io.confluent.connect.protobuf.ProtobufConverter`, reading."""
+"""`io.confluent.connect.protobuf.ProtobufConverter`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from google.protobuf.message_factory import GetMessageClass
 
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError, NotColumnar
-from connect_py.api.record import RawHeaders
 from connect_py.api.schema import Schema, Value
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_schema import Options, protobuf_type
+from connect_py.converters.protobuf.protobuf_writing import ProtobufWriter
 from connect_py.converters.registry_converter import MessageReader, RegistryConverter
+from connect_py.converters.registry_writer import CONFIG_DEF as WRITING
 from connect_py.converters.schema_registry import CONFIG_DEF, RegisteredSchema
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class ProtobufConverter(RegistryConverter):
     kind = "PROTOBUF"
     label = "Protobuf"
     config_def: ClassVar[ConfigDef] = (
-        ConfigDef(CONFIG_DEF.keys.values())
+        ConfigDef([*CONFIG_DEF.keys.values(), *WRITING.keys.values()])
         .define("enhanced.protobuf.schema.support", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
                 doc="Keep the package in names of structs and enums.")
         .define("int.for.enums", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
@@ -77,10 +78,8 @@ class ProtobufConverter(RegistryConverter):
         indexes, _ = message_indexes(rest, 0)
         return _ProtobufReader(_message(self._files(registered.text, references), indexes), self._options, version)
 
-    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
-        if value is None:
-            return None
-        raise DataError("ProtobufConverter reads only: writing Protobuf is not supported yet")
+    def make_writer(self, schema: Schema) -> ProtobufWriter:
+        return ProtobufWriter(schema)
 
 
 class _ProtobufReader(MessageReader):

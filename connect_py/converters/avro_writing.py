@@ -1,0 +1,285 @@
+"""Connect schemas and values as Avro, the way Confluent's AvroData writes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+from connect_py.api.errors import DataError
+from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, decimal_scale
+from connect_py.converters.avro_schema import (
+    DEFAULT_PRECISION,
+    ENUM_PARAMETER,
+    LOGICAL_TYPE,
+    MAP_ENTRY,
+    NAMELESS,
+    PRECISION,
+    UNION_NAME,
+)
+from connect_py.converters.json_values import unscaled, unscaled_bytes
+
+Tree: TypeAlias = Any  # of JSON
+ToDatum: TypeAlias = Callable[[Value], Any]
+
+_PRIMITIVES: Final = {
+    Type.BOOLEAN: "boolean", Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "long",
+    Type.FLOAT32: "float", Type.FLOAT64: "double", Type.STRING: "string", Type.BYTES: "bytes",
+}  # fmt: skip
+_LOGICAL: Final = {DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-millis"}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SCALARS: Final = (
+    (bool, Type.BOOLEAN),
+    (int, Type.INT64),
+    (float, Type.FLOAT64),
+    (str, Type.STRING),
+    (bytes, Type.BYTES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How schemas are written; the names are those of the converter's properties."""
+
+    metadata: bool = True  # connect.meta.data
+    scrub_names: bool = False  # scrub.invalid.names
+
+
+class AvroWriter:
+    """Writes values of one Connect schema."""
+
+    def __init__(self, schema: Schema, options: Options) -> None:
+        """DataError: Avro has no form for the schema."""
+        import fastavro
+
+        maker = _SchemaMaker(options)
+        tree = maker.made(schema)
+        self.text = json.dumps(tree)
+        record = next(
+            (branch for branch in (tree if isinstance(tree, list) else [tree]) if isinstance(branch, dict)), {}
+        )
+        self.name: str | None = maker.full_name(record) if record.get("type") == "record" else None
+        self._datum = _datum(schema, maker)
+        try:
+            self._parsed = fastavro.parse_schema(json.loads(self.text))
+        except Exception as error:  # its errors share no base
+            raise DataError(f"The schema has no Avro form: {error}") from error
+        self._write = fastavro.schemaless_writer
+
+    def write(self, value: Value) -> bytes:
+        """Write the body of a message. DataError: the value does not fit its schema."""
+        body = io.BytesIO()
+        try:
+            self._write(body, self._parsed, self._datum(value), strict_allow_default=False)
+        except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+            raise DataError(f"The value does not fit its schema: {error}") from error
+        return body.getvalue()
+
+
+def schema_of(value: Value) -> Schema:
+    """The schema of a value that has none. DataError: there is no Avro form without one."""
+    for python, kind in _SCALARS:
+        if isinstance(value, python):
+            return Schema(kind)
+    raise DataError("Maps and lists without a schema cannot be written as Avro")
+
+
+class _SchemaMaker:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._written: dict[str, Schema] = {}  # records and enums, by full name
+        self._maps = 0  # whose keys are no texts
+
+    def made(self, schema: Schema) -> Tree:
+        """The Avro schema, a union with null if the Connect schema is optional."""
+        if schema.name == UNION_NAME and schema.type is Type.STRUCT:
+            branches = [self.made(f.schema.replace(optional=False)) for f in schema.fields]
+            return ["null", *branches] if schema.optional else branches
+        tree = self._type(schema)
+        if not schema.optional:
+            return tree
+        return [tree, "null"] if schema.default is not None else ["null", tree]
+
+    def _type(self, schema: Schema) -> Tree:
+        if schema.type is Type.STRUCT:
+            return self._record(schema)
+        if schema.type is Type.ARRAY:
+            assert schema.value_schema is not None
+            return self._attributed({"type": "array", "items": self.made(schema.value_schema)}, schema)
+        if schema.type is Type.MAP:
+            return self._map(schema)
+        if ENUM_PARAMETER in schema.parameters and schema.type is Type.STRING:
+            return self._enum(schema)
+        tree: dict[str, Any] = {"type": _PRIMITIVES[schema.type]}
+        if schema.type in (Type.INT8, Type.INT16) and self._options.metadata:
+            tree["connect.type"] = schema.type.value
+        if schema.name == DECIMAL and schema.type is Type.BYTES:
+            precision = int(schema.parameters.get(PRECISION, DEFAULT_PRECISION))
+            tree |= {"scale": decimal_scale(schema), "precision": precision, LOGICAL_TYPE: "decimal"}
+        elif schema.name in _LOGICAL:
+            tree[LOGICAL_TYPE] = _LOGICAL[schema.name]
+        elif LOGICAL_TYPE in schema.parameters:
+            tree[LOGICAL_TYPE] = schema.parameters[LOGICAL_TYPE]
+        tree = self._attributed(tree, schema)
+        return tree["type"] if len(tree) == 1 else tree
+
+    def _map(self, schema: Schema) -> Tree:
+        keys, values = schema.key_schema, schema.value_schema
+        assert keys is not None
+        assert values is not None
+        if keys.type is Type.STRING and not keys.optional:
+            return self._attributed({"type": "map", "values": self.made(values)}, schema)
+        entry = {
+            "type": "record", "name": self._entry_name(), "namespace": "io.confluent.connect.avro",
+            "connect.internal.type": MAP_ENTRY,
+            "fields": [{"name": "key", "type": self.made(keys)}, {"name": "value", "type": self.made(values)}],
+        }  # fmt: skip
+        return self._attributed({"type": "array", "items": entry}, schema)
+
+    def _entry_name(self) -> str:
+        """`MapEntry` for the first map, another for each further one: a name is defined once."""
+        self._maps += 1
+        return MAP_ENTRY if self._maps == 1 else f"Map{self._maps}{MAP_ENTRY}"
+
+    def _record(self, schema: Schema) -> Tree:
+        name = self.scrubbed_full_name(schema.name or NAMELESS)
+        if name in self._written:
+            if self._written[name].fields != schema.fields:
+                raise DataError(f"Two structs called {name} have other fields")
+            return name
+        self._written[name] = schema
+        namespace, _, simple = name.rpartition(".")
+        tree: dict[str, Any] = {"type": "record", "name": simple}
+        if namespace:
+            tree["namespace"] = namespace
+        tree["fields"] = [self._field(f.name, f.schema) for f in schema.fields]
+        return self._attributed(tree, schema)
+
+    def _field(self, name: str, schema: Schema) -> Tree:
+        field: dict[str, Any] = {"name": self.scrubbed(name), "type": self.made(schema)}
+        if schema.doc is not None:
+            field["doc"] = schema.doc
+        if schema.default is not None:
+            default = _default(schema, schema.default)
+            if default is not None:
+                field["default"] = default
+        elif schema.optional:
+            field["default"] = None
+        return field
+
+    def _enum(self, schema: Schema) -> Tree:
+        name = self.scrubbed_full_name(schema.parameters[ENUM_PARAMETER])
+        if name in self._written:
+            return name
+        self._written[name] = schema
+        prefix = f"{ENUM_PARAMETER}."
+        symbols = [k.removeprefix(prefix) for k in schema.parameters if k.startswith(prefix)]
+        namespace, _, simple = name.rpartition(".")
+        return {"type": "enum", "name": simple, **({"namespace": namespace} if namespace else {}), "symbols": symbols}
+
+    def _attributed(self, tree: dict[str, Any], schema: Schema) -> dict[str, Any]:
+        if not self._options.metadata:
+            return tree
+        if schema.doc is not None:
+            tree["connect.doc"] = schema.doc
+        if schema.version is not None:
+            tree["connect.version"] = schema.version
+        own = {k: v for k, v in schema.parameters.items() if not k.startswith(ENUM_PARAMETER) and k != LOGICAL_TYPE}
+        if own:
+            tree["connect.parameters"] = own
+        if schema.default is not None:
+            default = _default(schema, schema.default)
+            if default is not None:
+                tree["connect.default"] = default
+        if schema.name is not None:
+            tree["connect.name"] = schema.name
+        return tree
+
+    def full_name(self, tree: Tree) -> str:
+        """The full name of a record."""
+        namespace = tree.get("namespace")
+        return f"{namespace}.{tree['name']}" if namespace else str(tree["name"])
+
+    def scrubbed_full_name(self, name: str) -> str:
+        return ".".join(map(self.scrubbed, name.split(".")))
+
+    def scrubbed(self, name: str) -> str:
+        """The name, made legal for Avro if that is allowed."""
+        if _NAME.fullmatch(name):
+            return name
+        if not self._options.scrub_names:
+            raise DataError(f"{name} is no legal name in Avro; see scrub.invalid.names")
+        legal = re.sub(r"[^A-Za-z0-9_]", "_", quote(name, safe=""))
+        return legal if _NAME.fullmatch(legal) else f"x{legal}"
+
+
+def _default(schema: Schema, value: Value) -> Tree:
+    """A default as JSON; None: it has no simple form there, and is left out."""
+    if schema.type is Type.BYTES:
+        data = unscaled_bytes(unscaled(value, decimal_scale(schema))) if schema.name == DECIMAL else bytes(value)
+        return data.decode("latin-1")
+    if schema.type is Type.ARRAY:
+        assert schema.value_schema is not None
+        return [_default(schema.value_schema, v) for v in value]
+    if schema.type in (Type.STRUCT, Type.MAP):
+        return None
+    return value
+
+
+def _datum(schema: Schema, maker: _SchemaMaker) -> ToDatum:
+    """What makes of a value, null or not, what fastavro writes."""
+    make = _not_null(schema, maker)
+    return (lambda value: None if value is None else make(value)) if schema.optional else make
+
+
+def _not_null(schema: Schema, maker: _SchemaMaker) -> ToDatum:
+    if schema.name == DECIMAL and schema.type is Type.BYTES:
+        return partial(_decimal, decimal_scale(schema))
+    if schema.type is Type.STRUCT:
+        if schema.name == UNION_NAME:
+            return _union(schema, maker)
+        parts = [(maker.scrubbed(f.name), _datum(f.schema, maker)) for f in schema.fields]
+        return partial(_record, parts)
+    if schema.type is Type.ARRAY:
+        assert schema.value_schema is not None
+        item = _datum(schema.value_schema, maker)
+        return lambda value: [item(v) for v in value]
+    if schema.type is Type.MAP:
+        assert schema.key_schema is not None
+        assert schema.value_schema is not None
+        key, inside = _datum(schema.key_schema, maker), _datum(schema.value_schema, maker)
+        if schema.key_schema.type is Type.STRING and not schema.key_schema.optional:
+            return lambda value: {k: inside(v) for k, v in value.items()}
+        return lambda value: [{"key": key(k), "value": inside(v)} for k, v in value.items()]
+    return lambda value: value
+
+
+def _decimal(scale: int, value: Value) -> bytes:
+    if -value.as_tuple().exponent != scale:
+        raise DataError(f"the decimal {value} has another scale than its schema, {scale}")
+    return unscaled_bytes(unscaled(value, scale))
+
+
+def _record(parts: list[tuple[str, ToDatum]], value: Struct) -> dict[str, Any]:
+    return {name: make(inside) for (name, make), inside in zip(parts, value.values, strict=True)}
+
+
+def _union(schema: Schema, maker: _SchemaMaker) -> ToDatum:
+    makes = [_not_null(f.schema, maker) for f in schema.fields]
+
+    def datum(value: Struct) -> Any:
+        chosen = next((i for i, inside in enumerate(value.values) if inside is not None), None)
+        if chosen is None:
+            raise DataError("no member of the union is set")
+        made = makes[chosen](value.values[chosen])
+        inside = schema.fields[chosen].schema
+        if inside.type is Type.STRUCT and inside.name is not None:
+            return (maker.scrubbed_full_name(inside.name), made)
+        return made
+
+    return datum

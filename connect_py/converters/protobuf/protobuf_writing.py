@@ -1,0 +1,272 @@
+"""Connect schemas and values as Protobuf, the way Confluent's ProtobufData writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from google.protobuf.message_factory import GetMessageClass
+
+from connect_py.api.errors import DataError
+from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, decimal_scale
+from connect_py.converters.json_values import MILLIS_PER_DAY, unscaled, unscaled_bytes
+from connect_py.converters.protobuf.proto_compiler import compile_proto
+from connect_py.converters.protobuf.protobuf_schema import ENUM, PRECISION, TAG, UNION
+
+_SCALARS: Final = {
+    Type.INT8: "int32", Type.INT16: "int32", Type.INT32: "int32", Type.INT64: "int64", Type.FLOAT32: "float",
+    Type.FLOAT64: "double", Type.BOOLEAN: "bool", Type.STRING: "string", Type.BYTES: "bytes",
+}  # fmt: skip
+_LOGICAL: Final[Mapping[str, tuple[str, str]]] = {  # type, file
+    DECIMAL: ("confluent.type.Decimal", "confluent/type/decimal.proto"),
+    DATE: ("google.type.Date", "google/type/date.proto"),
+    TIME: ("google.type.TimeOfDay", "google/type/timeofday.proto"),
+    TIMESTAMP: ("google.protobuf.Timestamp", "google/protobuf/timestamp.proto"),
+}
+_META: Final = "confluent/meta.proto"
+_NAMELESS: Final = "ConnectDefault"
+
+
+@dataclass(slots=True)
+class _File:
+    """The text of a file in the making."""
+
+    imports: set[str] = field(default_factory=set)
+    messages: dict[str, str] = field(default_factory=dict)
+    schemas: dict[str, Schema] = field(default_factory=dict)
+
+    def text(self, package: str) -> str:
+        head = ['syntax = "proto3";', *([f"package {package};"] if package else [])]
+        head += [f'import "{name}";' for name in sorted(self.imports)]
+        return "\n".join(head + list(self.messages.values())) + "\n"
+
+
+class ProtobufWriter:
+    """Writes values of one struct schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        """DataError: Protobuf has no form for the schema."""
+        if schema.type is not Type.STRUCT:
+            raise DataError(f"Protobuf messages are structs, and not {schema.type.name}")
+        package, _, simple = (schema.name or _NAMELESS).rpartition(".")
+        file = _File()
+        file.messages[simple] = ""  # the first message of the file
+        _write_message(file, simple, schema)
+        self.text = file.text(package)
+        self.name = schema.name
+        self._schema = schema
+        descriptor = compile_proto(self.text).message_types_by_name[simple]
+        self._class: Any = GetMessageClass(descriptor)
+
+    def write(self, value: Value) -> bytes:
+        """Write the index of the message and its body. DataError: the value does not fit its schema."""
+        message = self._class()
+        try:
+            _fill(message, value)
+            body: bytes = message.SerializeToString(deterministic=True)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"The value does not fit its schema: {error}") from error
+        return b"\0" + body
+
+
+def _write_message(file: _File, name: str, schema: Schema) -> None:
+    known = file.schemas.get(name)
+    if known is not None:
+        if known.fields != schema.fields:
+            raise DataError(f"Two structs called {name} have other fields")
+        return
+    file.schemas[name] = schema
+    lines = [f"message {name} {{"]
+    numbers = _Numbers()
+    for member in schema.fields:
+        if _is_union(member.schema):
+            lines.append(f"  oneof {_union_name(member.name, member.schema)} {{")
+            lines += [f"    {_declared(file, f.name, f.schema, numbers)}" for f in member.schema.fields]
+            lines.append("  }")
+            continue
+        optional = member.schema.optional and member.schema.type.is_primitive and member.schema.name not in _LOGICAL
+        lines.append(f"  {'optional ' if optional else ''}{_declared(file, member.name, member.schema, numbers)}")
+    file.messages[name] = "\n".join([*lines, "}"])
+
+
+class _Numbers:
+    """Numbers of fields: those that the schema remembers, else the next free one."""
+
+    def __init__(self) -> None:
+        self._used: set[int] = set()
+        self._next = 1
+
+    def take(self, schema: Schema) -> int:
+        wanted = schema.parameters.get(TAG)
+        if wanted is not None and int(wanted) not in self._used:
+            number = int(wanted)
+        else:
+            while self._next in self._used or 19_000 <= self._next < 20_000:
+                self._next += 1
+            number = self._next
+        self._used.add(number)
+        return number
+
+
+def _declared(file: _File, name: str, schema: Schema, numbers: _Numbers) -> str:
+    kind, options = _type(file, name, schema)
+    return f"{kind} {name} = {numbers.take(schema)}{options};"
+
+
+def _type(file: _File, name: str, schema: Schema) -> tuple[str, str]:
+    """How the type of a field is written, and its options."""
+    if schema.type is Type.ARRAY:
+        assert schema.value_schema is not None
+        kind, options = _type(file, name, schema.value_schema)
+        if kind.startswith(("repeated ", "map<")):
+            raise DataError(f"Protobuf has no lists of lists or maps: {name}")
+        return f"repeated {kind}", options
+    if schema.type is Type.MAP:
+        return _map_type(file, name, schema), ""
+    if schema.type is Type.STRUCT:
+        inner = (schema.name or f"{_NAMELESS}{len(file.messages)}").rpartition(".")[2]
+        file.messages.setdefault(inner, "")
+        _write_message(file, inner, schema)
+        return inner, ""
+    if schema.name is not None and schema.name in _LOGICAL:
+        kind, imported = _LOGICAL[schema.name]
+        file.imports.add(imported)
+        return kind, _decimal_options(file, schema) if schema.name == DECIMAL else ""
+    if ENUM in schema.parameters and schema.type is Type.STRING:
+        return _enum(file, schema), ""
+    options = ""
+    if schema.type in (Type.INT8, Type.INT16):
+        file.imports.add(_META)
+        options = f' [(confluent.field_meta) = {{params: [{{key: "connect.type", value: "{schema.type.value}"}}]}}]'
+    return _SCALARS[schema.type], options
+
+
+def _map_type(file: _File, name: str, schema: Schema) -> str:
+    assert schema.key_schema is not None
+    assert schema.value_schema is not None
+    keys, _ = _type(file, name, schema.key_schema)
+    values, _ = _type(file, name, schema.value_schema)
+    if keys in ("float", "double", "bytes") or "." in keys or values.startswith(("repeated ", "map<")):
+        raise DataError(f"Protobuf has no such map: {name}")
+    return f"map<{keys}, {values}>"
+
+
+def _decimal_options(file: _File, schema: Schema) -> str:
+    file.imports.add(_META)
+    params = [f'{{key: "scale", value: "{decimal_scale(schema)}"}}']
+    if PRECISION in schema.parameters:
+        params.insert(0, f'{{key: "precision", value: "{schema.parameters[PRECISION]}"}}')
+    return f" [(confluent.field_meta) = {{params: [{', '.join(params)}]}}]"
+
+
+def _enum(file: _File, schema: Schema) -> str:
+    name = schema.parameters[ENUM].rpartition(".")[2] or "Enum"
+    prefix = f"{ENUM}."
+    symbols = {k.removeprefix(prefix): v for k, v in schema.parameters.items() if k.startswith(prefix)}
+    lines = [f"enum {name} {{", *(f"  {symbol} = {number};" for symbol, number in symbols.items()), "}"]
+    file.messages[name] = "\n".join(lines)
+    return name
+
+
+def _is_union(schema: Schema) -> bool:
+    return schema.type is Type.STRUCT and (schema.name or "").startswith(f"{UNION}.")
+
+
+def _union_name(field_name: str, schema: Schema) -> str:
+    return (schema.name or field_name).removeprefix(f"{UNION}.")
+
+
+def _fill(message: Any, row: Struct) -> None:
+    for member, value in row:
+        if value is None:
+            continue
+        if _is_union(member.schema):
+            _fill(message, value)
+        else:
+            _put(message, member.name, member.schema, value)
+
+
+def _put(message: Any, name: str, schema: Schema, value: Value) -> None:
+    if schema.type is Type.ARRAY:
+        assert schema.value_schema is not None
+        target = getattr(message, name)
+        for item in value:
+            _append(target, schema.value_schema, item)
+    elif schema.type is Type.MAP:
+        assert schema.value_schema is not None
+        target = getattr(message, name)
+        for key, inside in value.items():
+            filler = _filler(schema.value_schema)
+            if filler is None:
+                target[key] = _scalar(message, name, schema.value_schema, inside)
+            else:
+                filler(target[key], inside)
+    else:
+        filler = _filler(schema)
+        if filler is None:
+            setattr(message, name, _scalar(message, name, schema, value))
+        else:
+            getattr(message, name).SetInParent()
+            filler(getattr(message, name), value)
+
+
+def _append(target: Any, schema: Schema, item: Value) -> None:
+    filler = _filler(schema)
+    if item is None:
+        raise DataError("Protobuf has no nulls in lists")
+    if filler is None:
+        target.append(item)
+    else:
+        filler(target.add(), item)
+
+
+def _scalar(message: Any, name: str, schema: Schema, value: Value) -> Any:
+    if ENUM in schema.parameters and schema.type is Type.STRING:
+        number = schema.parameters.get(f"{ENUM}.{value}")
+        if number is None:
+            raise DataError(f"{value} is no symbol of {schema.parameters[ENUM]}")
+        return int(number)
+    return value
+
+
+def _filler(schema: Schema) -> Callable[[Any, Value], None] | None:
+    """What fills the message that a value becomes; None: it becomes no message."""
+    if schema.type is Type.STRUCT:
+        return _fill
+    return _FILLERS.get(schema.name or "")
+
+
+def _fill_decimal(message: Any, value: Value) -> None:
+    scale = -value.as_tuple().exponent
+    message.value = unscaled_bytes(unscaled(value, scale))
+    message.precision = max(len(value.as_tuple().digits), 1)
+    message.scale = scale
+
+
+def _fill_date(message: Any, value: Value) -> None:
+    import datetime
+
+    try:
+        day = datetime.date(1970, 1, 1) + datetime.timedelta(days=value)
+    except OverflowError as error:
+        raise DataError(f"{value} days from the epoch are no date in Protobuf") from error
+    message.year, message.month, message.day = day.year, day.month, day.day
+
+
+def _fill_time(message: Any, value: Value) -> None:
+    if not 0 <= value <= MILLIS_PER_DAY:
+        raise DataError(f"{value} ms are no time of day")
+    seconds, millis = divmod(value, 1000)
+    message.hours, message.minutes, message.seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
+    message.nanos = millis * 1_000_000
+
+
+def _fill_timestamp(message: Any, value: Value) -> None:
+    seconds, millis = divmod(value, 1000)
+    message.seconds, message.nanos = seconds, millis * 1_000_000
+
+
+_FILLERS: Final[Mapping[str, Callable[[Any, Value], None]]] = {
+    DECIMAL: _fill_decimal, DATE: _fill_date, TIME: _fill_time, TIMESTAMP: _fill_timestamp,
+}  # fmt: skip

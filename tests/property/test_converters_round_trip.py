@@ -1,0 +1,304 @@
+"""Converters with a schema registry: what they write they read again, and others' schemas name the same things."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pytest
+from fixtures.converter_rows import same
+from fixtures.schema_registry_stub import Stub, schema_registry
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connect_py.api.errors import ConfigError, DataError, UnavailableError
+from connect_py.api.java_text import to_float32
+from connect_py.api.schema import (
+    INT32,
+    OPTIONAL_INT32,
+    OPTIONAL_STRING,
+    STRING,
+    Schema,
+    Struct,
+    Type,
+    Value,
+    array,
+    date,
+    decimal,
+    map_of,
+    struct,
+    time,
+    timestamp,
+)
+from connect_py.converters.avro_converter import AvroConverter
+from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
+from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter
+from connect_py.converters.registry_converter import RegistryConverter
+
+CONVERTERS: dict[str, type[RegistryConverter]] = {
+    "avro": AvroConverter, "json": JsonSchemaConverter, "protobuf": ProtobufConverter,
+}  # fmt: skip
+pytestmark = pytest.mark.timeout(240)  # thousands of examples
+
+
+class Made:
+    """A schema and values of it, from a seed."""
+
+    def __init__(self, seed: int, *, plain: bool) -> None:
+        self._random = Random(seed)
+        self._plain = plain  # nothing that Protobuf lacks
+        self._records = 0
+        self.schema = self._struct(0)
+
+    def _struct(self, depth: int, **attributes: Any) -> Schema:
+        self._records += 1
+        name = f"shop.v1.R{self._records}"
+        fields = [(f"f{n}", self._schema(depth + 1)) for n in range(self._random.randint(1, 5))]
+        return struct(*fields, name=name, **attributes)
+
+    def _schema(self, depth: int) -> Schema:
+        random = self._random
+        optional = random.random() < 0.4
+        kind = random.choice([
+            Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64, Type.BOOLEAN, Type.STRING,
+            Type.BYTES, "decimal", "date", "time", "timestamp", *(["struct", "array", "map"] if depth < 3 else []),
+        ])  # fmt: skip
+        if isinstance(kind, Type):
+            return Schema(kind, optional=optional)
+        match kind:
+            case "decimal":
+                return decimal(2, optional=optional)
+            case "date":
+                return date(optional=optional)
+            case "time":
+                return time(optional=optional)
+            case "timestamp":
+                return timestamp(optional=optional)
+            case "struct":
+                return self._struct(depth, optional=optional)
+        items = self._schema(3)
+        if kind == "array":
+            return array(items.replace(optional=False) if self._plain else items, optional=optional)
+        keys = STRING if self._plain else random.choice([STRING, INT32])
+        return map_of(keys, items.replace(optional=False) if self._plain else items, optional=optional)
+
+    def value(self, schema: Schema | None = None) -> Value:
+        schema = schema or self.schema
+        random = self._random
+        if schema.optional and random.random() < 0.3:
+            return None
+        if schema.type is Type.STRUCT:
+            return Struct(schema, [self.value(f.schema) for f in schema.fields])
+        if schema.type is Type.ARRAY:
+            return [self.value(schema.value_schema) for _ in range(random.randint(0, 3))]
+        if schema.type is Type.MAP:
+            return {self.value(schema.key_schema): self.value(schema.value_schema) for _ in range(random.randint(0, 3))}
+        if schema.name is not None:
+            return self._logical(schema)
+        return PRIMITIVES[schema.type](random)
+
+    def _logical(self, schema: Schema) -> Value:
+        random = self._random
+        if schema.type is Type.BYTES:
+            return Decimal(random.randint(-(10**9), 10**9)).scaleb(-2)
+        if schema.name == date().name:
+            return random.randint(-700_000, 2_000_000)
+        return random.randint(0, 86_400_000) if schema.type is Type.INT32 else random.randint(-(10**13), 10**14)
+
+
+PRIMITIVES: dict[Type, Callable[[Random], Value]] = {
+    Type.INT8: lambda r: r.randint(-128, 127),
+    Type.INT16: lambda r: r.randint(-(2**15), 2**15 - 1),
+    Type.INT32: lambda r: r.randint(-(2**31), 2**31 - 1),
+    Type.INT64: lambda r: r.getrandbits(64) - 2**63,
+    Type.FLOAT32: lambda r: to_float32(r.uniform(-9, 9)),
+    Type.FLOAT64: lambda r: r.uniform(-9, 9),
+    Type.BOOLEAN: lambda r: r.random() < 0.5,
+    Type.STRING: lambda r: r.choice(["", "x", "ü", 'quoted "text"', "\U0001f600"]),
+    Type.BYTES: lambda r: r.randbytes(r.randint(0, 4)),
+}
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[Stub]:
+    with schema_registry({}) as stub:
+        yield stub
+
+
+def converter(registry: Stub, format: str, **configs: str) -> RegistryConverter:  # noqa: A002 - Connect's word
+    made = CONVERTERS[format]()
+    made.configure({"schema.registry.url": registry.url, **configs}, is_key=False)
+    return made
+
+
+def as_read(schema: Schema | None, value: Value, format: str) -> Value:  # noqa: A002 - Connect's word
+    """What a format gives back: Protobuf has no null for lists and maps, and none for a struct's required members."""
+    if isinstance(value, Struct):
+        return [as_read(f.schema, v, format) for f, v in value]
+    if value is None and format == "protobuf" and schema is not None and schema.type in (Type.ARRAY, Type.MAP):
+        return [] if schema.type is Type.ARRAY else {}
+    if isinstance(value, list):
+        return [as_read(None, v, format) for v in value]
+    if isinstance(value, dict):
+        return {k: as_read(None, v, format) for k, v in value.items()}
+    return value
+
+
+@pytest.mark.parametrize(("format", "examples"), [("avro", 2000), ("json", 2000), ("protobuf", 15)])  # protoc: 0.2 s
+def test_what_is_written_is_read_again(registry: Stub, format: str, examples: int) -> None:  # noqa: A002
+    writing, reading = (converter(registry, format) for _ in range(2))
+
+    @settings(max_examples=examples, deadline=None)
+    @given(st.integers(0, 2**32))
+    def check(seed: int) -> None:
+        registry.schemas.clear()  # looked through by each registration
+        writing._ids._ids.clear()
+        reading._readers.clear()
+        reading._registry._client._cache.clear()
+        writing._registry._client._cache.clear()
+        made = Made(seed, plain=format == "protobuf")
+        for _ in range(3):
+            value = made.value()
+            data = writing.from_connect("t", made.schema, value)
+            schema, read = reading.to_connect("t", data)
+            assert same(as_read(schema, read, format), as_read(made.schema, value, format))
+            assert schema is not None
+            assert [f.name for f in schema.fields] == [f.name for f in made.schema.fields]
+
+    check()
+    writing.close()
+    reading.close()
+
+
+ROW = struct(("id", INT32), ("note", OPTIONAL_STRING), name="shop.Row", version=3, doc="a row")
+
+
+@pytest.mark.parametrize("format", ["avro", "json"])
+def test_the_schema_comes_back_whole(registry: Stub, format: str) -> None:  # noqa: A002 - Connect's word
+    schema = struct(
+        ("id", Schema(Type.INT16, doc="number", parameters={"p": "q"})), ("price", decimal(2, optional=True)),
+        ("on", date(default=3)), ("many", array(OPTIONAL_STRING)), ("n", Schema(Type.INT32, optional=True, default=7)),
+        ("inner", struct(("x", OPTIONAL_INT32), name="shop.Inner", optional=True)),
+        name="shop.Full", version=2, doc="d",
+    )  # fmt: skip
+    made = converter(registry, format)
+    value = Struct(schema, [1, Decimal("1.50"), 4, ["a", None], None, None])
+    assert made.to_connect("t", made.from_connect("t", schema, value)).schema == schema
+    made.close()
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+def test_nulls_are_null_messages(registry: Stub, format: str) -> None:  # noqa: A002 - Connect's word
+    made = converter(registry, format)
+    assert made.from_connect("t", ROW, None) is None
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [("TopicNameStrategy", "t-value"), ("io.confluent.kafka.serializers.subject.RecordNameStrategy", "shop.Row"),
+     ("TopicRecordNameStrategy", "t-shop.Row")],
+)  # fmt: skip
+@pytest.mark.parametrize("format", CONVERTERS)
+def test_subjects_are_named_by_strategy(registry: Stub, format: str, strategy: str, subject: str) -> None:  # noqa: A002
+    registry.schemas.clear()
+    made = converter(registry, format, **{"value.subject.name.strategy": strategy})
+    made.from_connect("t", ROW, Struct(ROW, [1, None]))
+    assert [p["subject"] for s in registry.schemas.values() for p in s["subjects"]] == [subject]
+    made.close()
+
+
+def test_schemas_are_not_registered_when_told_so(registry: Stub) -> None:
+    registry.schemas.clear()
+    made = converter(registry, "avro", **{"auto.register.schemas": "false"})
+    with pytest.raises(DataError, match="404"):
+        made.from_connect("t", ROW, Struct(ROW, [1, None]))
+    registering = converter(registry, "avro")
+    data = registering.from_connect("t", ROW, Struct(ROW, [1, None]))
+    assert made.from_connect("t", ROW, Struct(ROW, [1, None])) == data
+    fixed = converter(registry, "avro", **{"auto.register.schemas": "false", "use.schema.id": "77"})
+    assert (fixed.from_connect("t", ROW, Struct(ROW, [1, None])) or b"")[:5] == b"\0\0\0\0\x4d"
+    for each in (made, registering, fixed):
+        each.close()
+
+
+def test_a_registry_that_is_away_is_waited_for(registry: Stub) -> None:
+    made = converter(registry, "avro")
+    registry.down = 503
+    try:
+        with pytest.raises(UnavailableError):
+            made.from_connect("t", struct(("unseen", INT32)), Struct(struct(("unseen", INT32)), [1]))
+    finally:
+        registry.down = None
+    made.close()
+
+
+def test_unknown_strategies_are_refused(registry: Stub) -> None:
+    with pytest.raises(ConfigError, match="is unknown"):
+        converter(registry, "avro", **{"value.subject.name.strategy": "Mine"})
+
+
+def test_names_are_made_legal_for_avro_when_allowed(registry: Stub) -> None:
+    schema = struct(("order-id", INT32), ("1st", INT32), name="a-b.c")
+    row = Struct(schema, [1, 2])
+    made = converter(registry, "avro")
+    with pytest.raises(DataError, match=r"scrub\.invalid\.names"):
+        made.from_connect("t", schema, row)
+    scrubbing = converter(registry, "avro", **{"scrub.invalid.names": "true"})
+    read = scrubbing.to_connect("t", scrubbing.from_connect("t", schema, row))
+    assert [f.name for f in read.value.schema.fields] == ["order_id", "x1st"]
+    made.close()
+    scrubbing.close()
+
+
+def test_metadata_stays_out_of_avro_when_told_so(registry: Stub) -> None:
+    registry.schemas.clear()
+    made = converter(registry, "avro", **{"connect.meta.data": "false"})
+    made.from_connect("t", ROW, Struct(ROW, [1, None]))
+    (found,) = registry.schemas.values()
+    assert "connect." not in found["schema"]
+    made.close()
+
+
+def test_schemaless_primitives_are_written_as_avro_and_nothing_else(registry: Stub) -> None:
+    made = converter(registry, "avro")
+    assert [made.to_connect("t", made.from_connect("t", None, v)).value for v in ("x", 5, True)] == ["x", 5, True]
+    with pytest.raises(DataError):
+        made.from_connect("t", None, {"a": 1})
+    made.close()
+    for format_ in ("json", "protobuf"):
+        other = converter(registry, format_)
+        with pytest.raises(DataError, match="without a schema"):
+            other.from_connect("t", None, "x")
+        other.close()
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+def test_values_that_do_not_fit_are_data_errors(registry: Stub, format: str) -> None:  # noqa: A002 - Connect's word
+    made = converter(registry, format)
+    with pytest.raises(DataError):
+        made.from_connect("t", ROW, Struct(ROW, ["no number", None]))
+    made.close()
+
+
+def test_unions_are_written_as_unions(registry: Stub) -> None:
+    branch = struct(("a", INT32), name="shop.Branch", optional=True)
+    union = struct(("string", OPTIONAL_STRING), ("Branch", branch), name="io.confluent.connect.avro.Union")
+    schema = struct(("u", union), name="shop.Outer")
+    made = converter(registry, "avro")
+    for values in (["x", None], [None, Struct(branch, [1])]):
+        read = made.to_connect("t", made.from_connect("t", schema, Struct(schema, [Struct(union, values)])))
+        assert same(as_read(None, read.value["u"], "avro"), as_read(None, Struct(union, values), "avro"))
+    made.close()
+
+
+def test_json_decimals_are_numbers_when_asked(registry: Stub) -> None:
+    schema = struct(("d", decimal(2)))
+    made = converter(registry, "json", **{"decimal.format": "NUMERIC"})
+    data = made.from_connect("t", schema, Struct(schema, [Decimal("1.50")]))
+    assert json.loads((data or b"")[5:]) == {"d": 1.5}
+    assert made.to_connect("t", data).value["d"] == Decimal("1.50")
+    made.close()
