@@ -84,13 +84,15 @@ class KafkaBasedLog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Flush what was sent, end the thread, close the clients."""
+        """Flush what was sent, end the thread, close the clients; who still waits is told that it was in vain."""
         with self._producer_lock:
-            if self._producer is not None:
-                self._producer.flush(STOP_SECONDS)
+            if self._producer is not None and self._producer.flush(STOP_SECONDS):
+                self._producer.purge()
+                self._producer.flush(0)
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
+        self._refuse_requests()
 
     def await_offset(self, offset: int, timeout: float) -> None:
         """Wait until this record of partition 0 was applied: quicker than the end when only a marker follows it.
@@ -98,15 +100,27 @@ class KafkaBasedLog:
         Raises:
             LogTimeoutError: It took longer than `timeout` seconds.
         """
-        request = _ReadToEnd(Future(), {0: offset + 1})  # last written -> next to read
-        self._requests.put(request)
-        self._await(request.future, timeout)
+        self._await(self._request({0: offset + 1}), timeout)  # last written -> next to read
 
     def read_to_end(self) -> Future[None]:
         """Done when every record that was in the topic at this call has been applied."""
-        request = _ReadToEnd(Future())
+        return self._request(None)
+
+    def _request(self, ends: Mapping[int, int] | None) -> Future[None]:
+        request = _ReadToEnd(Future(), ends)
         self._requests.put(request)
+        if self._stopping.is_set():
+            self._refuse_requests()
         return request.future
+
+    def _refuse_requests(self) -> None:
+        """Nobody reads any more."""
+        while True:
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                return
+            request.future.set_exception(ConnectError(f"the reader of topic '{self.topic}' has ended"))
 
     def await_end(self, timeout: float) -> None:
         """Wait for `read_to_end`.
@@ -178,8 +192,7 @@ class KafkaBasedLog:
                     self._step(consumer, waiting)
         finally:
             consumer.close()
-            while not self._requests.empty():
-                waiting.append(self._requests.get())
+            self._refuse_requests()
             for request in waiting:
                 request.future.set_exception(ConnectError(f"the reader of topic '{self.topic}' has ended"))
 
