@@ -66,11 +66,18 @@ class TooManyTasksError(ConnectError):
 class _Slot:
     """A place for one life of one task: filled once the host is made, unless it was given up before."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: TargetState, earlier: _Slot | None) -> None:
         self.host: TaskHost | None = None
         self.session: SourceTaskSession | None = None
         self.abandoned = False
-        self.target = TargetState.STARTED
+        self.target = target
+        self.earlier = earlier  # the life before this one, which ends before this one's host is made
+
+    def last_host(self) -> TaskHost | None:
+        """The host of this life, or of the one that may still be ending in its place."""
+        if self.host is not None or self.earlier is None:
+            return self.host
+        return self.earlier.last_host()
 
 
 class Worker:
@@ -276,24 +283,21 @@ class Worker:
         A task of that id that runs here is stopped first. `start_number` is the config topic offset of the record
         that last started or changed the connector.
         """
-        slot = _Slot()
-        slot.target = target
         with self._lock:
             if self._stopping:
                 return
-            old = self._tasks.get(id)
-            self._tasks[id] = slot
+            slot = self._tasks[id] = _Slot(target, self._tasks.get(id))
         props = self._props if self.gate is not None else {**self._props, EXACTLY_ONCE: "disabled"}
         spec = TaskSpec(
             id, props, dict(connector_config), dict(task_config), target, start_number, self._plugins.tables
         )
-        self._executor.submit(self._start_task, spec, slot, old)
+        self._executor.submit(self._start_task, spec, slot)
 
-    def _start_task(self, spec: TaskSpec, slot: _Slot, old: _Slot | None) -> None:
+    def _start_task(self, spec: TaskSpec, slot: _Slot) -> None:
         with log_context(spec.id.connector, spec.id.task):
             try:
-                if old is not None:
-                    self._end_tasks({spec.id: old}, self._graceful_seconds)
+                if slot.earlier is not None:
+                    self._end_tasks({spec.id: slot.earlier}, self._graceful_seconds)
                 levels = dict(self._log_levels)
                 self._metrics.starting(spec.id)
                 resolved = TaskSpec(
@@ -308,7 +312,7 @@ class Worker:
                 with self._lock:
                     if slot.abandoned:
                         return
-                    slot.host, slot.session = host, session
+                    slot.host, slot.session, slot.earlier = host, session, None
                     target = slot.target
                     if self._log_levels != levels:  # they changed meanwhile
                         host.set_log_levels(self._log_levels)
@@ -344,13 +348,14 @@ class Worker:
     def _end_tasks(self, slots: Mapping[ConnectorTaskId, _Slot], timeout: float) -> None:
         """Wait for tasks to end, `timeout` seconds together; then cancel those that are left."""
         hosts: dict[ConnectorTaskId, TaskHost] = {}
+        unborn = []
         for task, slot in slots.items():
             with self._lock:
                 slot.abandoned = True
-                host = slot.host
-            if host is None:
-                self._listener.on_task_shutdown(task)
-            else:
+                host = slot.last_host()
+                if slot.host is None:
+                    unborn.append(task)
+            if host is not None:
                 host.stop()
                 hosts[task] = host
         deadline = self._clock.monotonic() + timeout
@@ -362,6 +367,8 @@ class Worker:
         for task, host in late.items():
             if not host.wait(KILL_SECONDS):
                 log.error("the process of task %s is still there after it was killed", task)
+        for task in unborn:
+            self._listener.on_task_shutdown(task)  # last, when nothing more is heard of a life before
         for slot in slots.values():
             if slot.session is not None:
                 slot.session.close()
