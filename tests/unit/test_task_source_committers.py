@@ -11,6 +11,7 @@ import pytest
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, SourceRecord
 from connect_py.api.task import SourceTask
+from connect_py.kafka.client_config import ClientConfigs, exactly_once_sources
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.model import TargetState
@@ -225,3 +226,17 @@ def test_records_may_not_go_where_the_offsets_are() -> None:
     committer = Bench().exactly_once(TransactionBoundary.POLL)
     with pytest.raises(ConnectError, match="may not write to 'offsets'"):
         committer.sending("offsets")
+
+
+def test_a_transactional_producer_has_java_s_id_and_gives_up_deliveries_before_its_transaction(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    worker = {"group.id": "g", "exactly.once.source.support": "Enabled", "producer.acks": "1"}
+    config = {"producer.override.transaction.timeout.ms": "9000", "producer.override.linger.ms": "7"}
+    settings = ClientConfigs(worker, config, "c", 2).transactional_producer()
+    assert exactly_once_sources(worker)
+    assert (settings["transactional.id"], settings["enable.idempotence"], settings["acks"]) == ("g-c-2", "true", "all")
+    assert (settings["transaction.timeout.ms"], settings["delivery.timeout.ms"]) == ("9000", 9000)
+    assert settings["linger.ms"] == "7"
+    assert "acks cannot be changed" in caplog.text
+    assert not exactly_once_sources({"exactly.once.source.support": "preparing"})
