@@ -29,6 +29,10 @@ TOPIC = "lines"
 LINES = 5
 FILE = "/etc/hostname"  # any small file that is there
 VERSIONS = "|".join(map(re.escape, ("4.1.1", "1.11.0", version("connect-py"))))  # Kafka's, the Iceberg sink's, ours
+CROSS_ORIGIN = {
+    "access.control.allow.origin": r"https://.*\\.example\\.com,http://ui",
+    "access.control.allow.methods": "PUT",
+}
 COMPATIBILITY = Path(__file__).parents[2] / "docs" / "compatibility.md"
 
 pytestmark = pytest.mark.timeout(180)
@@ -90,8 +94,8 @@ def pair(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) ->
     with KafkaBroker() as java_broker:
         for broker in (java_broker, kafka_broker):
             fill_topic(broker)
-        java = JavaWorker(root / "java", java_broker.bootstrap_servers, GROUP)
-        ours = WorkerProcess(root / "ours", kafka_broker.bootstrap_servers, GROUP)
+        java = JavaWorker(root / "java", java_broker.bootstrap_servers, GROUP, CROSS_ORIGIN)
+        ours = WorkerProcess(root / "ours", kafka_broker.bootstrap_servers, GROUP, CROSS_ORIGIN)
         try:
             for worker in (java, ours):
                 worker.start(wait=False)
@@ -129,12 +133,29 @@ def source(**changes: Any) -> dict[str, Any]:
 # --- HTTP
 
 
+def test_cross_origin(pair: SideBySide) -> None:
+    untyped = Difference(UNTYPED, "* /nope*", "header content-type", "<missing>", "application/json")
+    with pair.differing_only_in(untyped) as ask:
+        for origin in (
+            "https://a.example.com",
+            "https://A.EXAMPLE.COM",
+            "https://a.example.com.evil",
+            "http://ui",
+            "x",
+        ):
+            preflight = {"Origin": origin, "Access-Control-Request-Method": "PUT"}
+            ask("OPTIONS", "/connectors", headers=preflight, name=f"before a call from {origin}")
+            for method, path in (("GET", "/connectors"), ("GET", "/nope"), ("DELETE", "/connectors/zz")):
+                ask(method, path, headers={"Origin": origin}, name=f"from {origin}")
+
+
 def test_paths_and_verbs(pair: SideBySide) -> None:
     with pair.differing_only_in(
         Difference(UNTYPED, "*", "header content-type", "<missing>", "application/json"),
         Difference(PAGES, "*", "header content-type", "text/html*", "application/json"),
         Difference(PAGES, "*", "body", "a page", "{'message': 'HTTP 400 Bad Request'}"),
         Difference(PAGES, "OPTIONS *", "body", "<missing>", "{'message': 'HTTP 400 Bad Request'}"),
+        Difference(PAGES, "*", "header vary", "<missing>", "Origin"),
         Difference(ENCODED, "* /connectors/a%2*b", "status", "400"),
         Difference(NO_NUMBER, "OPTIONS /connectors/zz/tasks/*/status", "status", "200", "404"),
     ) as ask:
