@@ -17,7 +17,7 @@ endif
 unexport SECONDS
 
 .DELETE_ON_ERROR:
-.PHONY: install jars test test-long lint format docs quickstart bench clean distclean
+.PHONY: install jars test test-logic test-parts test-long lint format docs quickstart bench clean distclean
 
 install: $(STAMP)
 
@@ -41,8 +41,15 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Side by side: tests that compute, and tests that mostly wait for Kafka and Spark.
 test: lint
-	$(BIN)/pytest -m 'not long'
+	@$(MAKE) --no-print-directory -j2 test-logic test-parts
+
+test-logic: install
+	$(BIN)/pytest -q -m 'not long' tests/architecture tests/unit tests/contract tests/property
+
+test-parts: install
+	$(BIN)/pytest -m 'not long' tests/integration tests/acceptance
 
 test-long: install
 	$(BIN)/pytest -m long
