@@ -13,7 +13,7 @@ from connect_py.api.config import ConfigDef, ConfigKey, Parsed, Password, Type, 
 from connect_py.api.errors import ConfigError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.config.connector_config import FrameworkDefaults, common_config_def, sink_config_def, source_config_def
-from connect_py.config.worker_definitions import distributed_config_def
+from connect_py.config.worker_definitions import distributed_config_def, standalone_config_def
 from connect_py.plugins.plugin_registry import PluginRegistry
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -41,7 +41,7 @@ def pages() -> dict[str, str]:
             "Keys of `worker.properties`. Settings for the clients of tasks follow after `producer.`, `consumer.` and "
             "`admin.`, those of converters after `key.converter.` and `value.converter.`, those of internal topics "
             "after `config.storage.`, `status.storage.`, `offset.storage.` and `control.storage.`.",
-            _table(distributed_config_def()),
+            _worker_tables(),
         ),
         "connector.md": _page(
             "Connector configuration: keys of the worker",
@@ -77,6 +77,18 @@ def pages() -> dict[str, str]:
 
 def _page(title: str, introduction: str, body: Iterable[str]) -> str:
     return "\n".join([f"# {title}", "", NOTE, "", introduction, "", *body]).rstrip() + "\n"
+
+
+def _worker_tables() -> Iterator[str]:
+    distributed, standalone = distributed_config_def(), standalone_config_def()
+    for title, definition, others in (
+        ("Both modes", standalone, distributed),
+        ("Distributed only", distributed, standalone),
+        ("Standalone only", standalone, distributed),
+    ):
+        shared = title == "Both modes"
+        own = (key for key in definition if (key.name in others.keys) == shared)
+        yield from (f"## {title}", "", *_table(ConfigDef(own)), "")
 
 
 def _connector_tables() -> Iterator[str]:
