@@ -139,7 +139,7 @@ _NATIVE_PRODUCER: Final = frozenset(
     ]
 )
 _IGNORED: Final = re.compile(
-    r"ssl\.(protocol|enabled\.protocols|provider|keymanager\.algorithm|trustmanager\.algorithm"
+    r"ssl\.(client\.auth|protocol|enabled\.protocols|provider|keymanager\.algorithm|trustmanager\.algorithm"
     r"|secure\.random\.implementation|engine\.factory\.class)"
     r"|interceptor\.classes|(key|value)\.(de)?serializer|metrics?\..*|partitioner\.(adaptive|availability|ignore)\..*"
     r"|max\.poll\.records|max\.block\.ms|default\.api\.timeout\.ms|exclude\.internal\.topics"

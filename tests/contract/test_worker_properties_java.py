@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 
 from connect_py.api.config import ConfigDef, to_text
 from connect_py.api.errors import ConfigError
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.config.worker_definitions import distributed_config_def, standalone_config_def
+from connect_py.kafka.client_config import Kind, translate
 
 RECORDINGS = Path(__file__).parent.parent / "fixtures" / "worker_properties"
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
@@ -82,3 +87,21 @@ def test_every_value_that_java_refuses_is_refused_in_the_same_words() -> None:
         if said != expected:
             wrong.append((line["change"], expected, said))
     assert not wrong, "\n".join(f"{change}: expected {java!r}, found {ours!r}" for change, java, ours in wrong)
+
+
+@pytest.mark.parametrize(("kind", "make"), [("admin", AdminClient), ("producer", Producer), ("consumer", Consumer)])
+def test_every_default_of_java_written_out_makes_a_client_and_no_setting_is_unknown(
+    kind: Kind, make: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    defaults = {
+        line["name"]: line["default"]
+        for line in lines("definitions.jsonl")
+        if line["mode"] == "distributed" and line.get("default") is not None
+    }
+    config = DistributedConfig.of({**defaults, **PROPS, "bootstrap.servers": "127.0.0.1:1"})
+    with caplog.at_level(logging.WARNING):
+        settings = translate({**config.kafka_settings(), "group.id": "g"}, kind)
+    assert caplog.text == ""
+    client = make({**settings, "log_level": 0})
+    if kind == "consumer":
+        client.close()
