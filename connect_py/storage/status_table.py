@@ -77,6 +77,7 @@ class StatusTable:
 
     def __init__(self) -> None:
         self._statuses: dict[StatusId, Status] = {}
+        self._numbers: dict[str, set[int]] = {}  # of tasks that have a status, by connector
         self._topics: dict[str, dict[str, TopicStatus]] = {}
         self._seen: dict[bytes, tuple[int, int]] = {}  # key -> partition, time stamp
         self.highest_generation = 0
@@ -86,12 +87,10 @@ class StatusTable:
 
     def tasks(self, connector: str) -> dict[int, Status]:
         """Statuses of a connector's tasks by number, in order."""
-        found = {
-            key.task: status
-            for key, status in self._statuses.items()
-            if isinstance(key, ConnectorTaskId) and key.connector == connector
+        return {
+            number: self._statuses[ConnectorTaskId(connector, number)]
+            for number in sorted(self._numbers.get(connector, ()))
         }
-        return dict(sorted(found.items()))
 
     def ids(self) -> Iterator[StatusId]:
         """Everything that has a status."""
@@ -143,6 +142,10 @@ class StatusTable:
     def _apply_status(self, id: StatusId, name: str, data: Any) -> None:  # noqa: A002 - Connect's word
         if data is None:
             self._statuses.pop(id, None)
+            if isinstance(id, ConnectorTaskId) and (numbers := self._numbers.get(id.connector)) is not None:
+                numbers.discard(id.task)
+                if not numbers:
+                    del self._numbers[id.connector]
             return
         status = _status(data)
         if status is None:
@@ -159,6 +162,8 @@ class StatusTable:
         ):
             return  # the old owner's farewell came after the new owner's start
         self._statuses[id] = status
+        if isinstance(id, ConnectorTaskId):
+            self._numbers.setdefault(id.connector, set()).add(id.task)
 
     def _apply_topic(self, name: str, data: Any) -> None:
         topic, separator, connector = name[len(TOPIC_PREFIX) :].partition(TOPIC_SEPARATOR)
