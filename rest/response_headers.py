@@ -43,12 +43,24 @@ class HeaderRule:
             ConfigError: It is not of that form.
         """
         action, blank, header = text.strip().partition(" ")
-        name, colon, value = header.strip().partition(":")
+        pair = header.strip()
+        name, colon, value = pair.partition(":")
         name, value = name.strip(), value.strip()
+        if not blank:
+            form = "[action] [header name]:[header value]"
+            raise ConfigError("", f"Invalid format of header config '{text}'. Expected: '{form}'")
         if action not in ACTIONS:
-            raise ConfigError(KEY, f"Invalid header config '{text}': the action must be one of {', '.join(ACTIONS)}")
-        if not blank or not colon or _TOKEN.fullmatch(name) is None:
-            raise ConfigError(KEY, f"Invalid header config '{text}': expected [action] [header name]:[header value]")
+            listed = ", ".join(ACTIONS)
+            raise ConfigError("", f"Invalid header config action: '{action}'. Expected one of [{listed}]")
+        if not colon:
+            raise ConfigError(
+                "", f"Invalid format of header name and header value pair '{pair}'. Expected: "
+                "'[header name]:[header value]'",
+            )  # fmt: skip
+        if len(name.split()) != 1:
+            raise ConfigError("", f"Invalid header name '{name}'. The '[header name]' cannot contain whitespace")
+        if _TOKEN.fullmatch(name) is None:
+            raise ConfigError(KEY, f"Invalid header name '{name}': it has characters that no name can hold")
         key = name.lower().encode()
         if action.endswith("Date"):
             if _MILLISECONDS.fullmatch(value) is None:

@@ -172,7 +172,7 @@ def test_configured_headers_are_on_every_answer() -> None:
 
 @pytest.mark.parametrize("text", ["X-A: b", "put X-A: b", "set X-A", "set X A: b", "setDate X: soon", "set"])
 def test_header_rules_that_cannot_be_read_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="Invalid header config"):
+    with pytest.raises(ConfigError, match="Invalid "):
         header_rules(text)
 
 
