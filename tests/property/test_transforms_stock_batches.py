@@ -2,140 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from decimal import Decimal
-from random import Random
-from typing import Any
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transforms_records import check, records
+from transforms_rows import FIELDS, Rows
 
-from connect_py.api.java_text import to_float32
-from connect_py.api.record import NO_HEADERS, Header, Headers, RecordOrigin, SinkRecord
-from connect_py.api.schema import (
-    FLOAT32,
-    INT32,
-    OPTIONAL_STRING,
-    STRING,
-    Schema,
-    SchemaAndValue,
-    Struct,
-    Type,
-    array,
-    date,
-    decimal,
-    struct,
-    time,
-    timestamp,
-)
+from connect_py.api.record import SinkRecord
 
 KAFKA = "org.apache.kafka.connect.transforms"
 EXAMPLES = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 pytestmark = pytest.mark.timeout(240)  # 2,000 examples each
 
-INNER = struct(
-    ("x", INT32), ("y", Schema(Type.INT32, optional=True, default=5)), ("when", timestamp(optional=True)), optional=True
-)
-OUTER = struct(
-    ("small", Schema(Type.INT8)),
-    ("big", Schema(Type.INT64, optional=True)),
-    ("ratio", FLOAT32),
-    ("weight", Schema(Type.FLOAT64, optional=True, default=1.5)),
-    ("flag", Schema(Type.BOOLEAN, optional=True)),
-    ("text", OPTIONAL_STRING),
-    ("number", STRING),
-    ("raw", Schema(Type.BYTES, optional=True)),
-    ("price", decimal(2, optional=True)),
-    ("day", date(optional=True, default=3)),
-    ("hour", time()),
-    ("at", timestamp(optional=True, default=7)),
-    ("inner", INNER),
-    ("tags", array(OPTIONAL_STRING, optional=True)),
-    name="row",
-)
-FIELDS = [f.name for f in OUTER.fields]
 names = st.sampled_from([*FIELDS, "nosuch"])
-TEXTS = ["", "12", "-7", "1.5", "x", "true", "2024-02-29", "300", "-Infinity", "ü"]
-
-
-class Rows:
-    """Makes records from a seed: ten times as fast as drawing each value."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = Random(seed)
-
-    def _maybe(self, make: Callable[[], Any]) -> Any:
-        return None if self._random.random() < 0.25 else make()
-
-    def text(self) -> str:
-        return self._random.choice(TEXTS)
-
-    def long(self) -> int:
-        return self._random.choice([self._random.randint(-500, 500), self._random.getrandbits(64) - 2**63])
-
-    def float(self) -> float:
-        return self._random.choice([0.5, 3e10, -1.9, 1e-5, float("inf"), self._random.uniform(-9, 9)])
-
-    def float32(self) -> float:
-        return to_float32(self.float())
-
-    def moment(self) -> int:
-        return self._random.randint(-(10**13), 10**13)
-
-    def inner(self) -> Struct:
-        random = self._random
-        return Struct(INNER, [random.randint(-3, 3), self._maybe(lambda: random.randint(0, 9)), self._maybe(self.long)])
-
-    def outer(self) -> Struct:
-        random, maybe = self._random, self._maybe
-        return Struct(OUTER, [
-            random.randint(-128, 127), maybe(self.long), self.float32(), maybe(self.float),
-            maybe(lambda: random.random() < 0.5), maybe(self.text), self.text(), maybe(lambda: random.randbytes(2)),
-            maybe(lambda: Decimal(random.randint(-9999, 9999)).scaleb(-2)), maybe(lambda: random.randint(-5, 30_000)),
-            random.randint(0, 86_400_000), maybe(self.moment), maybe(self.inner),
-            maybe(lambda: [self.text() for _ in range(random.randint(0, 2))]),
-        ])  # fmt: skip
-
-    def _members(self) -> Callable[[], dict[str, Any]]:
-        """Maps whose members have one type each, and are not in all of them."""
-        random = self._random
-        makes: list[Callable[[], Any]] = [
-            lambda: random.randint(-500, 500), self.text, self.float, lambda: random.random() < 0.5,
-            lambda: [random.randint(0, 3)],
-        ]  # fmt: skip
-        kinds: dict[str, Callable[[], Any]] = {name: random.choice(makes) for name in ("big", "text", "at")}
-        kinds["inner"] = lambda: {"x": 1} if random.random() < 0.7 else {}
-        return lambda: {name: self._maybe(make) for name, make in kinds.items() if random.random() < 0.8}
-
-    def records(self) -> list[SinkRecord]:
-        """Up to 8 rows of one schema, or without: structs of all types, maps, or plain values."""
-        random = self._random
-        choices: list[tuple[Schema | None, Callable[[], Any]]] = [
-            (OUTER, self.outer), (OUTER, self.outer), (None, self._members()), (None, self._members()),
-            (OPTIONAL_STRING, self.text), (timestamp(), self.moment),
-            (Schema(Type.INT64, name="n", doc="d"), self.long),
-            (None, random.choice([self.text, self.long, self.float])),
-        ]  # fmt: skip
-        schema, make = random.choice(choices)
-        with_headers = random.random() < 0.3
-        made = []
-        for offset in range(random.randint(1, 8)):
-            side = SchemaAndValue(schema, make())
-            if random.random() < 0.1:
-                keeps_schema = schema is not None and schema.optional and random.random() < 0.5
-                side = SchemaAndValue(schema if keeps_schema else None, None)
-            headers = Headers([Header("h", "x")]) if with_headers and random.random() < 0.5 else NO_HEADERS
-            made.append(
-                SinkRecord(
-                    "topic", 1, *side, *side, self._maybe(self.moment), headers,
-                    origin=RecordOrigin("topic", 1, offset),
-                )
-            )  # fmt: skip
-        return made
-
-
 SIDES = st.sampled_from(["Key", "Value"])
 SEEDS = st.integers(0, 2**32)
 ROWS = st.builds(lambda seed: Rows(seed).records(), SEEDS) | records()
