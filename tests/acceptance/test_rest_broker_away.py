@@ -34,7 +34,7 @@ def worker_whose_broker_went_away(folder: Path) -> Iterator[tuple[WorkerProcess,
             worker.wait_for_states("a", "RUNNING", "RUNNING")
             broker.stop()
             with httpx.Client(base_url=worker.url, timeout=100) as client:
-                worker.wait_until(lambda: says_so(client), 60, "the worker to say that it is unhealthy")
+                worker.wait_until(lambda: says_so(client), 120, "the worker to say that it is unhealthy")
                 yield worker, broker, client
         finally:
             worker.close()
@@ -47,7 +47,7 @@ def says_so(client: httpx.Client) -> bool:
     ) is not None
 
 
-@pytest.mark.timeout(180)  # a session has to time out, and health takes 10 s to find out
+@pytest.mark.timeout(300)  # a session has to time out, and health takes 10 s to find out
 def test_case_52_health_says_what_the_worker_waits_for_and_reads_answer_at_once(tmp_path: Path) -> None:
     with worker_whose_broker_went_away(tmp_path) as (worker, broker, client):
         begun = time.monotonic()
@@ -58,7 +58,7 @@ def test_case_52_health_says_what_the_worker_waits_for_and_reads_answer_at_once(
         assert client.put("/connector-plugins/FileStreamSink/config/validate", json=CONFIG).is_success
         assert time.monotonic() - begun < AT_ONCE
         broker.restart()
-        worker.wait_until(worker.healthy, 60, "the worker to be healthy again")
+        worker.wait_until(worker.healthy, 120, "the worker to be healthy again")
 
 
 @pytest.mark.long

@@ -113,7 +113,7 @@ QUIET = settings(
 )
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_made_up_requests_get_no_unforeseen_answer(worker: WorkerProcess) -> None:
     fuzz(worker, settings(QUIET, max_examples=12, derandomize=True))
 
