@@ -64,14 +64,17 @@ SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
 MASKED_BY: dict[Rule | Switch, Rule] = {  # what the first prevents, the second catches: both are off
     Rule.ACCEPT_CONTIGUOUS_ONLY: Rule.OWNER_FOLLOWED_BEFORE_REFILL,
 }
+# These need a world where offsets are never altered while somebody starts: there they show sooner.
+CALMER = {Rule.ACCEPT_CONTIGUOUS_ONLY, Switch.PROPERTY_IN_VERSION}
 NEIGHBOURS = 150
 
 
 @pytest.mark.parametrize(("rule", "hint"), SEEDS_THAT_NEED, ids=lambda value: getattr(value, "name", None))
 def test_world_goes_wrong_without_the_rule(rule: Rule | Switch, hint: int) -> None:
+    faults = [fault for fault in Fault if rule not in CALMER or fault is not Fault.OFFSETS_ALTERED_LATE]
     for seed in range(hint, hint + NEIGHBOURS):
         try:
-            simulate(seed, frozenset({rule, MASKED_BY.get(rule, rule)}))
+            simulate(seed, frozenset({rule, MASKED_BY.get(rule, rule)}), faults)
         except WrongWorldError:
             return
     raise AssertionError(f"no seed from {hint} on shows what rule {rule.value} is for: search further")
