@@ -19,11 +19,15 @@ class Clock(Protocol):
         """Wait."""
 
 
+_BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)  # Linux's; where it is missing, sleep is not counted
+
+
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks. All its processes see the same times."""
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        """Also counts the time that the machine slept: a worker that slept has lost its lease."""
+        return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000

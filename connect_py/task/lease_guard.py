@@ -9,12 +9,13 @@ from typing import Final
 from connect_py.clock import Clock, SystemClock
 
 EXIT_LEASE_ENDED: Final = 71
+LOOK_SECONDS: Final = 0.5  # waiting does not count the time that the machine slept
 
 
 class LeaseGuard:
     """A worker that was stopped, or that waits for a disk, cannot stop its children in time: they look themselves.
 
-    Worker and children share the machine's monotonic clock. The thread starts with the first lease.
+    Worker and children share the machine's clock. The thread starts with the first lease.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -38,4 +39,4 @@ class LeaseGuard:
                 left = None if self._until is None else self._until - self._clock.monotonic()
                 if left is not None and left <= 0:
                     os._exit(EXIT_LEASE_ENDED)  # at once: somebody else may start this work in a moment
-                self._changed.wait(left)
+                self._changed.wait(None if left is None else min(left, LOOK_SECONDS))

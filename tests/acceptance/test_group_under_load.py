@@ -44,8 +44,10 @@ def test_hundred_connectors_and_two_hundred_tasks_on_one_worker(tmp_path: Path) 
         took = latencies(f"{group.workers[kept].url}/connectors?expand=status", 30)
         p50, p99 = percentile(took, 50), percentile(took, 99)
         front = psutil.Process(group.workers[kept].pid).memory_info().rss
-        print(f"handed over after {handed_over:.1f} s, running after {settled:.1f} s, p50 {1000 * p50:.0f} ms, p99 {1000 * p99:.0f} ms, "
-              f"front {front / 1e6:.0f} MB")  # fmt: skip
+        print(
+            f"handed over after {handed_over:.1f} s, running after {settled:.1f} s, "
+            f"p50 {1000 * p50:.0f} ms, p99 {1000 * p99:.0f} ms, front {front / 1e6:.0f} MB"
+        )
         assert p99 < 0.1
         check_front(group, kept)
         group.check_nothing_ran_twice()
