@@ -16,6 +16,7 @@ from connect_py.log_context import LogLine, log_context
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
 from connect_py.task.channel import Channel
+from connect_py.task.lease_guard import EXIT_LEASE_ENDED
 from connect_py.task.messages import (
     Answer,
     Beat,
@@ -245,6 +246,8 @@ def exit_reason(code: int | None) -> str:
         name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
         hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
         return f"killed by {name}{hint}"
+    if code == EXIT_LEASE_ENDED:
+        return "the worker's lease in its group ended first"
     if code == 255:
         return "exit status 255, or the fork server died"
     return f"exit status {code}"
