@@ -34,7 +34,7 @@ _TARGETS: Mapping[str, Type] = {
     "int8": Type.INT8, "int16": Type.INT16, "int32": Type.INT32, "int64": Type.INT64, "float32": Type.FLOAT32,
     "float64": Type.FLOAT64, "boolean": Type.BOOLEAN, "string": Type.STRING,
 }  # fmt: skip
-_LISTED = "[" + ", ".join(sorted(kind.name for kind in _TARGETS.values())) + "]"
+_OUTPUTS = ", ".join(kind.name for kind in _TARGETS.values())
 _MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 _TIME_FORMAT = java_date_format("HH:mm:ss.SSS'Z'")
 _DATE_FORMAT = java_date_format("yyyy-MM-dd")
@@ -73,7 +73,8 @@ def _target(text: str) -> Type:
     if kind is None:
         if text.lower() in {t.name.lower() for t in Type}:
             raise ConfigError(
-                "", f"Cast transformation does not support casting to {text.upper()}; supported types are {_LISTED}"
+                "",
+                f"Cast transformation does not support casting to {text.upper()}; supported types are [{_OUTPUTS}]",
             )
         raise ConfigError("", f"Invalid type found in casting spec: {text}")
     return kind
@@ -125,6 +126,8 @@ class Cast(Transformation[R]):
             return self.side.put(record, None, row)
         if self._whole is not None:
             return self.side.put(record, self.result(schema), cast(schema, value, self._whole))
+        if schema.type is not Type.STRUCT:
+            raise DataError("Cannot list fields on non-struct type")
         taken = require_struct(value, PURPOSE)
         result = self.result(taken.schema)
         values = values_of(taken, replace_null_with_default=self.replace_null_with_default)
@@ -201,7 +204,9 @@ def cast(schema: Schema | None, value: Value, target: Type) -> Value:
         return None
     kind = _type_of(value) if schema is None else schema.type
     if kind not in _INPUTS:
-        raise DataError(f"Cast transformation does not support casting from {kind.name}; supported types are {_LISTED}")
+        raise DataError(
+            f"Cast transformation does not support casting from {kind.name}; supported types are [{_OUTPUTS}, BYTES]"
+        )
     if target is Type.STRING:
         return _text(schema, value)
     try:

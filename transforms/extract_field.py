@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
-from connect_py.api.errors import NotColumnar
+from connect_py.api.errors import ConnectError, NotColumnar
 from connect_py.api.record import R
 from connect_py.api.schema import Schema
-from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.field_path import FieldPath
 from transforms.java_errors import IllegalArgumentError
@@ -57,7 +56,7 @@ class ExtractField(Transformation[R]):
         if schema is None:
             inside = None if value is None else self._path.value_of_map(require_map(value, PURPOSE))
             return self.side.put(record, None, inside)
-        row = None if value is None else require_struct(value, PURPOSE)
+        row = None if value is None else require_struct(value, PURPOSE, schema)
         result = self._schema(schema)
         if row is None:
             return self.side.put(record, result, None)
@@ -70,8 +69,10 @@ class ExtractField(Transformation[R]):
         column = self.side.column(batch)
         if column.schema is None:
             return [self.side.put_column(batch, self._schemaless(batch, column))]
-        if column.schema.type is not SchemaType.STRUCT or self._path.field_of(column.schema) is None:
-            raise blamed(batch, self.apply)
+        try:
+            self._schema(column.schema)
+        except ConnectError as error:
+            raise blamed(batch, self.apply) from error
         inside: Column | None = column
         for step in self._path.steps:
             assert inside is not None

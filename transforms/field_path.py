@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from connect_py.api.errors import ConfigError
+from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.schema import Field, Schema, Struct, Type, Value
 from transforms.requirements import require_map, require_struct
 
@@ -29,14 +29,15 @@ class FieldPath:
         return cls(text, (text,) if version.upper() == "V1" else tuple(_steps(text)))
 
     def field_of(self, schema: Schema) -> Field | None:
-        """The field of a struct schema; None when it has none. A path through something else has none either."""
+        """The field of a struct schema; None when it has none. DataError: the way leads through something else."""
         found: Field | None = None
-        inside: Schema | None = schema
         for step in self.steps:
-            if inside is None or inside.type is not Type.STRUCT:
-                return None
+            inside = schema if found is None else found.schema
+            if inside.type is not Type.STRUCT:
+                raise DataError("Cannot look up fields on non-struct type")
             found = inside.field(step)
-            inside = None if found is None else found.schema
+            if found is None:
+                return None
         return found
 
     def value_of_struct(self, row: Struct, *, replace_null_with_default: bool) -> Value:

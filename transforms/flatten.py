@@ -78,7 +78,7 @@ class Flatten(Transformation[R]):
             return record
         if schema is None:
             return self.side.put(record, None, dict(self._entries(require_map(value, PURPOSE), "")))
-        row = require_struct(value, PURPOSE)
+        row = require_struct(value, PURPOSE, schema)
         result, leaves = self._result(row.schema)
         values = [_found(row, leaf) for leaf in leaves]
         check_required(result, values)

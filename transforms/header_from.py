@@ -70,7 +70,7 @@ class HeaderFrom(Transformation[R]):
             if self._moves:
                 row = {name: inside for name, inside in row.items() if name not in self._fields}
             return self.side.put(record, None, row).replace(headers=headers)
-        taken = require_struct(value, self._purpose)
+        taken = require_struct(value, self._purpose, schema)
         values = values_of(taken, replace_null_with_default=self._replace_null_with_default)
         made = list(record.headers)
         for name, header in zip(self._fields, self._headers, strict=True):

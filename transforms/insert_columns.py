@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from connect_py.api.arrow import as_logical
 from connect_py.api.batch import Batch, Column
-from connect_py.api.errors import BadRows, DataError, NotColumnar
+from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Type
-from transforms.columns import blamed, children, cut, defaults, kept_nulls, required_nulls, struct_column, with_default
-from transforms.side import Side
+from transforms.columns import blamed, children, defaults, kept_nulls, required_nulls, struct_column, with_default
 
 if TYPE_CHECKING:
     from transforms.insert_field import InsertField, Insertion
@@ -28,21 +27,10 @@ class InsertColumns:
 
     def apply(self, batch: Batch) -> Sequence[Batch]:
         """See `Transformation.apply_batch`."""
-        null = batch.value.is_null()
-        if null is not None and null.true_count == len(batch):
-            return [batch]
-        if self._reference.side is Side.KEY and null is not None:  # rows that pass keep another schema
-            parts = cut(batch, null)
-            try:
-                return [part if passes else self._inserted(part) for passes, part in parts]
-            except BadRows as error:  # its indices count from the start of the part
-                raise blamed(batch, self._reference.apply) from error
-        return [self._inserted(batch)]
-
-    def _inserted(self, batch: Batch) -> Batch:
         column = self._reference.side.column(batch)
-        if self._reference.side is Side.KEY and column.data.null_count:
-            raise blamed(batch, self._reference.apply)
+        return [batch] if column.null_count == len(batch) else [self._inserted(batch, column)]
+
+    def _inserted(self, batch: Batch, column: Column) -> Batch:
         if column.schema is None:
             return self._reference.side.put_column(batch, self._schemaless(batch, column))
         if column.schema.type is not Type.STRUCT:

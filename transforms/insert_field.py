@@ -100,9 +100,9 @@ class InsertField(Transformation[R]):
         return rebuilt(schema, [*members(schema), *((i.name, i.schema) for i in self.insertions)])
 
     def apply(self, record: R) -> R | None:
-        if record.value is None:
-            return record
         schema, value = self.side.of(record)
+        if value is None:
+            return record
         if schema is None:
             inserted = dict(require_map(value, PURPOSE))
             for insertion in self.insertions:
@@ -110,7 +110,7 @@ class InsertField(Transformation[R]):
                 if found is not None:
                     inserted[insertion.name] = found
             return self.side.put(record, None, inserted)
-        row = require_struct(value, PURPOSE)
+        row = require_struct(value, PURPOSE, schema)
         result = self.result(row.schema)
         values = values_of(row, replace_null_with_default=self.replace_null_with_default)
         check_required(row.schema, values)

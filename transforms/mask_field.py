@@ -67,7 +67,7 @@ class MaskField(Transformation[R]):
             for name in self.field_names:
                 row[name] = self.replaced(name, None, row.get(name))
             return self.side.put(record, None, row)
-        taken = require_struct(value, PURPOSE)
+        taken = require_struct(value, PURPOSE, schema)
         values = values_of(taken, replace_null_with_default=self.replace_null_with_default)
         for field in schema.fields:
             if field.name in self.field_names:

@@ -108,7 +108,7 @@ class ReplaceField(Transformation[R]):
         if schema is None:
             kept = {self.new_name(k): v for k, v in require_map(value, PURPOSE).items() if self.keeps(k)}
             return self.side.put(record, None, kept)
-        row = require_struct(value, PURPOSE)
+        row = require_struct(value, PURPOSE, schema)
         result, sources = self.result(row.schema)
         values = values_of(row, replace_null_with_default=self.replace_null_with_default)
         made = Struct(result)

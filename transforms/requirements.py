@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from connect_py.api.errors import DataError
-from connect_py.api.schema import Struct, Value, java_class_name
+from connect_py.api.schema import Schema, Struct, Value, java_class_name
 
 
-def require_struct(value: Value, purpose: str) -> Struct:
-    """Return the value if it is a `Struct`; DataError names its class and the purpose otherwise."""
+def require_struct(value: Value, purpose: str, schema: Schema | None = None) -> Struct:
+    """Return the value if it is a `Struct`; DataError names its class (of that schema) and the purpose otherwise."""
     if isinstance(value, Struct):
         return value
-    raise DataError(f"Only Struct objects supported for [{purpose}], found: {java_class_name(value)}")
+    raise DataError(f"Only Struct objects supported for [{purpose}], found: {java_class_name(value, schema)}")
 
 
 def require_map(value: Value, purpose: str) -> dict[Any, Any]:

@@ -140,7 +140,7 @@ class TimestampConverter(Transformation[R]):
         if not self._field:
             result = _SCHEMAS[self._target](schema.optional)
             return self.side.put(record, result, self._converted(value, _form_of(schema)))
-        taken = None if value is None else require_struct(value, PURPOSE)
+        taken = None if value is None else require_struct(value, PURPOSE, schema)
         result = self.result(schema)
         return self.side.put(record, result, None if taken is None else self._row(taken, result))
 

@@ -41,7 +41,7 @@ class TimestampRouter(Transformation[R]):
 
     def apply(self, record: R) -> R | None:
         if record.timestamp is None:
-            raise DataError(f"Timestamp missing on record: {record}")
+            raise DataError(f"Timestamp missing on record: {record.topic}-{record.partition}")
         return record.replace(topic=self._topic(record.topic, self._format.format(record.timestamp)))
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:

@@ -49,7 +49,7 @@ class ValueToKey(Transformation[R]):
         if record.value_schema is None:
             row = require_map(record.value, PURPOSE)
             return record.replace(key_schema=None, key={name: row.get(name) for name in self._fields})
-        value = require_struct(record.value, PURPOSE)
+        value = require_struct(record.value, PURPOSE, record.value_schema)
         schema = self._result(value.schema)
         key = Struct(schema)
         for name in self._fields:

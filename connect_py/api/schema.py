@@ -377,10 +377,15 @@ class Struct:
         return f"Struct{{{inside}}}"
 
 
-def java_class_name(value: Value) -> str:
-    """The Java class that messages name for this value; an `int` is a Long, as schemaless JSON makes it."""
+def java_class_name(value: Value, schema: Schema | None = None) -> str:
+    """The Java class that messages name for a value of this schema; without one an `int` is a Long, as in JSON."""
     if value is None:
         return "null"
+    if schema is not None and isinstance(value, int | float):
+        if schema.name in (DATE, TIME, TIMESTAMP):
+            return "java.util.Date"
+        if schema.type in _JAVA_NUMBERS:
+            return _JAVA_NUMBERS[schema.type]
     for python, java in _JAVA_CLASSES:
         if isinstance(value, python):
             return java
@@ -398,6 +403,13 @@ _JAVA_CLASSES: tuple[tuple[type, str], ...] = (
     (Struct, "org.apache.kafka.connect.data.Struct"),
     (PyDecimal, "java.math.BigDecimal"),
 )
+
+_JAVA_NUMBERS: Mapping[Type, str] = {
+    Type.INT8: "java.lang.Byte",
+    Type.INT16: "java.lang.Short",
+    Type.INT32: "java.lang.Integer",
+    Type.FLOAT32: "java.lang.Float",
+}
 
 _PYTHON_FORM: Mapping[Type, type | tuple[type, ...]] = {
     Type.FLOAT32: float,
@@ -434,9 +446,9 @@ def validate_value(schema: Schema, value: Value, name: str | None = None) -> Non
     else:
         fits = isinstance(value, _PYTHON_FORM[kind])
     if not fits:
-        label = f" with name {schema.name}" if schema.name else ""
+        label = "" if schema.name is None else f' "{schema.name}"'
         raise DataError(
-            f"Invalid Java object for schema{label} type {kind.name}: class {java_class_name(value)}{location}"
+            f"Invalid Java object for schema{label} with type {kind.name}: class {java_class_name(value)}{location}"
         )
     if kind is Type.STRUCT:
         if value.schema != schema:

@@ -62,11 +62,11 @@ def test_get_reads_defaults_and_get_without_default_does_not() -> None:
     ("schema", "value", "text"),
     [
         (s.INT32, None, 'Invalid value: null used for required field: "f", schema type: INT32'),
-        (s.INT8, 128, 'Invalid Java object for schema type INT8: class java.lang.Long for field: "f"'),
-        (s.INT32, True, 'Invalid Java object for schema type INT32: class java.lang.Boolean for field: "f"'),
-        (s.decimal(2), 1, f"Invalid Java object for schema with name {s.DECIMAL} type BYTES: class java.lang.Long"),
+        (s.INT8, 128, 'Invalid Java object for schema with type INT8: class java.lang.Long for field: "f"'),
+        (s.INT32, True, 'Invalid Java object for schema with type INT32: class java.lang.Boolean for field: "f"'),
+        (s.decimal(2), 1, f'Invalid Java object for schema "{s.DECIMAL}" with type BYTES: class java.lang.Long'),
         (s.array(s.STRING), ["a", None], "Invalid value: null used for required field"),
-        (s.map_of(s.STRING, s.INT32), {"a": "b"}, "Invalid Java object for schema type INT32: class java.lang.String"),
+        (s.map_of(s.STRING, s.INT32), {"a": "b"}, "Invalid Java object for schema with type INT32: class java.lang.String"),
     ],
 )
 def test_values_that_do_not_fit_are_refused_in_javas_words(schema: Schema, value: object, text: str) -> None:
