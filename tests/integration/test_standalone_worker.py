@@ -164,11 +164,12 @@ def test_requests_are_answered_as_by_javas_standalone_worker(worker: StandaloneP
     assert worker.stop() == 0
 
 
+@pytest.mark.timeout(180)  # a worker's process on a busy machine
 def test_a_connector_that_cannot_be_created_ends_the_worker_with_3(worker: StandaloneProcess, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"name":"x","connector.class":"FileStreamSource"}')
     worker.connectors = (tmp_path / "bad.json",)
     worker.start(wait=False)
-    assert worker.wait(60) == 3
+    assert worker.wait(120) == 3
     said = worker.log_path.read_text()
     assert "Stopping after connector error: Connector configuration is invalid and contains the following 1" in said
     worker.wait_until(lambda: not worker.survivors(), 30, "its processes to end")
