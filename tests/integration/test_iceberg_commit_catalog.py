@@ -17,8 +17,9 @@ from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.catalog import TableCatalog
 from connectors.iceberg.spark.committer import EngineName
 from connectors.iceberg.spark.errors import SparkDiedError, TableMissingError, TableUnsuitableError
+from connectors.iceberg.spark.java_classes import JavaClasses
 from connectors.iceberg.spark.session import SparkDriver
-from connectors.iceberg.table import WriteMode
+from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
 
@@ -154,3 +155,23 @@ def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str]
         assert time.monotonic() - began < 10
         last = driver.pid
     assert last is None or not psutil.pid_exists(last)
+
+
+@pytest.mark.timeout(120)  # starts two JVMs
+def test_facts_and_changes_are_committed_without_a_spark_session_by_classes_kept_from_the_last_driver(
+    spark_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "classes"
+    monkeypatch.setenv("CONNECT_PY_SPARK_CLASSES", str(kept))
+    with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log"):
+        assert len(list(kept.glob("*.jar"))) == 1
+    monkeypatch.setattr(JavaClasses, "_compile", lambda *_: pytest.fail("classes are compiled again"))
+    monkeypatch.setattr(SparkDriver, "start_session", lambda _: pytest.fail("a session is made"))
+    with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log") as driver:
+        sink = Lake(driver, TableCatalog(driver), tmp_path).make()
+        assert sink.commit(sink.stage([order(1, "a"), order(1, "b")])).engine is EngineName.APPEND
+        outcome = sink.commit(sink.stage([order(1, "b"), order(1, "c")]))
+        assert (outcome.engine, outcome.counts.replaced_rows) == (EngineName.DELTA, 1)
+        gone = sink.stage([{"shop": 1, "number": number} for number in "abc"], StagedKind.DELETES)
+        assert sink.commit(gone).counts.replaced_rows == 3
+        assert sink.commit(gone).counts.replaced_rows == 0, "rows that are deleted are not found again"
