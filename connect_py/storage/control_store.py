@@ -65,10 +65,17 @@ class ControlStore:
         written = self._leader.write([Write(self.topic, EPOCH_KEY, epoch.encode())], timeout)
         self._log.await_offset(written, timeout)
 
-    def put_assignment(self, assignment: Assignment, removed: Iterable[str], timeout: float) -> None:
-        """Write an assignment, and take members out whose lease surely ended; errors of `LeaderProducer.write`."""
+    def put_assignment(self, epoch: Epoch, assignment: Assignment, removed: Iterable[str], timeout: float) -> None:
+        """Write an assignment with its epoch, which must not be older in the topic, and take members out.
+
+        `removed` are those whose lease surely ended. Errors of `LeaderProducer.write`.
+        """
         writes = [Write(self.topic, hello_key(member), None) for member in removed]
-        self._leader.write([*writes, Write(self.topic, ASSIGNMENT_KEY, assignment.encode())], timeout)
+        writes += [
+            Write(self.topic, EPOCH_KEY, epoch.encode()),
+            Write(self.topic, ASSIGNMENT_KEY, assignment.encode()),
+        ]
+        self._leader.write(writes, timeout)
 
     def _apply(self, record: LogRecord) -> None:
         key = record.key or b""

@@ -211,9 +211,10 @@ def test_what_leader_and_members_write_is_read_by_whoever_comes_next(
         control.start()
         control.put_epoch(Epoch(2, "http://w:1/", 20), SECONDS)
         control._log.write(hello.key, hello.encode(), SECONDS)
-        control.put_assignment(assignment, ["m0"], SECONDS)
+        control.put_assignment(Epoch(2, "http://w:1/", 20), assignment, ["m0"], SECONDS)
         control.refresh(SECONDS)
-        assert first.seen[-4:] == [Epoch(2, "http://w:1/", 20), hello, "m0", assignment]
+        epoch = Epoch(2, "http://w:1/", 20)
+        assert first.seen[-5:] == [epoch, hello, "m0", epoch, assignment]
         control.stop()
 
 

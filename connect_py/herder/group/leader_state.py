@@ -11,6 +11,7 @@ from connect_py.herder.group.timings import Timings
 from connect_py.storage.control_records import NOTHING, Assignment, Epoch, Item, Items, Place, Turn
 
 UNKNOWN = "unknown"  # stands for members that the topic may not tell of
+REFRESH_SECONDS = 12 * 3600.0  # shorter than any topic keeps its records
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class LeaderState:
         places = self._places(division.targets)
         recorded = {**division.memory.awaited, **self._pending(places)}
         awaited = frozenset(recorded.items())
-        if self._written == (places, awaited) and not self._removed and not self._unread(now):
+        if self._written == (places, awaited) and not self._removed and not self._repeats(now):
             return None
         self._round += 1
         self._given[self._round] = places
@@ -186,12 +187,14 @@ class LeaderState:
         self._removed = [*decision.removed, *self._removed]
         self._seen = (-1, -1)
 
-    def _unread(self, now: float) -> bool:
-        """Whether a member lives and has not applied the last round for a session: the record may be lost."""
+    def _repeats(self, now: float) -> bool:
+        """Whether the last round is written again.
+
+        A member that lives and has not applied it for a session may never see it; and the topic forgets old records.
+        """
         turn = Turn(self.epoch.number, self._round)
-        if all(heard.hello.applied >= turn for heard in self._view.members.values()):
-            return False
-        again = self._written_at + self._timings.session
+        read = all(heard.hello.applied >= turn for heard in self._view.members.values())
+        again = self._written_at + (REFRESH_SECONDS if read else self._timings.session)
         self._next = min(self._next, max(again, now))
         return now >= again
 

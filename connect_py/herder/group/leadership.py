@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Protocol, TypeVar
@@ -155,16 +155,18 @@ class Leadership:
             except Exception:
                 log.exception("a round of the group's leader failed")
                 self._not_before = self._clock.monotonic() + RETRY_SECONDS
-            for action in self.queue.due():
-                try:
-                    action()
-                except FencedError as error:
-                    self._end(str(error))
-                except Exception:
-                    log.exception("a request of the group's leader failed")
+            self._work_on(self.queue.due())
             self.queue.wait(self._wait_seconds())
-        for action in self.queue.drain():
-            action()
+        self._work_on(self.queue.drain())
+
+    def _work_on(self, actions: Iterable[Callable[[], None]]) -> None:
+        for action in actions:
+            try:
+                action()
+            except FencedError as error:
+                self._end(str(error))
+            except Exception:
+                log.exception("a request of the group's leader failed")
 
     def _wait_seconds(self) -> float:
         if self._state is None:
@@ -248,7 +250,7 @@ class Leadership:
         )  # fmt: skip
         try:
             self._duties.before_round(decision.lost, assignment.generation)
-            self._control.put_assignment(assignment, decision.removed, WRITE_SECONDS)
+            self._control.put_assignment(state.epoch, assignment, decision.removed, WRITE_SECONDS)
         except FencedError:
             raise
         except ConnectError:
