@@ -151,8 +151,20 @@ class AbstractHerder(Herder):
             log.exception("herder thread ends")
             self.failure = error
         finally:
-            self._end()
-            self._ended.set()
+            self._stopping.set()  # also after a failure: who still asks is told
+            try:
+                self._end()
+            finally:
+                self._ended.set()
+                self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        """Run what nobody works on any more: requests see that the worker stops, and say so."""
+        for action in self._queue.drain():
+            try:
+                action()
+            except Exception:
+                log.exception("a request at the end of the herder failed")
 
     @abstractmethod
     def _main(self) -> None:
@@ -167,8 +179,14 @@ class AbstractHerder(Herder):
     def _request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
         """Run on the herder's thread; the answer, or the answer's future, ends in the future returned."""
         answer: StagedFuture[T] = StagedFuture()
-        self._queue.put(lambda: self._answer(answer, action))
+        self._enqueue(lambda: self._answer(answer, action))
         return answer
+
+    def _enqueue(self, action: Callable[[], None]) -> None:
+        """Have a request worked on, or refused when the herder's thread has ended meanwhile."""
+        self._queue.put(action)
+        if self._ended.is_set():
+            self._refuse_waiting()
 
     def _answer(self, answer: StagedFuture[T], action: Callable[[], T | Future[T]]) -> None:
         """On the herder's thread: do what was asked."""

@@ -249,8 +249,8 @@ class DistributedHerder(AbstractHerder):
                 store.stop()
             self._stores.leader.release()
             self._pool.shutdown(wait=False, cancel_futures=True)
-            for action in (*self._queue.drain(), *self._parked):
-                action()  # requests see that the worker stops, and say so
+            for action in self._parked:
+                self._queue.put(action)  # to be refused with the others
             log.info("Herder stopped")
 
     # ------------------------------------------------------------------ membership
@@ -387,7 +387,7 @@ class DistributedHerder(AbstractHerder):
             else:
                 self._parked.append(run)
 
-        self._queue.put(run)
+        self._enqueue(run)
         return answer
 
     def ping(self) -> Future[None]:
@@ -431,6 +431,8 @@ class DistributedHerder(AbstractHerder):
         )
 
     def _call_leader(self, call: Callable[[LeaderCalls, str], None]) -> Future[None]:
+        if self._stopping.is_set():
+            return failed(ConnectError("the worker is stopping"))
         url = self._group.leader_url()
         if self._leader_calls is None or url is None or url == self._url:
             return failed(ConnectError("the leader of the group is not known just now"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TypeVar
 
@@ -16,11 +16,16 @@ T = TypeVar("T")
 
 def pass_on(answer: Future[T], result: Future[T]) -> None:
     """Give the outcome of `result`, which is done, to who waits for `answer`."""
-    error = result.exception()
+    error = _error(result)
     if error is None:
         answer.set_result(result.result())
     else:
         answer.set_exception(error)
+
+
+def _error(ended: Future[T]) -> BaseException | None:
+    """Why a future failed; one that was given up, as the worker stops, would raise instead of telling."""
+    return CancelledError() if ended.cancelled() else ended.exception()
 
 
 def done(value: T) -> Future[T]:
@@ -58,7 +63,7 @@ def mapped_error(result: Future[T], kind: type[Exception], make: Callable[[], Ex
     answer.part = result
 
     def ended(_: Future[T]) -> None:
-        error = result.exception()
+        error = _error(result)
         if isinstance(error, kind):
             answer.set_exception(make())
         else:
@@ -73,7 +78,7 @@ def translated(started: Future[None], text: str, stage: Stage | None = None) -> 
     answer: StagedFuture[None] = StagedFuture(lambda: stage)
 
     def done(ended: Future[None]) -> None:
-        error = ended.exception()
+        error = _error(ended)
         if error is None:
             answer.set_result(None)
             return

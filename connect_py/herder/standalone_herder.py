@@ -100,12 +100,11 @@ class StandaloneHerder(AbstractHerder):
     def _end(self) -> None:
         with self._stages.stage("stopping"):
             log.info("Herder stopping")
-            self._stopping.set()  # also after a failure: who still asks is told
-            self._worker.stop()
-            self._offsets.stop()
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            for action in self._queue.drain():
-                action()
+            try:
+                self._worker.stop()
+            finally:
+                self._offsets.stop()
+                self._pool.shutdown(wait=False, cancel_futures=True)
             log.info("Herder stopped")
 
     def _leader_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:

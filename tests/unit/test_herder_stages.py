@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from functools import partial
 
 import pytest
 
 from connect_py.api.errors import ConnectError
 from connect_py.clock import SystemClock
-from connect_py.herder.futures import chain, mapped_error, translated
+from connect_py.herder.futures import chain, done, mapped_error, pass_on, translated
 from connect_py.herder.herder import Stage, StagedFuture
 from connect_py.herder.stage_board import StageBoard
 
@@ -59,3 +60,20 @@ def test_stages_of_two_threads_may_overlap() -> None:
     assert last is not None
     assert last.description == "second"
     assert last.completed_ms is not None
+
+
+def test_what_is_given_up_as_the_worker_stops_is_told_to_who_waits() -> None:
+    part: Future[None] = Future()
+    answer: Future[None] = Future()
+    part.add_done_callback(partial(pass_on, answer))
+    waiting = [
+        answer,
+        mapped_error(part, ConnectError, ConnectError),
+        chain(part, lambda _: part),
+        chain(done(None), lambda _: part),
+    ]
+    said = translated(part, "Failed to start connector: a")
+    part.cancel()
+    part.set_running_or_notify_cancel()
+    assert [type(future.exception(0)) for future in waiting] == [CancelledError] * 4
+    assert isinstance(said.exception(0), ConnectError)
