@@ -88,15 +88,27 @@ class SourceTaskSession:
 
     def copy(self, message: CopySourceOffsets) -> None:
         """Have the worker's topic follow the connector's own."""
-        self._submit(lambda: self._opened().copy(message.offsets))
+
+        def work() -> None:
+            with log_context(self._spec.id.connector, self._spec.id.task):
+                try:
+                    self._opened().copy(message.offsets)
+                except ConnectError as error:
+                    log.warning("offsets are in the connector's own topic only: %s", error)
+
+        self._submit(work)
 
     def close(self) -> None:
-        """Let go of the connector's own topic. Any number of times."""
+        """Let go of the connector's own topic. Any number of times; returns at once."""
+        self._closed = True
+        self._submit(self._let_go)
+
+    def _let_go(self) -> None:
+        """Waits for a question that is opening the topic just now: whoever closes has no time for that."""
         with self._lock:
-            self._closed = True
-            closing = self._closing.pop_all()
             self._store = None
-        self._submit(closing.close)
+            closing = self._closing.pop_all()
+        closing.close()
 
     def _submit(self, work: Callable[[], None]) -> None:
         try:
@@ -154,5 +166,7 @@ def _done(value: Any) -> Future[Any]:
 
 
 def _answered(number: int, done: Future[Any]) -> Answer:
+    if done.cancelled():
+        return Answer(number, error="the worker is stopping")
     error = done.exception()
     return Answer(number, done.result()) if error is None else Answer(number, error=str(error))
