@@ -48,10 +48,15 @@ log = logging.getLogger(__name__)
 
 
 class ConnectorInstance:
-    """One connector, started for a target state; its methods run on its own thread."""
+    """One connector, made and started for a target state; its methods run on its own thread."""
 
-    def __init__(self, connector: Connector, request: StartConnector, news: Callable[[ConnectorNews], None]) -> None:
-        self._connector = connector
+    _connector: Connector
+
+    def __init__(
+        self, make: Callable[[], Connector], request: StartConnector, news: Callable[[ConnectorNews], None]
+    ) -> None:
+        """Prepare. `make` loads the class and makes the connector, which may take its time, fail or hang."""
+        self._make = make
         self._name = request.name
         self._generation = request.generation
         self._config = dict(request.config)
@@ -87,6 +92,14 @@ class ConnectorInstance:
         self._tell("failure", stack_trace(error))
 
     # On the instance's thread.
+
+    def make(self) -> None:
+        """Make the connector; raises what its class or its constructor raised, after telling of it."""
+        try:
+            self._connector = self._make()
+        except Exception as error:
+            self._fail(error)
+            raise
 
     def begin(self, target: TargetState) -> None:
         """Initialize, and go to the first target state; raises what the connector raised, after telling of it."""
@@ -184,18 +197,22 @@ class ConnectorProcess:
                 self._validators.submit(self._reply, message.number, lambda: self._alter_offsets(message))
 
     def _start(self, request: StartConnector) -> None:
-        def start() -> None:
-            plugin = self._registry.connector_of(request.config)
-            self._instances[request.name] = instance = ConnectorInstance(
-                self._registry.load(plugin)(), request, self._channel.send
-            )
-            instance.submit(lambda: self._reply(request.number, lambda: instance.begin(request.target)))
+        """Not on the reader's thread, which must go on hearing of the worker's lease while a class is imported."""
 
-        try:
-            start()
-        except Exception as error:  # noqa: BLE001 - the class may not load, and its constructor is the plugin's
-            self._channel.send(ConnectorNews(request.name, request.generation, "failure", stack_trace(error)))
-            self._channel.send(Reply(request.number, error=portable(error)))
+        def begin() -> None:
+            try:
+                instance.make()
+            except Exception:
+                if self._instances.get(request.name) is instance:
+                    del self._instances[request.name]  # there is nothing to be stopped
+                raise
+            instance.begin(request.target)
+
+        instance = ConnectorInstance(
+            lambda: self._registry.load(self._registry.connector_of(request.config))(), request, self._channel.send
+        )
+        self._instances[request.name] = instance
+        instance.submit(lambda: self._reply(request.number, begin))
 
     def _with_instance(self, number: int, name: str, call: Callable[[ConnectorInstance], object]) -> None:
         instance = self._instances.get(name)
