@@ -8,21 +8,10 @@ from collections.abc import Mapping
 from connect_py.clock import Clock
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
-from connect_py.task.messages import (
-    CopySourceOffsets,
-    Failed,
-    FromTask,
-    Paused,
-    Question,
-    Resumed,
-    Started,
-    Stopped,
-    TaskSpec,
-    TopicUsed,
-)
+from connect_py.task.messages import FromTask, TaskSpec
 from connect_py.task.task_control import TaskControl
 from connect_py.task.task_main import TaskMain
-from connect_py.worker.task_host import TaskHostListener
+from connect_py.worker.task_host import TaskHostListener, pass_on
 
 
 class InProcessTaskHost:
@@ -70,21 +59,4 @@ class InProcessTaskHost:
     def _handle(self, message: FromTask) -> None:
         if self._silenced:
             return
-        task = self._spec.id
-        match message:
-            case Started():
-                self._listener.on_started(task)
-            case Paused():
-                self._listener.on_paused(task)
-            case Resumed():
-                self._listener.on_resumed(task)
-            case TopicUsed(topic):
-                self._listener.on_topic_used(task, topic)
-            case Failed(trace):
-                self._listener.on_failed(task, trace)
-            case Stopped():
-                self._listener.on_stopped(task)
-            case CopySourceOffsets():
-                self._listener.on_offsets_written(message)
-            case _ if isinstance(message, Question):
-                self._listener.answer(message, self._control.answer)
+        pass_on(message, self._spec.id, self._listener, self._control.answer)

@@ -20,22 +20,16 @@ from connect_py.task.lease_guard import EXIT_LEASE_ENDED
 from connect_py.task.messages import (
     Answer,
     Beat,
-    CopySourceOffsets,
     ExtendLease,
     Failed,
-    Paused,
-    Question,
-    Resumed,
     SetLogLevels,
     SetTargetState,
-    Started,
     Stop,
     Stopped,
     TaskSpec,
-    TopicUsed,
 )
 from connect_py.worker.fork_server import ForkServer
-from connect_py.worker.task_host import TaskHostListener
+from connect_py.worker.task_host import TaskHostListener, pass_on
 
 TASK_MAIN: Final = "connect_py.task.task_process:run_task_process"
 LOOK_SECONDS: Final = 1.0  # how often silence is noticed
@@ -206,24 +200,7 @@ class ProcessTaskHost:
             if self._told:
                 return
             self._told = isinstance(message, Stopped | Failed)
-        task = self._spec.id
-        match message:
-            case Started():
-                self._listener.on_started(task)
-            case Paused():
-                self._listener.on_paused(task)
-            case Resumed():
-                self._listener.on_resumed(task)
-            case TopicUsed(topic):
-                self._listener.on_topic_used(task, topic)
-            case Failed(trace):
-                self._listener.on_failed(task, trace)
-            case Stopped():
-                self._listener.on_stopped(task)
-            case CopySourceOffsets():
-                self._listener.on_offsets_written(message)
-            case _ if isinstance(message, Question):
-                self._listener.answer(message, self._reply)
+        pass_on(message, self._spec.id, self._listener, self._reply)
 
     def _reply(self, answer: Answer) -> None:
         with self._lock:

@@ -7,7 +7,18 @@ from typing import Protocol
 
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import ConnectorTaskId, TargetState
-from connect_py.task.messages import Answer, CopySourceOffsets, Question, TaskSpec
+from connect_py.task.messages import (
+    Answer,
+    CopySourceOffsets,
+    Failed,
+    Paused,
+    Question,
+    Resumed,
+    Started,
+    Stopped,
+    TaskSpec,
+    TopicUsed,
+)
 
 
 class TaskHostListener(Protocol):
@@ -63,3 +74,26 @@ class TaskHost(Protocol):
 
     def wait(self, timeout: float) -> bool:
         """Wait until nothing of the task is left; False when the time is over first."""
+
+
+def pass_on(
+    message: object, task: ConnectorTaskId, listener: TaskHostListener, reply: Callable[[Answer], None]
+) -> None:
+    """Tell the listener what a task said; `reply` takes answers to its questions."""
+    match message:
+        case Started():
+            listener.on_started(task)
+        case Paused():
+            listener.on_paused(task)
+        case Resumed():
+            listener.on_resumed(task)
+        case TopicUsed(topic):
+            listener.on_topic_used(task, topic)
+        case Failed(trace):
+            listener.on_failed(task, trace)
+        case Stopped():
+            listener.on_stopped(task)
+        case CopySourceOffsets():
+            listener.on_offsets_written(message)
+        case _ if isinstance(message, Question):
+            listener.answer(message, reply)
