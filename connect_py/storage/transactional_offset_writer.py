@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from confluent_kafka import KafkaException, Producer
 
 from connect_py.api.errors import ConnectError
 from connect_py.kafka.client_log import client_log
 
-TRANSACTION_SECONDS = 30.0
+ABORT_SECONDS: Final = 2.0
 
 
 def write_in_transaction(
@@ -32,4 +34,6 @@ def write_in_transaction(
             producer.produce(topic, value, key)
         producer.commit_transaction(timeout)
     except (KafkaException, BufferError) as error:
+        with contextlib.suppress(KafkaException):  # none is open, or nobody knows
+            producer.abort_transaction(ABORT_SECONDS)  # readers need not wait for the broker's time-out
         raise ConnectError(f"offsets were not written to topic '{topic}': {error}") from error
