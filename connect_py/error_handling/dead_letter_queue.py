@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -21,12 +21,6 @@ QUEUE_FULL_SLICE_SECONDS: Final = 0.1
 REMEMBERED: Final = 100_000  # records, so that one that is read again makes no second letter
 
 log = logging.getLogger(__name__)
-
-
-class TopicMaker(Protocol):
-    """The part of `ClusterAdmin` that is needed here."""
-
-    def create_topic(self, topic: str, partitions: int, replication_factor: int) -> bool: ...
 
 
 class DeadLetterQueue:

@@ -179,11 +179,6 @@ class ErrorHandler:
             **{name: value for reporter in self._reporters for name, value in reporter.values().items()},
         }
 
-    @property
-    def has_reporters(self) -> bool:
-        """Whether anybody is told of failures."""
-        return bool(self._reporters)
-
     def flush(self, timeout: float) -> bool:
         """Wait until every report is safe, `timeout` seconds at most; ConnectError when one failed for good."""
         deadline = self._clock.monotonic() + timeout

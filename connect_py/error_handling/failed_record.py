@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from typing import Any
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import RecordOrigin, TimestampType
@@ -41,9 +40,3 @@ def error_class_name(error: BaseException) -> str:
 def stack_trace(error: BaseException) -> str:
     """The error's full text, causes included."""
     return "".join(traceback.format_exception(error))
-
-
-def class_name_of(instance: Any) -> str:
-    """A plugin instance's Python class, for those that nobody configured by name."""
-    kind = type(instance)
-    return f"{kind.__module__}.{kind.__qualname__}"

@@ -435,9 +435,3 @@ def exactly_once_sources(worker: Mapping[str, str]) -> bool:
 def transactional_id(worker: Mapping[str, str], connector: str, task: int | None) -> str:
     """Under which id a source task writes; Java's, so that a take-over fences Java's tasks."""
     return f"{worker.get('group.id', '')}-{connector}-{task}"
-
-
-def worker_client(props: Mapping[str, str], kind: Kind, client_id: str) -> Settings:
-    """Settings of the worker's own clients (internal topics, membership): its plain keys, without any prefix."""
-    base = {key: value for key, value in props.items() if _ADMIN_KEYS.fullmatch(key)}
-    return translate({**base, "client.id": client_id}, kind)

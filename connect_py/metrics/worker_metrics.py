@@ -16,7 +16,6 @@ WORKER: Final = "connect-worker-metrics"
 TASK: Final = "connector-task-metrics"
 CONNECTOR: Final = "connector-metrics"
 STATES: Final = ("running", "paused", "failed", "unassigned", "destroyed", "restarting")
-_CONNECTOR_TEXTS: Final = ("connector-class", "connector-type", "connector-version")
 _SHARED: Final = ("running-ratio", "pause-ratio", "batch-size-", "offset-commit-avg", "offset-commit-max",
                   "offset-commit-success", "offset-commit-failure")  # fmt: skip
 _ERRORS: Final = ("total-", "deadletterqueue-", "last-error-")

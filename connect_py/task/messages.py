@@ -161,7 +161,6 @@ class VerifyTask:
 
 
 Question: TypeAlias = ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
-ToTask: TypeAlias = SetTargetState | Stop | SetLogLevels | ExtendLease | Answer
 FromTask: TypeAlias = (
     Started | Paused | Resumed | Stopped | Failed | TopicUsed | Beat | LogLine | Question | CopySourceOffsets
 )

@@ -102,12 +102,12 @@ class TaskPlugins:
             predicate_alias = configs.pop("predicate", "").strip()
             negate = configs.pop("negate", "").strip().lower() == "true"
             transformation.configure(_own(configs))
-            predicate, predicate_name = None, ""
+            predicate = None
             if predicate_alias:
                 predicate_prefix = f"predicates.{predicate_alias}."
-                predicate, predicate_name = self._plugin(f"{predicate_prefix}type", PluginKind.PREDICATE)
+                predicate, _ = self._plugin(f"{predicate_prefix}type", PluginKind.PREDICATE)
                 predicate.configure(_own(with_prefix(self._config, predicate_prefix)))
-            links.append(ChainLink(transformation, name, predicate, predicate_name, negate))
+            links.append(ChainLink(transformation, name, predicate, negate))
         return TransformationChain(links, errors)
 
     def _plugin(self, key: str, kind: PluginKind) -> tuple[Any, str]:

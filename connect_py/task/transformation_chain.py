@@ -33,7 +33,6 @@ class ChainLink:
     transformation: Transformation[Any]
     class_name: str  # as configured
     predicate: Predicate[Any] | None = None
-    predicate_class_name: str = ""
     negate: bool = False
 
 

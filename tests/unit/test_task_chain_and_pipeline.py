@@ -139,11 +139,11 @@ LINKS: dict[str, Callable[[], list[ChainLink]]] = {
     "none": list,
     "one": lambda: [ChainLink(Suffix("1"), "S")],
     "two": lambda: [ChainLink(Suffix("1"), "S"), ChainLink(Suffix("2"), "S2")],
-    "predicate": lambda: [ChainLink(Suffix("1"), "S", StartsWith("a"), "P"), ChainLink(Suffix("2"), "S2")],
-    "negated": lambda: [ChainLink(Suffix("1"), "S", StartsWith("a"), "P", negate=True)],
+    "predicate": lambda: [ChainLink(Suffix("1"), "S", StartsWith("a")), ChainLink(Suffix("2"), "S2")],
+    "negated": lambda: [ChainLink(Suffix("1"), "S", StartsWith("a"), negate=True)],
     "rows in the middle": lambda: [ChainLink(Suffix("1"), "S"), ChainLink(Suffix("2", columnar=False), "S2")],
-    "predicate of rows": lambda: [ChainLink(Suffix("1"), "S", StartsWith("b", columnar=False), "P")],
-    "broken": lambda: [ChainLink(Broken("1"), "S", StartsWith("b"), "P")],
+    "predicate of rows": lambda: [ChainLink(Suffix("1"), "S", StartsWith("b", columnar=False))],
+    "broken": lambda: [ChainLink(Broken("1"), "S", StartsWith("b"))],
 }
 
 
@@ -175,7 +175,7 @@ def test_columns_give_the_same_records_in_the_same_order_as_rows(chain: str, see
 
 
 def test_a_batch_stays_columns_through_stages_that_can() -> None:
-    links = [ChainLink(Suffix("1"), "S", StartsWith("a"), "P"), ChainLink(Suffix("2"), "S2")]
+    links = [ChainLink(Suffix("1"), "S", StartsWith("a")), ChainLink(Suffix("2"), "S2")]
     done = pipeline(links, Kept()).process([message(v, n) for n, v in enumerate([b"a", b"b", b"a", None])])
     assert [type(d) for d in done] == [Batch]
     assert [r.value for r in rows(done)] == ["a12", "b2", "a12", None]
