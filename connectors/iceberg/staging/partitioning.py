@@ -47,10 +47,6 @@ class Partitioner:
                 str(transform.result_type(source)),
             ))  # fmt: skip
 
-    @property
-    def is_partitioned(self) -> bool:
-        return bool(self._terms)
-
     def split(self, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
         """The rows of each partition, with its values as Iceberg's single-value JSON text in spec order."""
         if not self._terms:

@@ -77,7 +77,6 @@ class Prepared:
     """Rows of one batch that fit the table, by Kafka partition; `TableStager.add` takes them."""
 
     parts: Mapping[TopicPartition, pa.Table]
-    first: Mapping[TopicPartition, int]  # offset of the first row of the batch, also of one that means nothing
     ignored: int = 0  # rows that mean nothing to the table
 
 
@@ -85,7 +84,6 @@ class Prepared:
 class _Held:
     """Rows of one Kafka partition in this cycle."""
 
-    first: int  # offset of the first row
     chunks: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
     spilled: list[Path] = field(default_factory=list)
@@ -166,34 +164,23 @@ class TableStager:
         """
         merge = self.description.mode is WriteMode.MERGE
         rows, kept = self._merge_rows(batch) if merge else self._append_rows(batch)
-        partitions, offsets = batch.origin.partitions, batch.origin.offsets
-        ignored = 0
-        if kept is not None:
-            ignored = len(batch) - rows.num_rows
+        partitions = batch.origin.partitions
+        ignored = 0 if kept is None else len(batch) - rows.num_rows
         topic = batch.origin.topic
         ends = pc.min_max(partitions).as_py()
         if ends["min"] == ends["max"]:
-            partition = TopicPartition(topic, ends["min"])
-            parts = {partition: rows} if rows.num_rows else {}
-            return Prepared(parts, {partition: offsets[0].as_py()}, ignored)
+            return Prepared({TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}, ignored)
         of_rows = partitions if kept is None else partitions.filter(kept)
-        parts, first = {}, {}
-        for number in pc.unique(partitions).to_pylist():
-            partition = TopicPartition(topic, number)
-            first[partition] = offsets[pc.index(partitions, number).as_py()].as_py()
-            mine = rows.filter(pc.equal(of_rows, number))
-            if mine.num_rows:
-                parts[partition] = mine
-        return Prepared(parts, first, ignored)
+        parts = {}
+        for number in pc.unique(of_rows).to_pylist():
+            parts[TopicPartition(topic, number)] = rows.filter(pc.equal(of_rows, number))
+        return Prepared(parts, ignored)
 
     def add(self, prepared: Prepared) -> None:
         """Keep what was prepared until the cycle closes."""
         self.ignored_rows += prepared.ignored
-        for partition, first in prepared.first.items():
-            if partition not in self._held:
-                self._held[partition] = _Held(first)
         for partition, rows in prepared.parts.items():
-            held = self._held[partition]
+            held = self._held.setdefault(partition, _Held())
             held.chunks.append(rows)
             size = rows.nbytes
             held.bytes += size
@@ -360,11 +347,6 @@ class TableStager:
         """Bytes of rows in memory."""
         return sum(held.bytes for held in self._held.values())
 
-    def first_offset(self, partition: TopicPartition) -> int | None:
-        """The offset of the first row of this cycle, also of one that meant nothing; None: no row came."""
-        held = self._held.get(partition)
-        return None if held is None else held.first
-
     def spill(self) -> None:
         """Move all held rows to disk."""
         for held in self._held.values():
@@ -509,7 +491,7 @@ class TableStager:
     # --- the way back
 
     def partitions(self) -> list[TopicPartition]:
-        """The Kafka partitions of which rows came in this cycle."""
+        """The Kafka partitions of which rows are held."""
         return list(self._held)
 
     def drop_partition(self, partition: TopicPartition) -> None:
