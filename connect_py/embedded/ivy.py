@@ -32,7 +32,8 @@ _QUIET_SECONDS = 1.0  # progress appears when fetching takes longer than this
 _FILE_NAME = "[organisation]--[artifact]--[revision](--[classifier]).[ext]"
 _MAVEN_NAMES = "http://ant.apache.org/ivy/maven"  # the name of an XML vocabulary; nobody connects to it
 
-Coordinates = tuple[str, str, str, str]  # group, artifact, version, variant (Maven's classifier, often empty)
+# group, artifact, version, variant (Maven's classifier, often empty), extension (most often jar)
+Coordinates = tuple[str, str, str, str, str]
 
 
 class IvyError(Exception):
@@ -40,7 +41,9 @@ class IvyError(Exception):
 
 
 def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
-    """Fetch exactly these jars into `folder` as `group--artifact--version[--variant].jar`; the caller checks digests.
+    """Fetch exactly these files into `folder`; the caller checks digests.
+
+    Each is named `group--artifact--version[--variant].extension`.
 
     Shows progress on stderr once it takes longer than a second.
 
@@ -49,15 +52,16 @@ def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
         JavaNotFoundError: There is no Java to run Ivy with.
     """
     files: dict[tuple[str, str, str], str] = {}  # Ivy takes one entry per module, with all its variants inside
-    for group, artifact, version, variant in jars:
-        file = f'<artifact name={quoteattr(artifact)} type="jar" ext="jar"{_variant(variant)}/>'
+    for group, artifact, version, variant, extension in jars:
+        kind = quoteattr(extension)
+        file = f"<artifact name={quoteattr(artifact)} type={kind} ext={kind}{_variant(variant)}/>"
         files[group, artifact, version] = files.get((group, artifact, version), "") + file
     dependencies = "\n".join(
         f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)}"
         f' transitive="false" conf="default->default">{artifacts}</dependency>'
         for (group, artifact, version), artifacts in files.items()
     )
-    _run(title, dependencies, folder, use_poms=False)
+    _run(title, dependencies, folder, sorted({extension for *_, extension in jars}), use_poms=False)
 
 
 def fetch_transitively(title: str, roots: Sequence[Coordinates], folder: Path) -> None:
@@ -69,9 +73,9 @@ def fetch_transitively(title: str, roots: Sequence[Coordinates], folder: Path) -
     dependencies = "\n".join(
         f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)}"
         f' conf="default->default(runtime)"/>'
-        for group, artifact, version, _ in roots
+        for group, artifact, version, *_ in roots
     )
-    _run(title, dependencies, folder, use_poms=True)
+    _run(title, dependencies, folder, ["jar", "bundle"], use_poms=True)
 
 
 def jvm_network_options(environment: Mapping[str, str]) -> list[str]:
@@ -101,7 +105,7 @@ def jvm_network_options(environment: Mapping[str, str]) -> list[str]:
     return options
 
 
-def _run(title: str, dependencies: str, folder: Path, *, use_poms: bool) -> None:
+def _run(title: str, dependencies: str, folder: Path, types: Sequence[str], *, use_poms: bool) -> None:
     java = find_java()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="connect-py-ivy-") as scratch_name:
@@ -113,7 +117,7 @@ def _run(title: str, dependencies: str, folder: Path, *, use_poms: bool) -> None
             f"<dependencies>\n{dependencies}\n</dependencies></ivy-module>\n"
         )
         (scratch / "settings.xml").write_text(_settings(scratch / "cache", use_poms=use_poms))
-        command = _command(java, scratch, folder)
+        command = _command(java, scratch, folder, types)
         log_path = scratch / "log"
         with log_path.open("wb") as output:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
@@ -143,7 +147,7 @@ def _settings(cache: Path, *, use_poms: bool) -> str:
     )
 
 
-def _command(java: JavaRuntime, scratch: Path, folder: Path) -> list[str | Path]:
+def _command(java: JavaRuntime, scratch: Path, folder: Path, types: Sequence[str]) -> list[str | Path]:
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm_network_options(os.environ)]
     truststore = scratch / "truststore.p12"
     if write_truststore(truststore):
@@ -154,7 +158,7 @@ def _command(java: JavaRuntime, scratch: Path, folder: Path) -> list[str | Path]
     return [
         java.path, f"@{arguments}", "-jar", _ivy_jar(),
         "-settings", scratch / "settings.xml", "-ivy", scratch / "ivy.xml", "-cache", scratch / "cache",
-        "-types", "jar", "bundle", "-retrieve", f"{folder}/{_FILE_NAME}",
+        "-types", *types, "-retrieve", f"{folder}/{_FILE_NAME}",
     ]  # fmt: skip
 
 
@@ -203,7 +207,7 @@ def _wait(process: subprocess.Popen[bytes], title: str, cache: Path) -> int:
 
 def _bytes_in(cache: Path) -> int:
     total = 0
-    for file in cache.rglob("*.jar*"):
+    for file in cache.rglob("*"):
         try:
             total += file.stat().st_size
         except FileNotFoundError:

@@ -1,8 +1,8 @@
 """Jars by lock: which files, with which SHA-256; fetched once per user, checked at every use.
 
 A lock is a text file with one `group:artifact:version sha256:<hex>` per line and `#` comments; a variant of
-an artifact (Maven's classifier) is a fourth part, `group:artifact:version:variant`. The
-cache keeps one folder per content of a lock, so an upgrade never disturbs what runs, and a folder is
+an artifact (Maven's classifier) is a fourth part, `group:artifact:version:variant`, and a file that is not a jar
+ends with its extension, `group:artifact:version@tar.gz`. The cache keeps one folder per content of a lock, so an upgrade never disturbs what runs, and a folder is
 renamed into place only after every file in it was counted and hashed. With a matching folder neither
 Java nor the network is touched.
 
@@ -25,10 +25,11 @@ from connect_py.embedded.cache_directory import cache_directory, exclusive
 from connect_py.embedded.ivy import Coordinates, fetch
 
 _LINE = re.compile(
-    r"(?P<group>[^\s:]+):(?P<artifact>[^\s:]+):(?P<version>[^\s:]+)(:(?P<variant>[^\s:]+))? "
+    r"(?P<group>[^\s:]+):(?P<artifact>[^\s:]+):(?P<version>[^\s:@]+)(:(?P<variant>[^\s:@]+))?"
+    r"(@(?P<extension>[a-z][a-z.]*))? "
     r"sha256:(?P<digest>[0-9a-f]{64})"
 )
-SHIPPED_LOCKS = ("broker", "spark", "connect")
+SHIPPED_LOCKS = ("broker", "spark", "connect", "registry")
 _OTHER_PROCESS_SECONDS = 900.0
 
 
@@ -45,19 +46,21 @@ class Jar:
     version: str
     sha256: str  # lower-case hex
     variant: str = ""  # Maven's classifier
+    extension: str = "jar"
 
     @property
     def file_name(self) -> str:
         """The name in the cache: two groups may ship an artifact of one name, so the group is in it."""
-        return f"{'--'.join(filter(None, self.coordinates))}.jar"
+        return f"{'--'.join(filter(None, self.coordinates[:4]))}.{self.extension}"
 
     @property
     def coordinates(self) -> Coordinates:
         """What Maven calls the file."""
-        return self.group, self.artifact, self.version, self.variant
+        return self.group, self.artifact, self.version, self.variant, self.extension
 
     def __str__(self) -> str:
-        return ":".join(filter(None, self.coordinates))
+        suffix = "" if self.extension == "jar" else f"@{self.extension}"
+        return ":".join(filter(None, self.coordinates[:4])) + suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class JarLock:
 
     @staticmethod
     def shipped(name: str) -> JarLock:
-        """Return the lock `name` that comes with this package: `broker`, `spark` or `connect`."""
+        """Return the lock `name` that comes with this package: one of `SHIPPED_LOCKS`."""
         text = resources.files("connect_py.embedded").joinpath("locks", f"{name}.lock").read_text("utf-8")
         return JarLock.parse(name, text)
 
@@ -87,10 +90,9 @@ class JarLock:
             found = _LINE.fullmatch(line.strip())
             if found is None:
                 raise JarLockError(f"{name}.lock, line {number}: expected group:artifact:version sha256:<hex>")
-            jars.append(
-                Jar(found["group"], found["artifact"], found["version"], found["digest"], found["variant"] or "")
-            )
-        if len({(jar.group, jar.artifact, jar.variant) for jar in jars}) != len(jars):
+            named = found["group"], found["artifact"], found["version"], found["digest"]
+            jars.append(Jar(*named, found["variant"] or "", found["extension"] or "jar"))
+        if len({(jar.group, jar.artifact, jar.variant, jar.extension) for jar in jars}) != len(jars):
             raise JarLockError(f"{name}.lock names an artifact twice")
         return JarLock(name, tuple(jars))
 

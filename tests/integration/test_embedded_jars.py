@@ -23,6 +23,7 @@ from connect_py.embedded.jar_lock import Jar, JarLock, JarLockError
 CONTENT = b"not really a jar, and Ivy does not mind"
 JAR = Jar("org.example.shop", "till", "1.0", hashlib.sha256(CONTENT).hexdigest())
 VARIANT = Jar("org.example.shop", "till", "1.0", hashlib.sha256(CONTENT * 2).hexdigest(), "nohive")
+ARCHIVE = Jar("org.example.shop", "till", "1.0", hashlib.sha256(CONTENT * 3).hexdigest(), "all", "tar.gz")
 
 
 class Repository(http.server.SimpleHTTPRequestHandler):
@@ -53,6 +54,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     folder.mkdir(parents=True)
     (folder / "till-1.0.jar").write_bytes(CONTENT)
     (folder / "till-1.0-nohive.jar").write_bytes(CONTENT * 2)
+    (folder / "till-1.0-all.tar.gz").write_bytes(CONTENT * 3)
     certificate, key = self_signed(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -71,8 +73,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 
 def test_jars_come_from_a_mirror_under_the_authority_python_trusts(repository: Path, tmp_path: Path) -> None:
-    files = JarLock("shop", (JAR, VARIANT)).resolve(tmp_path / "cache")
-    assert [file.read_bytes() for file in files] == [CONTENT, CONTENT * 2]
+    files = JarLock("shop", (JAR, VARIANT, ARCHIVE)).resolve(tmp_path / "cache")
+    assert [file.read_bytes() for file in files] == [CONTENT, CONTENT * 2, CONTENT * 3]
 
 
 def test_jar_that_the_mirror_changed_is_refused(repository: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class Repository:
     def fetch(self, title: str, jars: Sequence[Coordinates], folder: Path) -> None:
         self.calls += 1
         folder.mkdir()
-        for group, artifact, version, _ in jars:
+        for group, artifact, version, _, _ in jars:
             if artifact in self.content:
                 (folder / f"{group}--{artifact}--{version}.jar").write_bytes(self.content[artifact])
 
@@ -70,6 +70,13 @@ def test_two_variants_of_one_artifact_are_two_files() -> None:
     assert [one.file_name for one in pair] == ["org.example--one--1.0.jar", "org.example--one--1.0--nohive.jar"]
 
 
+def test_file_that_is_no_jar_says_its_extension() -> None:
+    archive = Jar("org.example", "one", "1.0", "0" * 64, "all", "tar.gz")
+    assert str(archive) == "org.example:one:1.0:all@tar.gz"
+    assert archive.file_name == "org.example--one--1.0--all.tar.gz"
+    assert JarLock.parse("shop", lock_text([archive, jar("one")])).jars == (jar("one"), archive)
+
+
 @pytest.mark.parametrize("name", SHIPPED_LOCKS)
 def test_shipped_locks_are_readable_and_name_no_address(name: str) -> None:
     lock = JarLock.shipped(name)
@@ -82,6 +89,9 @@ def test_shipped_locks_hold_what_they_are_for() -> None:
     spark = {each.artifact for each in JarLock.shipped("spark").jars}
     assert spark == {"iceberg-spark-runtime-4.1_2.13", "sqlite-jdbc"}
     assert "org.apache.kafka:connect-runtime:4.1.1" in map(str, JarLock.shipped("connect").jars)
+    assert [str(each) for each in JarLock.shipped("registry").jars] == [
+        "io.apicurio:apicurio-registry-app:3.3.3:all@tar.gz"
+    ]
 
 
 def test_second_use_fetches_nothing(repository: Repository, tmp_path: Path) -> None:
