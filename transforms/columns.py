@@ -139,6 +139,33 @@ def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
     return null, schemas.pop()
 
 
+def with_fields(
+    batch: Batch,
+    result: Schema,
+    added: Callable[[Sequence[pa.Array]], Sequence[pa.Array]],
+    apply: Callable[[Any], object],
+) -> Batch:
+    """The batch with more fields at the end of its value's structs; nulls of the fields before become their defaults.
+
+    Args:
+        result: The schema afterwards.
+        added: The new members, given those that were there.
+        apply: The row form, which is to blame rows.
+
+    Raises:
+        BadRows, NotColumnar: A required field is null; or see `kept_nulls`.
+    """
+    column = batch.value
+    assert column.schema is not None
+    null, null_schema = kept_nulls(column)
+    parts = [with_default(c, d) for c, d in zip(children(column.data), defaults(column.schema), strict=True)]
+    parts += added(parts)
+    if required_nulls(result, parts, column.data):
+        raise blamed(batch, apply)
+    data = struct_column(result, parts, null, len(batch))
+    return batch.replace(value=Column(result, data, null, tombstone_schema=null_schema))
+
+
 def null_rows(column: Column) -> pa.BooleanArray:
     """The rows of a column that are null."""
     null = column.is_null()

@@ -197,7 +197,7 @@ def _name_text(name: str, count: int) -> str:
 _FORMATTERS: Mapping[str, Callable[[_Moment, int], str]] = {
     "G": lambda m, n: "AD" if m.year > 0 else "BC",
     "y": lambda m, n: _year_text(m.year, n),
-    "Y": lambda m, n: _year_text(m.week[0], n),
+    "Y": lambda m, n: f"{m.week[0] % 100:02d}" if n == 2 else _padded(m.week[0], n),
     "M": lambda m, n: _padded(m.month, n) if n < 3 else _name_text(_MONTHS[m.month - 1], n),
     "L": lambda m, n: _padded(m.month, n) if n < 3 else _name_text(_MONTHS[m.month - 1], n),
     "w": lambda m, n: _padded(m.week[1], n),

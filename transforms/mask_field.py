@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar
@@ -10,7 +11,6 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, non_empty
 from connect_py.api.errors import DataError
 from connect_py.api.java_text import to_float32, wrap
-from connect_py.api.parsed_text import parse_string
 from connect_py.api.record import R
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Value, decimal_scale, java_class_name
 from connect_py.api.schema import Type as SchemaType
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from transforms.field_columns import FieldColumns
 
 PURPOSE = "mask fields"
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?")  # what BigDecimal reads
+_MOST_DIGITS = 1000  # of a number that replaces integers; their low bits are taken
 _BITS = {SchemaType.INT8: 8, SchemaType.INT16: 16, SchemaType.INT32: 32, SchemaType.INT64: 64}
 _MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 
@@ -88,14 +90,17 @@ class MaskField(Transformation[R]):
         if isinstance(value, bool) or is_moment or not isinstance(value, int | float | Decimal):
             kind = "java.util.Date" if is_moment else java_class_name(value)
             raise DataError(f"Cannot mask value of type class {kind} with custom replacement.")
-        number = parse_string(replacement).value
-        if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
+        if not _NUMBER.fullmatch(replacement):
             raise DataError(f"Unable to convert {replacement} (class java.lang.String) to a number")
         if isinstance(value, Decimal):
             return Decimal(replacement)
         if isinstance(value, int):
-            return wrap(int(number), 64 if schema is None else _BITS[schema.type])
-        return to_float32(float(number)) if schema is not None and schema.type is SchemaType.FLOAT32 else float(number)
+            whole = Decimal(replacement)
+            if whole.adjusted() > _MOST_DIGITS:
+                raise DataError(f"Unable to convert {replacement} (class java.lang.String) to a number")
+            return wrap(int(whole), 64 if schema is None else _BITS[schema.type])
+        number = float(replacement)
+        return to_float32(number) if schema is not None and schema.type is SchemaType.FLOAT32 else number
 
     def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
         """One constant for all values of a field, if the first one can be masked at all."""

@@ -36,7 +36,7 @@ from connect_py.api.schema import (
     timestamp,
 )
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
+_NUMBER = re.compile(r"(?!\.)[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)  # no point in front
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{3})Z", re.ASCII)
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[\[\]{},:]|(?:[^"\[\]{},:\\]|\\.)+)', re.DOTALL)
@@ -86,15 +86,15 @@ def _number(number: Decimal) -> SchemaAndValue:
         for bits, schema in _INTEGERS:
             if -(1 << bits - 1) <= value < 1 << bits - 1:
                 return SchemaAndValue(schema, value)
-    else:
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int)
+    if exponent:
         double = float(number)
         single = to_float32(double)
         if math.isfinite(single):
             return SchemaAndValue(FLOAT32, single)
         if math.isfinite(double):
             return SchemaAndValue(FLOAT64, double)
-    exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int)
     return SchemaAndValue(decimal(-exponent), number)
 
 

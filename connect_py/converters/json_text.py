@@ -21,8 +21,10 @@ MAX_NAME_LENGTH: Final = 50_000  # characters
 MAX_STRING_LENGTH: Final = 20_000_000  # characters
 
 _BLANK = " \t\n\r"
+_SPOILT = "\xaa"  # for bytes that are no text: they may follow a value, but not a number or word directly
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _LEADING_ZEROS = re.compile(_STRING + r"|(?<![\d.eE+-])(-?)0+(?=\d)", re.DOTALL)
+_ZEROS_FIRST = re.compile(r"-?0\d")
 _STRUCTURE = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
@@ -59,7 +61,8 @@ def read_json(data: bytes, *, exact: bool = False) -> Any:
     """Read the first JSON value; text after it is ignored, leading zeros are allowed, blank bytes are None.
 
     Numbers: integers become `int`, wrapped to 64 bits as Java's `longValue`; others `float`. With `exact` they keep
-    their value as written, as `int` and `Decimal`. Lone surrogates become U+FFFD.
+    their value as written, as `int` and `Decimal`. Lone surrogates become U+FFFD in
+    texts, and are an error in names.
 
     Raises:
         DataError: This is no JSON, or beyond Jackson's limits.
@@ -71,9 +74,14 @@ def read_json(data: bytes, *, exact: bool = False) -> Any:
 
 
 def _read(data: bytes, decoder: json.JSONDecoder) -> Any:
-    text = data.decode(json.detect_encoding(data)).lstrip(_BLANK)
+    try:
+        text = data.decode(json.detect_encoding(data)).lstrip(_BLANK)
+    except UnicodeDecodeError as error:
+        text = error.object[: error.start].decode(error.encoding).lstrip(_BLANK) + _SPOILT
     if not text:
         return None
+    if _ZEROS_FIRST.match(text):
+        text = _LEADING_ZEROS.sub(lambda m: m[1] if m[1] is not None else m[0], text)
     deep = data.count(b"[") + data.count(b"{") > MAX_DEPTH // 4
     try:
         value, end = _decode(decoder, text, deep=deep)
@@ -83,9 +91,11 @@ def _read(data: bytes, decoder: json.JSONDecoder) -> Any:
             raise
         text = zeroless
         value, end = _decode(decoder, text, deep=deep)
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    if is_number and text[end : end + 1] and text[end] not in _BLANK:
-        raise ValueError("root-level values must be separated by blanks")
+    follower = text[end : end + 1]
+    if follower and (value is None or isinstance(value, int | float | Decimal)):
+        is_word = value is None or isinstance(value, bool)
+        if ("a" + follower).isidentifier() if is_word else follower not in _BLANK:
+            raise ValueError("root-level values must be separated")
     if len(text) > MAX_NAME_LENGTH:
         _check_lengths(value)
     if _SURROGATE_ESCAPE.search(text):
@@ -138,7 +148,9 @@ def _without_lone_surrogates(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_lone_surrogates(v) for v in value]
     if isinstance(value, dict):
-        return {well_formed(k): _without_lone_surrogates(v) for k, v in value.items()}
+        if any(well_formed(name) != name for name in value):
+            raise ValueError("a member's name holds half a character")
+        return {name: _without_lone_surrogates(v) for name, v in value.items()}
     return value
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -190,9 +192,20 @@ def _as_double(tree: Tree) -> float:
 
 
 def _read_base64(tree: Tree) -> bytes | None:
+    """Base64 as Jackson reads it: groups of four may be padded anywhere, and blanks stand before them."""
     if not isinstance(tree, str):
         return None
-    return base64.b64decode(tree.encode(), validate=True)
+    if len(tree) % 4 == 0 and _BASE64_GROUP.fullmatch(tree, len(tree) - 4):
+        with contextlib.suppress(binascii.Error):
+            return binascii.a2b_base64(tree, strict_mode=True)
+    if not _BASE64.fullmatch(tree):
+        raise ValueError("no base64")
+    return b"".join([binascii.a2b_base64(group[0]) for group in _BASE64_GROUP.finditer(tree)])
+
+
+_GROUP: Final = "[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)"
+_BASE64: Final = re.compile(rf"(?:[\0-\x20]*{_GROUP})*[\0-\x20]*")
+_BASE64_GROUP: Final = re.compile(_GROUP)
 
 
 def _read_bytes(schema: Schema, tree: Tree) -> bytes | None:

@@ -9,6 +9,7 @@ import pytest
 from fixtures.converter_rows import by_columns, by_reference, recorded, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from json_strategies import ODD_TEXTS, objects
 
 from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import NULL
@@ -21,46 +22,12 @@ def converter(**configs: str) -> JsonConverter:
     return made
 
 
-NAMES = st.sampled_from(["a", "b", "c", "before", "ü", "x y"]) | st.text(max_size=3)
-TEXTS = st.text(max_size=5) | st.sampled_from(["\U0001f600", "\\", '"', "\n", "null"])
-NUMBERS = st.integers(-(2**66), 2**66) | st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False)
-MEMBERS = st.sampled_from([
-    st.integers(-(2**63), 2**63 - 1), st.integers(-(2**66), 2**66), st.booleans(), TEXTS,
-    st.floats(allow_nan=False, allow_infinity=False), st.none(), st.lists(TEXTS | st.none(), max_size=3),
-    st.lists(st.integers(0, 9), max_size=3), NUMBERS,
-])  # fmt: skip
-
-
-def objects(depth: int = 2) -> st.SearchStrategy[st.SearchStrategy[dict[str, Any]]]:
-    """Strategies of objects that share a shape; members may be missing or null."""
-    member = MEMBERS if depth == 0 else MEMBERS | objects(depth - 1) | objects(depth - 1).map(
-        lambda o: st.lists(o | st.none(), max_size=2)
-    )  # fmt: skip
-    return st.dictionaries(NAMES, member.map(lambda s: s | st.none()), max_size=4).flatmap(
-        lambda shape: st.sets(st.sampled_from(sorted(shape) or [""])).map(
-            lambda sometimes: st.fixed_dictionaries(
-                {n: s for n, s in shape.items() if n not in sometimes},
-                optional={n: s for n, s in shape.items() if n in sometimes},
-            )
-        )
-    )
-
-
-ODD = st.sampled_from([
-    b"", b"  ", b"null", b"{", b"{}", b"[]", b"1", b"1.0", b'"x"', b'{"a":1} garbage', b'{"a":007}', b'{"a":1e400}',
-    b'{"a":-0}', b'{"a":-0.0}', b'{"a":1,"a":"x"}', b'{"a":"x","a":1}', b'{"a":NaN}', b'{"a":"\\ud800"}', b'{"a":1,}',
-    b"\xef\xbb\xbf{}", b'{"a":"\xff"}', b'{"a":"\x01"}', '{"a":1}'.encode("utf-16"), b'{"a\\u0062":1}', b"[[[1]]]",
-    b'{"a":' + b"9" * 1001 + b"}", b'{"a":' + b"9" * 999 + b"}", b"[" * 1001 + b"]" * 1001, b'{"a":[1,"x"]}',
-    b'{"a":[1,2.5]}', b'{"a":[{"b":1},{"c":1}]}', b'{"a":9223372036854775808}',
-])  # fmt: skip
-
-
 def write(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
 messages = objects().flatmap(
-    lambda shape: st.lists(st.none() | shape.map(write) | shape.map(write) | ODD, min_size=1, max_size=12)
+    lambda shape: st.lists(st.none() | shape.map(write) | shape.map(write) | ODD_TEXTS, min_size=1, max_size=12)
 )
 
 

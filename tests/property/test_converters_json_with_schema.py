@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import gc
 import json
-from decimal import Decimal
 from typing import Any
 
 import pytest
 from fixtures.converter_rows import by_columns, by_reference, recorded, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from json_strategies import ODD_MESSAGES, ODD_PAYLOADS, SCHEMAS
 
 from connect_py.api.errors import DataError, NotColumnar
-from connect_py.api.schema import (
-    Schema,
-    SchemaAndValue,
-    Struct,
-    Type,
-    array,
-    date,
-    decimal,
-    map_of,
-    struct,
-    time,
-    timestamp,
-)
+from connect_py.api.schema import Schema, SchemaAndValue
 from connect_py.converters.json_converter import JsonConverter
 
 FILES = ["json-schema", "variant-connect-string", "variant-iso-double", "variant-micro-base64url",
@@ -36,85 +24,6 @@ def converter(**configs: str) -> JsonConverter:
     made = JsonConverter()
     made.configure({name.replace("_", "."): value for name, value in configs.items()}, is_key=False)
     return made
-
-
-def integers(bits: int) -> st.SearchStrategy[int]:
-    return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
-
-
-def floats(width: int) -> st.SearchStrategy[float]:
-    return st.floats(width=width)
-
-
-TEXTS = st.text(max_size=5) | st.sampled_from(["\U0001f600", "\\", '"', "\n", "null", "\x1f", "\x7f"])
-PRIMITIVES: dict[Type, st.SearchStrategy[Any]] = {
-    Type.INT8: integers(8), Type.INT16: integers(16), Type.INT32: integers(32), Type.INT64: integers(64),
-    Type.FLOAT32: floats(32), Type.FLOAT64: floats(64), Type.BOOLEAN: st.booleans(), Type.STRING: TEXTS,
-    Type.BYTES: st.binary(max_size=4),
-}  # fmt: skip
-
-
-def decimals(scale: int) -> st.SearchStrategy[Decimal]:
-    numbers = st.integers(-(10**37), 10**37) | st.integers(-300, 300)
-    return numbers.map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
-
-
-def typed(make: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Schema, st.SearchStrategy[Any]]]:
-    """Schemas with the strategy of their values: required, optional, with default."""
-    plain = st.just((make(), values))
-    optional = st.just((make(optional=True), values | st.none()))
-    with_default = st.tuples(values, st.booleans()).map(
-        lambda t: (make(optional=t[1], default=t[0]), values | st.none())
-    )
-    return plain | optional | with_default
-
-
-def scalars() -> st.SearchStrategy[Any]:
-    return st.one_of(
-        *[typed(lambda k=k, **a: Schema(k, **a), v) for k, v in PRIMITIVES.items()],
-        typed(date, integers(32)), typed(time, st.integers(0, 86_400_000)), typed(timestamp, integers(64)),
-        *[typed(lambda s=s, **a: decimal(s, **a), decimals(s)) for s in (0, 2, 5)],
-        typed(lambda **a: Schema(Type.STRING, name="J", version=1, doc="é", parameters={"a": "b"}, **a), TEXTS),
-    )  # fmt: skip
-
-
-def structs(members: list[tuple[Schema, st.SearchStrategy[Any]]], optional: bool) -> Any:
-    schema = struct(
-        *[(f"m{i} ü", s) for i, (s, _) in enumerate(members)], optional=optional, name="S" if optional else None
-    )
-    values = st.tuples(*[v for _, v in members]).map(lambda vs: Struct(schema, list(vs)))
-    return schema, values | st.none() if optional else values
-
-
-def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.one_of(
-        st.tuples(inner, st.booleans()).map(
-            lambda t: (
-                array(t[0][0], optional=t[1]),
-                st.lists(t[0][1], max_size=3) | (st.none() if t[1] else st.nothing()),
-            )
-        ),
-        inner.map(lambda t: (map_of(Schema(Type.STRING), t[0]), st.dictionaries(TEXTS, t[1], max_size=3))),
-        inner.map(lambda t: (map_of(Schema(Type.INT32), t[0]), st.dictionaries(integers(32), t[1], max_size=3))),
-        st.tuples(st.lists(inner, max_size=4), st.booleans()).map(lambda t: structs(*t)),
-    )
-
-
-SCHEMAS = containers(st.recursive(scalars(), containers, max_leaves=4)) | scalars()
-ODD_PAYLOADS = st.sampled_from([
-    b"null", b"{}", b"[]", b"300", b"-1", b"5000000000", b"99999999999999999999", b"12.9", b'"12"', b'"NaN"', b"true",
-    b'"true"', b'"x"', b'"AY/J"', b'"===="', b'{"m0 \xc3\xbc":300}', b'{"m0 \xc3\xbc":null,"m1 \xc3\xbc":"x"}',
-    b'{"m0 \xc3\xbc":1.5,"x":[]}', b'{"m0 \xc3\xbc":"1"}', b"1e3", b"10.50", b"86400001", b"5.0", b"1", b"[[1,2]]",
-    b"[1]", b"[null]", b'["a"]', b'{"a":1}', b'{"a":null}', b'"\\ud800"', b"1e400", b"007", b"[[1]]", b'1,"x":1', b"1}",
-    b"1} trailing", b"1e99", b'"-Infinity"', b'""',
-])  # fmt: skip
-ODD_MESSAGES = st.sampled_from([
-    b"", b" ", b"null", b"{", b"{}", b'{"schema":null,"payload":null}', b'{"schema":{"type":"foo"},"payload":1}',
-    b'{"payload":1,"schema":{"type":"int32"}}', b'{"schema":{"type":"int32"},"payload":1,"x":2}',
-    b'{"schema":{"type":"int32"}}', b' { "schema" : {"type":"int32"} , "payload" : 5 } ',
-    b'{"schema":{"type":"int32"},"payload":5', b'{"schema":{"type":"int32"},"payload":5}',
-    b'{"schema":{"type":"int32","optional":true},"payload":5}}',
-])  # fmt: skip
 
 
 @st.composite

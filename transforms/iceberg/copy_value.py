@@ -55,15 +55,7 @@ class CopyValue(Transformation[R]):
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         import pyarrow as pa
 
-        from transforms.columns import (
-            blamed,
-            children,
-            defaults,
-            kept_nulls,
-            required_nulls,
-            struct_column,
-            with_default,
-        )
+        from transforms.columns import blamed, children, with_fields
 
         column = batch.value
         if column.null_count == len(batch):
@@ -86,10 +78,4 @@ class CopyValue(Transformation[R]):
             result, index = self._result(column.schema)
         except DataError as error:
             raise blamed(batch, self.apply) from error
-        null, null_schema = kept_nulls(column)
-        parts = [with_default(c, d) for c, d in zip(children(column.data), defaults(column.schema), strict=True)]
-        parts.append(parts[index])
-        if required_nulls(result, parts, column.data):
-            raise blamed(batch, self.apply)
-        value = Column(result, struct_column(result, parts, null, len(batch)), null, tombstone_schema=null_schema)
-        return [batch.replace(value=value)]
+        return [with_fields(batch, result, lambda parts: [parts[index]], self.apply)]

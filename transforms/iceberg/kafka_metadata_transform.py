@@ -87,15 +87,7 @@ class KafkaMetadataTransform(Transformation[R]):
         return record.replace(value_schema=result, value=Struct(result, values))
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import (
-            blamed,
-            children,
-            defaults,
-            kept_nulls,
-            required_nulls,
-            struct_column,
-            with_default,
-        )
+        from transforms.columns import blamed, with_fields
 
         column = batch.value
         if column.null_count == len(batch):
@@ -110,14 +102,13 @@ class KafkaMetadataTransform(Transformation[R]):
             result = self._result(column.schema)
         except DataError as error:
             raise blamed(batch, self.apply) from error
-        null, null_schema = kept_nulls(column)
-        parts = [with_default(c, d) for c, d in zip(children(column.data), defaults(column.schema), strict=True)]
+        return [with_fields(batch, result, lambda _: self._members(batch), self.apply)]
+
+    def _members(self, batch: Batch) -> list[pa.Array]:
+        from transforms.columns import struct_column
+
         found = self._found(batch)
-        parts += [struct_column(self._inner, found, None, len(batch))] if self._nested else found
-        if required_nulls(result, parts, column.data):
-            raise blamed(batch, self.apply)
-        data = struct_column(result, parts, null, len(batch))
-        return [batch.replace(value=Column(result, data, null, tombstone_schema=null_schema))]
+        return [struct_column(self._inner, found, None, len(batch))] if self._nested else found
 
     def _found(self, batch: Batch) -> list[pa.Array]:
         from transforms.columns import constant
