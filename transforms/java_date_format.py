@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
+from transforms.civil_days import java_date_of, java_days_of
+
 MILLIS_PER_DAY: Final = 86_400_000
-_GREGORIAN_FROM: Final = -141_427  # days from the epoch to 15 October 1582
 _MONTHS: Final = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
@@ -58,10 +59,10 @@ class _Fields:
     def millis(self) -> int:
         year = self.year if self.era else 1 - self.year
         if self.day_of_year is not None:
-            days = _days_from_civil(year, 1, 1) + self.day_of_year - 1
+            days = java_days_of(year, 1, 1) + self.day_of_year - 1
         else:
             carried, month = divmod(self.month, 12)
-            days = _days_from_civil(year + carried, month + 1, 1) + self.day - 1
+            days = java_days_of(year + carried, month + 1, 1) + self.day - 1
         hour = self.hour if self.half_hour is None else 12 * self.afternoon + self.half_hour
         minutes = 60 * hour + self.minute - self.offset
         return ((days * 1440 + minutes) * 60 + self.second) * 1000 + self.milli
@@ -159,8 +160,8 @@ class _Moment:
     """A day and the milliseconds of it, taken apart."""
 
     def __init__(self, days: int, millis: int) -> None:
-        self.year, self.month, self.day = _civil_from_days(days)
-        self.day_of_year = days - _days_from_civil(self.year, 1, 1) + 1
+        self.year, self.month, self.day = java_date_of(days)
+        self.day_of_year = days - java_days_of(self.year, 1, 1) + 1
         self.weekday = (days + 4) % 7  # 0: Sunday
         self.hour, rest = divmod(millis, 3_600_000)
         self.minute, rest = divmod(rest, 60_000)
@@ -170,7 +171,7 @@ class _Moment:
     def week(self) -> tuple[int, int]:
         """Week year and week: weeks begin on Sunday, the first one is that of 1 January."""
         first = (self.weekday - self.day_of_year + 1) % 7  # weekday of 1 January
-        length = _days_from_civil(self.year + 1, 1, 1) - _days_from_civil(self.year, 1, 1)
+        length = java_days_of(self.year + 1, 1, 1) - java_days_of(self.year, 1, 1)
         if self.day_of_year - self.weekday + 6 > length:  # the week's Saturday is in the next year
             return self.year + 1, 1
         return self.year, (self.day_of_year - 1 + first) // 7 + 1
@@ -265,31 +266,6 @@ def _zone(text: str, at: int, fields: _Fields) -> int:
         minutes = 60 * int(found[2]) + int(found[3] or 0)
         fields.offset = -minutes if found[1] == "-" else minutes
     return found.end()
-
-
-def _civil_from_days(days: int) -> tuple[int, int, int]:
-    """Year, month and day; the year before 1 is 0."""
-    if days >= _GREGORIAN_FROM:
-        shifted = days + 719_468  # from 1 March of year 0
-        era, day_of_era = divmod(shifted, 146_097)
-        year = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-        day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
-        year += era * 400
-    else:
-        era, day_of_era = divmod(days + 719_470, 1461)
-        year = (day_of_era - day_of_era // 1460) // 365
-        day_of_year = day_of_era - 365 * year
-        year += era * 4
-    month = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * month + 2) // 5 + 1
-    return year + (month >= 10), month + 3 if month < 10 else month - 9, day
-
-
-def _days_from_civil(year: int, month: int, day: int) -> int:
-    shifted = year - (month <= 2)
-    day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
-    days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + day_of_year - 719_468
-    return days if days >= _GREGORIAN_FROM else 365 * shifted + shifted // 4 + day_of_year - 719_470
 
 
 def java_date_format(pattern: str) -> JavaDateFormat:

@@ -17,6 +17,7 @@ from connect_py.api.record import R
 from connect_py.api.schema import TIMESTAMP, Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
+from transforms.civil_days import date_of, days_of
 from transforms.debezium.extract_new_record_state import is_envelope
 from transforms.debezium.time_zone import TimeZone
 from transforms.java_errors import DateTimeParseError
@@ -36,7 +37,6 @@ _MOMENT = re.compile(r"([+-]?\d{4,9})-(\d\d)-(\d\d)T" + (
     _CLOCK := r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d(?::\d\d)?)"
 ))  # fmt: skip
 _TIME = re.compile(_CLOCK)
-_DAYS_FROM_CIVIL_EPOCH: Final = 719_468
 
 
 def _known_zone(name: str, value: Parsed) -> None:
@@ -132,7 +132,7 @@ class TimezoneConverter(Transformation[R]):
         if found is None:
             raise _unreadable(text)
         year, month, day = (int(g) for g in found.groups()[:3])
-        seconds = _days(year, month, day) * 86_400 + _clock(found.groups()[3:6]) - _offset(found[8])
+        seconds = days_of(year, month, day) * 86_400 + _clock(found.groups()[3:6]) - _offset(found[8])
         offset = self._zone.offset(seconds)
         days, rest = divmod(seconds + offset, 86_400)
         return f"{_date_text(days)}T{_clock_text(rest, found[7])}{_offset_text(offset)}"
@@ -234,20 +234,7 @@ def _clock_text(seconds: int, fraction: str | None) -> str:
     return f"{text}.{digits}" if digits else text
 
 
-def _days(year: int, month: int, day: int) -> int:
-    """Days from the epoch, in the Gregorian calendar of all years."""
-    shifted = year - (month <= 2)
-    day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
-    return 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + day_of_year - _DAYS_FROM_CIVIL_EPOCH
-
-
 def _date_text(days: int) -> str:
-    era, day_of_era = divmod(days + _DAYS_FROM_CIVIL_EPOCH, 146_097)
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted_month = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * shifted_month + 2) // 5 + 1
-    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
-    year = year_of_era + era * 400 + (month <= 2)
+    year, month, day = date_of(days)
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
