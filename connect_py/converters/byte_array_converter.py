@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from connect_py.api.batch import Column
-from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
+from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import OPTIONAL_BYTES, Schema, SchemaAndValue, Type, Value, java_class_name
+from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
 
 
-class ByteArrayConverter(Converter, HeaderConverter):
+class ByteArrayConverter(ValueAndHeaderConverter):
     """Bytes as they are."""
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
@@ -28,12 +29,6 @@ class ByteArrayConverter(Converter, HeaderConverter):
         if not isinstance(value, bytes | bytearray | memoryview):
             raise DataError(f"ByteArrayConverter is not compatible with objects of type class {java_class_name(value)}")
         return bytes(value)
-
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        return self.to_connect(topic, data)
-
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Value) -> bytes | None:
-        return self.from_connect(topic, schema, value)
 
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None

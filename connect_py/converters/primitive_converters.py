@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from connect_py.api.batch import Column
-from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
+from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import Schema, SchemaAndValue, Type, Value, validate_value
+from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
 
 
-class _PrimitiveConverter(Converter, HeaderConverter):
+class _PrimitiveConverter(ValueAndHeaderConverter):
     """One big-endian primitive."""
 
     _label: ClassVar[str]  # as messages name it
@@ -41,12 +42,6 @@ class _PrimitiveConverter(Converter, HeaderConverter):
             return self._format.pack(value)
         except (DataError, struct.error, OverflowError) as error:
             raise DataError(f"Failed to serialize to {self._label}: ") from error
-
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        return self.to_connect(topic, data)
-
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Value) -> bytes | None:
-        return self.from_connect(topic, schema, value)
 
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None

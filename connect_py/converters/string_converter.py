@@ -8,14 +8,15 @@ from typing import ClassVar
 
 from connect_py.api.batch import Column
 from connect_py.api.config import ConfigDef, Importance, Type, Width
-from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
+from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.java_text import java_text
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import OPTIONAL_STRING, Schema, SchemaAndValue, Value
+from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
 
 
-class StringConverter(Converter, HeaderConverter):
+class StringConverter(ValueAndHeaderConverter):
     """Text. Bytes that are no text of the encoding become U+FFFD."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef().define(
@@ -41,12 +42,6 @@ class StringConverter(Converter, HeaderConverter):
             return java_text(schema, value).encode(self._encoding, "replace")
         except (TypeError, ValueError) as error:
             raise DataError("Failed to serialize to a string: ") from error
-
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        return self.to_connect(topic, data)
-
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Value) -> bytes | None:
-        return self.from_connect(topic, schema, value)
 
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
