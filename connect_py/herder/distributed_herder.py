@@ -258,6 +258,7 @@ class DistributedHerder(AbstractHerder):
     def _join(self) -> None:
         """Become a member; started once the leader has a place for this one."""
         self._check_membership()
+        self._group.holds(NOTHING)  # a life that nobody heard gives way to another
         share = self._group.share()
         if self._group.join() and share.joined and share.working:
             self._tick()
@@ -287,6 +288,8 @@ class DistributedHerder(AbstractHerder):
             self._dirty = True
             self._publisher.generation = max(self._publisher.generation, share.generation)
         self._work.assigned = share.items if share.working else NOTHING
+        if not share.working:
+            self._group.holds(self._work.held())  # another life begins once nothing is left of this one
         self._work_on_changes()
         if share.working and share.turn != self._turn:
             log.info("Finished starting connectors and tasks")

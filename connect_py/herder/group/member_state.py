@@ -9,6 +9,7 @@ from connect_py.herder.group.group_view import GroupView
 from connect_py.herder.group.timings import Timings
 from connect_py.storage.control_records import NOTHING, Assignment, Hello, Items, Turn
 
+PATIENCE = 3  # sessions that a member waits for a place: one that others believe gone is not heard any more
 HASTE = 30  # a hello with news comes this many times sooner than one without, at the earliest
 
 
@@ -42,10 +43,11 @@ class MemberState:
         self.phase = Phase.WAITING
         self.epoch = 0
         self.held: Items = NOTHING  # what may be running here, as the owner told
-        self._begin()
+        self._begin(now)
 
-    def _begin(self) -> None:
+    def _begin(self, now: float) -> None:
         self.id = self._new_id()
+        self._unplaced_since: float | None = now  # None while the assignment has a place for this member
         self._number = 0
         self._sent: dict[int, float] = {}  # hellos without acknowledgement, by number
         self._unheard: dict[int, float] = {}  # hellos that were not read back, by number
@@ -87,6 +89,8 @@ class MemberState:
 
     def hello(self, now: float, config_offset: int) -> Hello | None:
         """The hello to send now, if one is due; it is sent at `now`."""
+        if self.phase is Phase.MEMBER and self._forgotten(now):
+            self._end()
         if now < self.next_hello(now):
             return None
         self._number += 1
@@ -106,6 +110,10 @@ class MemberState:
             return now
         wait = self._timings.interval / (HASTE if self._news else 1)
         return self._sent_at + wait
+
+    def _forgotten(self, now: float) -> bool:
+        """Whether no leader has had a place for this member for long: another life may be heard."""
+        return self._unplaced_since is not None and now - self._unplaced_since > PATIENCE * self._timings.session
 
     def _stuck(self, now: float) -> bool:
         """Whether this member cannot do what it is told: then it lets its lease end."""
@@ -174,6 +182,10 @@ class MemberState:
         if self.phase is not Phase.LEAVING and not self.check(now):
             return False
         place = assignment.places.get(self.id)
+        if place is not None:
+            self._unplaced_since = None
+        elif self._unplaced_since is None:
+            self._unplaced_since = now
         items = NOTHING if place is None or self.phase is Phase.LEAVING else place.items
         self.applied = assignment.turn
         self.generation = assignment.generation
@@ -196,7 +208,7 @@ class MemberState:
         if self.phase is Phase.ENDING and not items:
             self._farewells.append(self.id)
             self._lives.add(self.id)
-            self._begin()
+            self._begin(now)
             self.phase = Phase.MEMBER
             self._take_current(view, now)
         elif self.phase is Phase.LEAVING and not items and self.id not in self._lives:
