@@ -19,8 +19,8 @@ from connect_py.clock import Clock
 from connect_py.log_context import LogLine, log_context
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.task.channel import Channel
 from connect_py.task.messages import ExtendLease, SetLogLevels
+from connect_py.worker.child_channel import ChildChannel
 from connect_py.worker.connector_messages import (
     AlterOffsets,
     CallConnector,
@@ -80,7 +80,7 @@ class ConnectorHost:
         self._held: dict[str, _Held] = {}
         self._log_levels: dict[str, int | None] = {}
         self._lease_until: float | None = None
-        self._channel: Channel | None = None
+        self._channel: ChildChannel | None = None
         self._process: ForkServerProcess | None = None
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -102,9 +102,7 @@ class ConnectorHost:
         """End the process; what still waits for an answer fails."""
         with self._lock:
             self._closing = True
-            thread, process, channel = self._thread, self._process, self._channel
-            if channel is not None:
-                channel.close()
+            thread, process = self._thread, self._process
         if thread is not None:
             if process is not None:
                 process.kill()  # it holds no state: everything in it was stopped before, or was given up
@@ -224,12 +222,11 @@ class ConnectorHost:
                 future.set_exception(ConnectError("the worker is stopping"))
                 return future
             self._pending[request.number] = future
-            channel = self._channel
-            if channel is None:
+            if self._channel is None:
                 self._unsent.append(request)
                 self.start()
-        if channel is not None:
-            channel.send(request)  # without the lock: the reader needs it while a pipe is full
+            else:
+                self._channel.send(request)
         return future
 
     # The supervisor's thread.
@@ -241,7 +238,7 @@ class ConnectorHost:
             process, connection = self._server.spawn("connectors", CONNECTOR_MAIN, spec)
             with self._lock:
                 self._process = process
-                self._channel = Channel(connection)
+                self._channel = ChildChannel(connection, "connector-pipe")
                 if self._log_levels != spec.log_levels:  # they changed while it was started
                     self._channel.send(SetLogLevels(dict(self._log_levels)))
                 if self._lease_until is not None:
@@ -279,7 +276,9 @@ class ConnectorHost:
 
     def _bury(self, why: str) -> None:
         with self._lock:
-            self._channel = None
+            if self._channel is not None:
+                self._channel.close()
+                self._channel = None
             self._process = None
             self._thread = None
             self._unsent.clear()

@@ -15,7 +15,6 @@ from connect_py.clock import Clock
 from connect_py.log_context import LogLine, log_context
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
-from connect_py.task.channel import Channel
 from connect_py.task.lease_guard import EXIT_LEASE_ENDED
 from connect_py.task.messages import (
     Answer,
@@ -28,6 +27,7 @@ from connect_py.task.messages import (
     Stopped,
     TaskSpec,
 )
+from connect_py.worker.child_channel import ChildChannel
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.task_host import TaskHostListener, pass_on
 
@@ -55,7 +55,7 @@ class ProcessTaskHost:
         self._clock = clock
         self._silence_seconds = silence_seconds
         self._lock = threading.Lock()
-        self._channel: Channel | None = None
+        self._channel: ChildChannel | None = None
         self._process: ForkServerProcess | None = None
         self._target = spec.target
         self._lease_until: float | None = None
@@ -139,7 +139,7 @@ class ProcessTaskHost:
         process, connection = self._server.spawn(f"task-{self._spec.id}", TASK_MAIN, self._spec)
         with self._lock:
             self._process = process
-            self._channel = Channel(connection)
+            self._channel = ChildChannel(connection, f"task-pipe-{self._spec.id}")
             if self._cancelled:
                 process.kill()
             if self._lease_until is not None:
