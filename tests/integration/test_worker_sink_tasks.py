@@ -2,171 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import fixtures.worker_plugins as plugins
 import psutil
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from recorded_sink import (
+    DEADLINE_SECONDS,
+    News,
+    Sink,
+    dead_letters,
+    news,
+    registry,
+    sink,
+    until,
+    worker,
+    worker_props,
+)
 
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.log_context import TextFormatter
-from connect_py.model import ConnectorTaskId, TargetState
-from connect_py.plugins.plugin_registry import PluginRegistry, PluginTable
+from connect_py.model import TargetState
+from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.worker.worker import Worker
 
-DEADLINE_SECONDS = 30.0
-
-
-class News:
-    """A listener that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self.items: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-
-        def take(*arguments: Any) -> None:
-            with self._changed:
-                self.items.append((name.removeprefix("on_"), *arguments))
-                self._changed.notify_all()
-
-        return take
-
-    def wait_for(self, kind: str, about: object, count: int = 1) -> tuple[Any, ...]:
-        def found() -> list[tuple[Any, ...]]:
-            return [item for item in self.items if item[:2] == (kind, about)]
-
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(found()) >= count, DEADLINE_SECONDS), self.items
-            return found()[count - 1]
-
-
-def until(what: str, check: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = check()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
-
-
-class Sink:
-    """One recording connector under test."""
-
-    def __init__(self, worker: Worker, news: News, broker: KafkaBroker, name: str, directory: Path) -> None:
-        self.worker, self.news, self.name, self.topic = worker, news, name, f"{name}-topic"
-        self._file = directory / f"{name}.jsonl"
-        self._switches = directory / f"{name}-switches"
-        self._switches.mkdir()
-        self.settings = {"bootstrap.servers": broker.bootstrap_servers}
-        self.admin = AdminClient(dict(self.settings))
-        self.config: dict[str, str] = {
-            "name": name,
-            "connector.class": "test.RecordingSinkConnector",
-            "topics": self.topic,
-            "record.file": str(self._file),
-            "switch.dir": str(self._switches),
-        }
-
-    def create_topic(self, partitions: int = 1) -> None:
-        for future in self.admin.create_topics([NewTopic(self.topic, partitions, 1)]).values():
-            future.result(DEADLINE_SECONDS)
-
-    def produce(self, values: Sequence[str | None], partition: int = 0, **more: Any) -> None:
-        producer = Producer(dict(self.settings))
-        for value in values:
-            producer.produce(self.topic, value, partition=partition, **more)
-        assert producer.flush(DEADLINE_SECONDS) == 0
-
-    def start(self, task: int = 0, target: TargetState = TargetState.STARTED, **more: str) -> ConnectorTaskId:
-        task_id = ConnectorTaskId(self.name, task)
-        config = self.config | more
-        self.worker.start_task(task_id, config, config, target, 7)
-        return task_id
-
-    def stop(self, *tasks: ConnectorTaskId) -> None:
-        self.worker.stop_tasks(tasks).result(DEADLINE_SECONDS)
-
-    def switch(self, name: str, on: bool = True) -> None:
-        path = self._switches / name
-        path.touch() if on else path.unlink()
-
-    def events(self, *kinds: str) -> list[dict[str, Any]]:
-        if not self._file.exists():
-            return []
-        events = [json.loads(line) for line in self._file.read_text().splitlines() if line.endswith("}")]
-        return [e for e in events if not kinds or e["event"] in kinds]
-
-    def rows(self) -> list[list[Any]]:
-        return [row for event in self.events("put") for row in event["rows"]]
-
-    def owned(self) -> dict[int, set[int]]:
-        """Which task owns which partitions, by what was opened and closed so far."""
-        owned: dict[int, set[int]] = {}
-        for event in self.events("open", "close"):
-            partitions = {partition for _, partition in event["partitions"]}
-            mine = owned.setdefault(event["task"], set())
-            owned[event["task"]] = mine | partitions if event["event"] == "open" else mine - partitions
-        return owned
-
-    def values(self) -> list[Any]:
-        return [row[3] for row in self.rows()]
-
-    def committed(self, group: str | None = None) -> dict[int, tuple[int, str]]:
-        group = group or f"connect-{self.name}"
-        answer = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-        partitions = answer.result(DEADLINE_SECONDS).topic_partitions
-        return {p.partition: (p.offset, p.metadata or "") for p in partitions}
-
-
-@pytest.fixture(scope="module")
-def registry() -> PluginRegistry:
-    return PluginRegistry([*PluginRegistry.discover().tables, PluginTable(plugins.PLUGINS)])
-
-
-def worker_props(broker: KafkaBroker) -> Mapping[str, str]:
-    return {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "offset.flush.interval.ms": "500",
-        "task.shutdown.graceful.timeout.ms": "5000",
-        "key.converter": "test.TextColumnConverter",
-        "value.converter": "test.TextColumnConverter",
-        "header.converter": "test.TextHeaderConverter",
-        "consumer.session.timeout.ms": "6000",
-        "consumer.heartbeat.interval.ms": "300",
-    }
-
-
-@pytest.fixture
-def news() -> News:
-    return News()
-
-
-@pytest.fixture
-def worker(kafka_broker: KafkaBroker, registry: PluginRegistry, news: News) -> Iterator[Worker]:
-    worker = Worker(worker_props(kafka_broker), plugins=registry, listener=news)
-    worker.start()
-    yield worker
-    worker.stop()
-
-
-@pytest.fixture
-def sink(worker: Worker, news: News, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Sink:
-    return Sink(worker, news, kafka_broker, f"{topic_prefix}s", tmp_path)
+__all__ = ["news", "registry", "sink", "worker"]  # fixtures
 
 
 def test_records_reach_the_sink_and_their_offsets_the_group(sink: Sink, news: News) -> None:
@@ -269,22 +132,6 @@ def test_a_retriable_error_brings_the_same_rows_again_and_later_ones_after_them(
     until("all", lambda: sink.values() == ["a", "b", "c"])
     sink.stop(task)
     assert sink.committed() == {0: (3, "")}
-
-
-def dead_letters(sink: Sink, topic: str, count: int) -> list[Any]:
-    consumer = Consumer({**sink.settings, "group.id": f"{sink.name}-dlq", "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe([topic])
-        messages: list[Any] = []
-
-        def read() -> bool:
-            messages.extend(m for m in consumer.consume(10, 0.2) if m.error() is None)  # the topic may not exist yet
-            return len(messages) >= count
-
-        until(f"{count} dead letters", read)
-        return messages
-    finally:
-        consumer.close()
 
 
 @pytest.mark.parametrize("converter", ["test.TextConverter", "test.TextColumnConverter"])

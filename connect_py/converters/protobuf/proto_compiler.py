@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
 import tempfile
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from google.protobuf.descriptor import FileDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 
 from connect_py.api.errors import DataError
 
@@ -23,7 +25,8 @@ def compile_proto(text: str, references: Mapping[str, str] | None = None) -> Fil
     """Compile a schema in a pool of its own, where names of other schemas do not matter.
 
     The compiler runs as a process, so that what it prints becomes the message. `references` holds the files that
-    `text` imports and that do not come with the compiler, by name.
+    `text` imports and that do not come with the compiler, by name. Each may also be a descriptor in base64: so some
+    serializers register them, and so some registries give them back.
 
     Raises:
         DataError: It is not a Protobuf schema; says where.
@@ -31,12 +34,20 @@ def compile_proto(text: str, references: Mapping[str, str] | None = None) -> Fil
     with tempfile.TemporaryDirectory(prefix="connect-py-proto-") as made:
         folder = Path(made)
         main = folder / _free_name(references or {})
+        compiled = FileDescriptorSet()
         for name, other in {**(references or {}), main.name: text}.items():
-            _write(folder, name, other)
-        out = folder / "descriptors"
+            descriptor = _descriptor(other)
+            if descriptor is None:
+                _write(folder, name, other)
+            else:
+                descriptor.name = name
+                compiled.file.append(descriptor)
+        out, given = folder / "descriptors", folder / "given"
+        given.write_bytes(compiled.SerializeToString())
         command = [
             sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{_OWN}", f"-I{_common_protos()}",
-            f"-I{_well_known_protos()}", "--include_imports", f"--descriptor_set_out={out}", main.name,
+            f"-I{_well_known_protos()}", f"--descriptor_set_in={given}", "--include_imports",
+            f"--descriptor_set_out={out}", main.name,
         ]  # fmt: skip
         try:
             done = subprocess.run(
@@ -51,6 +62,15 @@ def compile_proto(text: str, references: Mapping[str, str] | None = None) -> Fil
     for file in files.file:  # imports come before what imports them
         pool.Add(file)
     return pool.FindFileByName(main.name)
+
+
+def _descriptor(text: str) -> FileDescriptorProto | None:
+    """The descriptor that stands there instead of a text; None: it is a text."""
+    try:
+        data = base64.b64decode(text.strip(), validate=True)  # a text has blanks and semicolons
+        return FileDescriptorProto.FromString(data) if data else None
+    except (ValueError, DecodeError):
+        return None
 
 
 def _write(folder: Path, name: str, text: str) -> None:

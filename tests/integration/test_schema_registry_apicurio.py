@@ -1,0 +1,323 @@
+"""The converters with a schema registry, against a real one: Apicurio's, through its Confluent-compatible API."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.schema_registry import Schema as SchemaText
+from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from fixtures.apicurio import ApicurioRegistry
+from fixtures.converter_rows import by_columns, by_reference, same
+from google.protobuf.message_factory import GetMessageClass
+from recorded_sink import DEADLINE_SECONDS, News, Sink, dead_letters, news, registry, until, worker
+
+from connect_py.api.errors import DataError, UnavailableError
+from connect_py.api.schema import (
+    INT32,
+    INT64,
+    OPTIONAL_STRING,
+    STRING,
+    Schema,
+    SchemaAndValue,
+    Struct,
+    array,
+    date,
+    decimal,
+    map_of,
+    struct,
+    timestamp,
+)
+from connect_py.converters import schema_registry
+from connect_py.converters.avro_converter import AvroConverter
+from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
+from connect_py.converters.protobuf.proto_compiler import compile_proto
+from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter
+from connect_py.converters.registry_converter import RegistryConverter
+from connect_py.embedded.broker import KafkaBroker
+from connect_py.worker.worker import Worker
+
+__all__ = ["news", "registry", "worker"]  # fixtures
+
+pytestmark = pytest.mark.timeout(300)  # two starts of a JVM of five CPU seconds each, on a busy machine
+
+CONVERTERS: Final[dict[str, type[RegistryConverter]]] = {
+    "avro": AvroConverter, "json": JsonSchemaConverter, "protobuf": ProtobufConverter,
+}  # fmt: skip
+JAVA_NAMES: Final = {
+    "avro": "io.confluent.connect.avro.AvroConverter",
+    "json": "io.confluent.connect.json.JsonSchemaConverter",
+    "protobuf": "io.confluent.connect.protobuf.ProtobufConverter",
+}
+UNKNOWN: Final = b"\0\x0f\xff\xff\xff\0 and so on"  # an id that nobody gave out
+INNER: Final = struct(("street", OPTIONAL_STRING), name="shop.Address", optional=True)
+OLD: Final = struct(
+    ("id", INT32), ("price", decimal(2, optional=True)), ("day", date(optional=True)), ("at", timestamp(optional=True)),
+    ("tags", array(STRING)), ("counts", map_of(STRING, INT64)), ("address", INNER), name="shop.Order", version=1,
+)  # fmt: skip
+NEW: Final = struct(*((f.name, f.schema) for f in OLD.fields), ("note", OPTIONAL_STRING), name="shop.Order", version=2)
+
+
+@pytest.fixture(scope="module")
+def apicurio() -> Iterator[ApicurioRegistry]:
+    with ApicurioRegistry() as server:
+        yield server
+
+
+@pytest.fixture
+def make(apicurio: ApicurioRegistry) -> Iterator[Callable[..., RegistryConverter]]:
+    """Makes converters, and closes them."""
+    opened: list[RegistryConverter] = []
+
+    def made(format: str, **configs: str) -> RegistryConverter:  # noqa: A002 - Connect's word
+        one = CONVERTERS[format]()
+        one.configure({"schema.registry.url": apicurio.url, **configs}, is_key=False)
+        opened.append(one)
+        return one
+
+    yield made
+    for one in opened:
+        one.close()
+
+
+def order(schema: Schema, number: int) -> Struct:
+    note = [f"note {number}"] if schema is NEW else []
+    address = Struct(INNER, [f"street {number}"])
+    return Struct(schema, [number, Decimal(number).scaleb(-2), number, number, ["a"], {"k": number}, address, *note])
+
+
+def plain(value: Any) -> Any:
+    """A value without its schema: Protobuf gives other names to nested ones."""
+    return {field.name: plain(item) for field, item in value} if isinstance(value, Struct) else value
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+def test_two_versions_in_one_poll_are_read_as_they_were_written(
+    make: Callable[..., RegistryConverter],
+    topic_prefix: str,
+    format: str,  # noqa: A002 - Connect's word
+) -> None:
+    topic = f"{topic_prefix}orders"
+    schemas = [OLD, OLD, NEW, NEW, NEW, OLD]
+    writing = make(format)
+    written = [writing.from_connect(topic, schema, order(schema, n)) for n, schema in enumerate(schemas)]
+    assert len({data[:5] for data in written if data}) == 2
+    read = by_reference(make(format), [*written, None], topic)
+    assert all(map(same, by_columns(make(format), [*written, None], topic), read))
+    *rows, tombstone = [row for row in read if isinstance(row, SchemaAndValue)]
+    assert tombstone.value is None
+    assert [plain(row.value) for row in rows] == [plain(order(schema, n)) for n, schema in enumerate(schemas)]
+    assert [row.schema and row.schema.version for row in rows] == [1, 1, 2, 2, 2, 1]
+
+
+AVRO_ADDRESS: Final = {
+    "type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "street", "type": "string"}],
+}  # fmt: skip
+AVRO_CUSTOMER: Final = {
+    "type": "record", "name": "Customer", "namespace": "shop",
+    "fields": [{"name": "name", "type": "string"}, {"name": "home", "type": "shop.Address"}],
+}  # fmt: skip
+AVRO_ORDER: Final = {
+    "type": "record", "name": "Order", "namespace": "shop",
+    "fields": [{"name": "id", "type": "int"}, {"name": "to", "type": "shop.Address"},
+               {"name": "by", "type": "shop.Customer"}],
+}  # fmt: skip
+JSON_ADDRESS: Final = {"type": "object", "properties": {"street": {"type": "string"}}}
+JSON_CUSTOMER: Final = {
+    "type": "object", "properties": {"name": {"type": "string"}, "home": {"$ref": "address.json"}},
+}  # fmt: skip
+JSON_ORDER: Final = {
+    "type": "object", "title": "shop.Order",
+    "properties": {"id": {"type": "integer", "connect.type": "int32"}, "to": {"$ref": "address.json"},
+                   "by": {"$ref": "customer.json"}},
+}  # fmt: skip
+PROTO_ADDRESS: Final = 'syntax = "proto3"; package shop; message Address { string street = 1; }'
+PROTO_CUSTOMER: Final = (
+    'syntax = "proto3"; package shop; import "address.proto"; message Customer { string name = 1; Address home = 2; }'
+)
+PROTO_ORDER: Final = (
+    'syntax = "proto3"; package shop; import "address.proto"; import "customer.proto";'
+    " message Order { int32 id = 1; Address to = 2; Customer by = 3; }"
+)
+SENT: Final = {"id": 7, "to": {"street": "a"}, "by": {"name": "n", "home": {"street": "b"}}}
+
+
+class ForeignProducer:
+    """Confluent's own Python serializers, with schemas that refer to each other."""
+
+    def __init__(self, client: SchemaRegistryClient, topic: str) -> None:
+        self._client = client
+        self._topic = topic
+
+    def send(self, format: str) -> bytes:  # noqa: A002 - Connect's word
+        serializer, value = {"avro": self._avro, "json": self._json, "protobuf": self._protobuf}[format]()
+        data: bytes = serializer(value, SerializationContext(self._topic, MessageField.VALUE))
+        return data
+
+    def _avro(self) -> tuple[Any, Any]:
+        names = "shop.Address", "shop.Customer"
+        order_schema = self._register("AVRO", names, AVRO_ADDRESS, AVRO_CUSTOMER, AVRO_ORDER)
+        return AvroSerializer(self._client, order_schema), SENT
+
+    def _json(self) -> tuple[Any, Any]:
+        names = "address.json", "customer.json"
+        return JSONSerializer(
+            self._register("JSON", names, JSON_ADDRESS, JSON_CUSTOMER, JSON_ORDER), self._client
+        ), SENT
+
+    def _register(self, kind: str, names: tuple[str, str], address: object, customer: object, last: object) -> Any:
+        """Register what the last schema refers to, and return it with its references."""
+        references: list[SchemaReference] = []
+        for name, schema in zip(names, (address, customer), strict=True):
+            subject = f"{self._topic}-{name}"
+            self._client.register_schema(subject, SchemaText(json.dumps(schema), kind, list(references)))
+            references.append(SchemaReference(name, subject, 1))
+        return SchemaText(json.dumps(last), kind, references)
+
+    def _protobuf(self) -> tuple[Any, Any]:
+        """Its serializer registers what a file imports by itself."""
+        files = {"address.proto": PROTO_ADDRESS, "customer.proto": PROTO_CUSTOMER}
+        message = GetMessageClass(compile_proto(PROTO_ORDER, files).message_types_by_name["Order"])
+        home = {"street": "b"}
+        value = message(id=7, to={"street": "a"}, by={"name": "n", "home": home})
+        return ProtobufSerializer(message, self._client, {"use.deprecated.format": False}), value
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+def test_schemas_that_refer_to_others_are_put_together(
+    make: Callable[..., RegistryConverter],
+    apicurio: ApicurioRegistry,
+    topic_prefix: str,
+    format: str,  # noqa: A002 - Connect's word
+) -> None:
+    topic = f"{topic_prefix}references"
+    with SchemaRegistryClient({"url": apicurio.url}) as client:
+        data = ForeignProducer(client, topic).send(format)
+    (row,) = by_reference(make(format), [data], topic)
+    assert isinstance(row, SchemaAndValue), row
+    assert plain(row.value) == SENT
+    assert all(same(each, row) for each in by_columns(make(format), [data, data], topic))
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+def test_schemas_are_looked_up_where_they_must_not_be_registered(
+    make: Callable[..., RegistryConverter],
+    topic_prefix: str,
+    format: str,  # noqa: A002 - Connect's word
+) -> None:
+    topic = f"{topic_prefix}known"
+    strict = make(format, **{"auto.register.schemas": "false"})
+    with pytest.raises(DataError, match="404"):
+        strict.from_connect(topic, OLD, order(OLD, 1))
+    first = make(format).from_connect(topic, OLD, order(OLD, 1))
+    assert strict.from_connect(topic, OLD, order(OLD, 1)) == first
+    latest = make(format, **{"auto.register.schemas": "false", "use.latest.version": "true"})
+    assert latest.from_connect(topic, OLD, order(OLD, 1)) == first
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+def test_an_unknown_id_is_waited_for_and_then_a_bad_record(
+    make: Callable[..., RegistryConverter],
+    monkeypatch: pytest.MonkeyPatch,
+    format: str,  # noqa: A002 - Connect's word
+) -> None:
+    reading = make(format)
+    with pytest.raises(UnavailableError, match="does not know"):
+        reading.to_connect("t", UNKNOWN)
+    monkeypatch.setattr(schema_registry, "UNKNOWN_ID_GRACE_SECONDS", 0.0)
+    with pytest.raises(DataError, match="Failed to deserialize data for topic t to "):
+        reading.to_connect("t", UNKNOWN)
+
+
+class Stream:
+    """A sink of one format, fed with rows of two versions by a converter that writes."""
+
+    def __init__(self, sink: Sink, url: str, format: str) -> None:  # noqa: A002 - Connect's word
+        self.sink = sink
+        self.format = format
+        self.dead_letters = f"{sink.name}-dlq"
+        self._writing = CONVERTERS[format]()
+        self._writing.configure({"schema.registry.url": url}, is_key=False)
+        self.sink.create_topic()
+        self._rows = [
+            self._writing.from_connect(sink.topic, schema, order(schema, n))
+            for n in range(40)
+            for schema in [self.schema(n)]
+        ]
+        self._writing.close()
+        self.task = sink.start(**{
+            "value.converter": JAVA_NAMES[format],
+            "value.converter.schema.registry.url": url,
+            "transforms": "id",
+            "transforms.id.type": "org.apache.kafka.connect.transforms.ExtractField$Value",
+            "transforms.id.field": "id",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": self.dead_letters,
+            "errors.deadletterqueue.topic.replication.factor": "1",
+        })  # fmt: skip
+
+    @staticmethod
+    def schema(number: int) -> Schema:
+        """The first half is of the old version, then they alternate."""
+        return NEW if number >= 20 and number % 2 else OLD
+
+    def send(self, start: int, stop: int) -> None:
+        self.sink.produce(self._rows[start:stop])
+
+    def dead(self) -> int:
+        """How many dead letters there are."""
+        ends = self.sink.admin.list_offsets({TopicPartition(self.dead_letters, 0): OffsetSpec.latest()})
+        return sum(future.result(30).offset for future in ends.values())
+
+
+def test_a_registry_that_stops_in_mid_stream_delays_records_and_loses_none(
+    apicurio: ApicurioRegistry,
+    worker: Worker,
+    news: News,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    streams = [
+        Stream(Sink(worker, news, kafka_broker, f"{topic_prefix}{each}", tmp_path), apicurio.url, each)
+        for each in CONVERTERS
+    ]
+    for stream in streams:
+        stream.send(0, 20)
+    for stream in streams:
+        until("the first half", lambda s=stream: s.sink.values() == list(range(20)))
+
+    apicurio.stop()
+    for stream in streams:
+        stream.send(20, 40)  # the second of these is of a schema that no reader has seen
+    until("all wait", lambda: sum("VALUE_CONVERTER waits" in r.getMessage() for r in caplog.records) == len(streams))
+    for stream in streams:
+        assert max(stream.sink.values()) <= 20
+        assert stream.sink.committed().get(0, (0, ""))[0] <= 21
+
+    apicurio.start()
+    for stream in streams:
+        until("all rows, once and in order", lambda s=stream: s.sink.values() == list(range(40)))
+        until("the commit behind them", lambda s=stream: s.sink.committed() == {0: (40, "")})
+        assert stream.dead() == 0
+
+    for stream in streams:
+        stream.sink.produce([UNKNOWN])
+    for stream in streams:
+        (letter,) = dead_letters(stream.sink, stream.dead_letters, 1)
+        assert letter.value() == UNKNOWN
+    assert not [item for item in news.items if item[0] == "task_failure"]
+    worker.stop_tasks([stream.task for stream in streams]).result(DEADLINE_SECONDS)
