@@ -26,6 +26,7 @@ from connect_py.storage.config_state import (
     task_key,
 )
 from connect_py.storage.leader_producer import FencedError
+from connect_py.storage.log_store import LogStore
 from connect_py.storage.storage_log import LogMaker, LogRecord, TransactionWriter, Write
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ FENCED_TEXT = (
 )
 
 
-class ConfigStore:
+class ConfigStore(LogStore):
     """Reads on the log's thread; writes on the caller's, waiting at most `WRITE_SECONDS` each.
 
     Writes need leadership, except of target states and logger levels. Errors of all writes: `FencedError` (somebody
@@ -51,20 +52,12 @@ class ConfigStore:
         on_change: Callable[[Sequence[Change]], None],
     ) -> None:
         """Prepare. `on_change` is called on the log's thread with what a record changed, start-up included."""
-        self._topic = topic
         self._leader = leader
         self._on_change = on_change
         self._table = ConfigTable()
         self._snapshot: ClusterConfigState | None = ClusterConfigState()
         self._lock = threading.Lock()
-        self._log = logs.log(topic, "configs", self._apply, read_committed=True)
-
-    def start(self) -> None:
-        """Begin to read; `refresh` tells when the end is reached."""
-        self._log.start()
-
-    def stop(self) -> None:
-        self._log.stop()
+        super().__init__(topic, logs.log(topic, "configs", self._apply, read_committed=True))
 
     def snapshot(self) -> ClusterConfigState:
         """What was read so far. Any thread."""
@@ -72,10 +65,6 @@ class ConfigStore:
             if self._snapshot is None:
                 self._snapshot = self._table.snapshot()
             return self._snapshot
-
-    def refresh(self, timeout: float) -> None:
-        """Read to the end; LogTimeoutError."""
-        self._log.await_end(timeout)
 
     def _apply(self, record: LogRecord) -> None:
         with self._lock:
@@ -137,7 +126,7 @@ class ConfigStore:
         self._anyone(f"{LOGGER_PREFIX}{logger}", {"level": level}, "logger level")
 
     def _write(self, key: str, value: object | None) -> Write:
-        return Write(self._topic, key.encode(), None if value is None else compact_json.encode(value))
+        return Write(self.topic, key.encode(), None if value is None else compact_json.encode(value))
 
     def _lead(self, transactions: Sequence[Sequence[Write]], what: str) -> None:
         """Write transactions one after the other and read the last one back.

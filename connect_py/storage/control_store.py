@@ -17,6 +17,7 @@ from connect_py.storage.control_records import (
 )
 from connect_py.storage.kafka_based_log import KafkaBasedLog
 from connect_py.storage.leader_producer import LeaderProducer
+from connect_py.storage.log_store import LogStore
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.storage.storage_log import LogRecord, Write
 
@@ -38,27 +39,16 @@ class ControlListener(Protocol):
         """The topic was made anew and is read from its beginning."""
 
 
-class ControlStore:
+class ControlStore(LogStore):
     """Reads the control topic; the leader writes it through its producer."""
 
     def __init__(self, topic: str, clients: StorageClients, leader: LeaderProducer, listener: ControlListener) -> None:
-        self.topic = topic
         self._leader = leader
         self._listener = listener
-        self._log = KafkaBasedLog(
-            topic, clients, "control", self._apply, read_committed=True, on_reset=listener.on_topic_lost
+        super().__init__(
+            topic,
+            KafkaBasedLog(topic, clients, "control", self._apply, read_committed=True, on_reset=listener.on_topic_lost),
         )
-
-    def start(self) -> None:
-        """Begin to read; `refresh` tells when the end is reached."""
-        self._log.start()
-
-    def stop(self) -> None:
-        self._log.stop()
-
-    def refresh(self, timeout: float) -> None:
-        """Read to the end; LogTimeoutError."""
-        self._log.await_end(timeout)
 
     def put_epoch(self, epoch: Epoch, timeout: float) -> None:
         """Announce a term; errors of `LeaderProducer.write`, LogTimeoutError."""

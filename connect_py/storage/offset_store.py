@@ -9,34 +9,18 @@ from concurrent.futures import Future
 from confluent_kafka import KafkaError
 
 from connect_py.api.errors import ConnectError
+from connect_py.storage.log_store import LogStore
 from connect_py.storage.offset_table import OffsetTable, SourceOffset, SourcePartition, check_primitives
 from connect_py.storage.storage_log import LogMaker, LogRecord
 
 
-class OffsetStore:
+class OffsetStore(LogStore):
     """Offsets by source partition. All methods may be called from any thread."""
 
     def __init__(self, topic: str, logs: LogMaker) -> None:
-        self.topic = topic
         self._table = OffsetTable()
         self._lock = threading.Lock()
-        self._log = logs.log(topic, "offsets", self._apply, read_committed=True)
-
-    def start(self) -> None:
-        """Begin to read; `refresh` tells when the end is reached."""
-        self._log.start()
-
-    def stop(self) -> None:
-        """Flush and end."""
-        self._log.stop()
-
-    def refresh(self, timeout: float) -> None:
-        """Read to the end; LogTimeoutError."""
-        self._log.await_end(timeout)
-
-    def flush(self, timeout: float) -> None:
-        """Wait for pending writes, at most `timeout` seconds."""
-        self._log.flush(timeout)
+        super().__init__(topic, logs.log(topic, "offsets", self._apply, read_committed=True))
 
     def _apply(self, record: LogRecord) -> None:
         with self._lock:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 from connect_py.clock import Clock, SystemClock
 from connect_py.kafka.client_log import client_log
 from connect_py.model import ConnectorTaskId, State, Status
+from connect_py.storage.log_store import LogStore
 from connect_py.storage.status_table import (
     StatusId,
     StatusTable,
@@ -27,7 +28,7 @@ SAFE_STATES = (State.UNASSIGNED, State.FAILED)
 RETRY_SECONDS = 0.3
 
 
-class StatusStore:
+class StatusStore(LogStore):
     """Everything known of connectors, tasks and the topics they use. All methods may be called from any thread."""
 
     def __init__(self, topic: str, logs: LogMaker, clock: Clock | None = None) -> None:
@@ -38,11 +39,7 @@ class StatusStore:
         self._announced: set[tuple[str, str]] = set()  # connector, topic: written and perhaps not read back yet
         self._retries: set[threading.Timer] = set()
         self._stopping = False
-        self._log = logs.log(topic, "statuses", self._apply, read_committed=False)
-
-    def start(self) -> None:
-        """Begin to read; `refresh` tells when the end is reached."""
-        self._log.start()
+        super().__init__(topic, logs.log(topic, "statuses", self._apply, read_committed=False))
 
     def stop(self) -> None:
         """Flush and end."""
@@ -50,15 +47,7 @@ class StatusStore:
             self._stopping = True
             for timer in self._retries:
                 timer.cancel()
-        self._log.stop()
-
-    def refresh(self, timeout: float) -> None:
-        """Read to the end; LogTimeoutError."""
-        self._log.await_end(timeout)
-
-    def flush(self, timeout: float) -> None:
-        """Wait for pending writes, at most `timeout` seconds."""
-        self._log.flush(timeout)
+        super().stop()
 
     def _apply(self, record: LogRecord) -> None:
         with self._lock:
