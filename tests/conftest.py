@@ -7,9 +7,13 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.embedded.spark_environment import spark_environment as resolve_spark_environment
+
+settings.register_profile("any-machine", deadline=None)  # how long an example takes is the machine's business
+settings.load_profile("any-machine")
 
 CHILD_GRACE_SECONDS = 5.0
 # The standard library's own helpers end with this process and not before.
