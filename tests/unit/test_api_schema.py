@@ -66,7 +66,11 @@ def test_get_reads_defaults_and_get_without_default_does_not() -> None:
         (s.INT32, True, 'Invalid Java object for schema with type INT32: class java.lang.Boolean for field: "f"'),
         (s.decimal(2), 1, f'Invalid Java object for schema "{s.DECIMAL}" with type BYTES: class java.lang.Long'),
         (s.array(s.STRING), ["a", None], "Invalid value: null used for required field"),
-        (s.map_of(s.STRING, s.INT32), {"a": "b"}, "Invalid Java object for schema with type INT32: class java.lang.String"),
+        (
+            s.map_of(s.STRING, s.INT32),
+            {"a": "b"},
+            "Invalid Java object for schema with type INT32: class java.lang.String",
+        ),
     ],
 )
 def test_values_that_do_not_fit_are_refused_in_javas_words(schema: Schema, value: object, text: str) -> None:
