@@ -5,18 +5,19 @@ Results are not expanded again. A placeholder of an unknown provider, or of a ke
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from connect_py.api.config import ConfigValueError, Type, at_least, parse, with_prefix
 from connect_py.api.config_provider import ConfigData, ConfigProvider
-from connect_py.api.errors import ConfigError
+from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.config.properties_file import read_properties
 
 log = logging.getLogger(__name__)
@@ -137,8 +138,20 @@ def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> C
     if known is not None:
         return known(params)
     provider = _own_provider(f"config.providers.{name}.class", class_name)
-    provider.configure(params)
+    with _translated(name):
+        provider.configure(params)
     return provider
+
+
+@contextlib.contextmanager
+def _translated(name: str) -> Iterator[None]:
+    """Whatever a provider of somebody else raises is a ConfigError: nobody expects anything else of a configuration."""
+    try:
+        yield
+    except ConnectError:
+        raise
+    except Exception as error:
+        raise ConfigError("", f"config provider {name} failed with {type(error).__name__}") from error
 
 
 def _own_provider(key: str, class_name: str) -> ConfigProvider:
@@ -202,7 +215,12 @@ class ConfigResolver:
                     log.warning(
                         "configuration %s names the config provider %s, which the worker does not have", key, match[1]
                     )
-        found = {place: self._providers[place[0]].get(place[1], keys) for place, keys in wanted.items()}
+        found: dict[tuple[str, str], ConfigData] = {}
+        for (name, path), keys in wanted.items():
+            with _translated(name):
+                found[name, path] = data = self._providers[name].get(path, keys)
+                if not all(isinstance(value, str) for value in data.data.values()):
+                    raise TypeError("a value is no text")
         ttls = [data.ttl_ms for data in found.values() if data.ttl_ms is not None]
 
         def replacement(match: re.Match[str]) -> str:

@@ -123,3 +123,35 @@ def test_what_is_no_provider_is_refused() -> None:
     for name in (f"{__name__}:test_what_is_no_provider_is_refused", f"{__name__}:Missing", "no_such_module:X"):
         with pytest.raises(ConfigError, match=r"config\.providers\.v\.class"):
             ConfigResolver.of({"config.providers": "v", "config.providers.v.class": name})
+
+
+class AwayProvider(ConfigProvider):
+    """Its server is away, which it tells in its own way."""
+
+    def get(self, path: str, keys: Set[str]) -> ConfigData:
+        raise ConnectionResetError("vault hung up")
+
+
+class NumberProvider(ConfigProvider):
+    """Answers with what is no text."""
+
+    def get(self, path: str, keys: Set[str]) -> ConfigData:
+        return ConfigData(dict.fromkeys(keys, 5432))  # type: ignore[arg-type] - the point of it
+
+
+class UnconfiguredProvider(AwayProvider):
+    def configure(self, params: Mapping[str, str]) -> None:
+        raise KeyError("address")
+
+
+def test_whatever_a_provider_raises_is_an_error_of_the_configuration_and_not_of_the_worker() -> None:
+    own = {"config.providers": "vault", "config.providers.vault.class": f"{__name__}:AwayProvider"}
+    resolver = ConfigResolver.of(own)
+    with pytest.raises(ConfigError, match="config provider vault failed with ConnectionResetError") as raised:
+        resolver.resolve({"password": "${vault:db:password}"})
+    assert str(raised.value.__cause__) == "vault hung up"
+    with pytest.raises(ConfigError, match="config provider vault failed with KeyError"):
+        ConfigResolver.of(own | {"config.providers.vault.class": f"{__name__}:UnconfiguredProvider"})
+    numbers = ConfigResolver.of(own | {"config.providers.vault.class": f"{__name__}:NumberProvider"})
+    with pytest.raises(ConfigError, match="config provider vault failed with TypeError"):
+        numbers.resolve({"port": "${vault:db:port}"})
