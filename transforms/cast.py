@@ -62,8 +62,8 @@ def _parsed_spec(items: Sequence[str]) -> tuple[dict[str, Type], Type | None]:
             fields[parts[0].strip()] = kind
     if whole is not None and len(items) > 1:
         raise ConfigError(
-            "", "Cast transformations that specify a type to cast the entire value to may ony specify a single cast in "
-            "their spec",
+            "", "Cast transformations that specify a type to cast the entire value to may only specify a single cast "
+            "in their spec",
         )  # fmt: skip
     return fields, whole
 

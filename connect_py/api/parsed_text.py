@@ -39,7 +39,9 @@ from connect_py.api.schema import (
 _NUMBER = re.compile(r"(?!\.)[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)  # no point in front
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{3})Z", re.ASCII)
-_TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[\[\]{},:]|(?:[^"\[\]{},:\\]|\\.)+)', re.DOTALL)
+_TOKEN = re.compile(
+    r'\s*((?:\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d\.\d{3}Z|"(?:[^"\\]|\\.)*"|[\[\]{},:]|(?:[^"\[\]{},:\\]|\\.)+)', re.DOTALL
+)
 _INTEGERS = ((8, INT8), (16, INT16), (32, INT32), (64, INT64))
 _WIDTHS = [INT8, INT16, INT32, INT64, FLOAT32, FLOAT64]
 _LARGEST_INTEGRAL = Decimal("1e19")  # larger ones are not written out to see whether they are integers
@@ -167,9 +169,11 @@ class _Parser:
         if not token or token in "]},:":
             raise _NoValueError(token)
         if token[0] == '"':
-            return SchemaAndValue(STRING, re.sub(r"\\(.)", r"\1", token[1:-1], flags=re.DOTALL))
-        plain = token.replace("\\", "")
-        return _scalar(plain) or SchemaAndValue(STRING, plain)
+            return _temporal(token[1:-1]) or SchemaAndValue(STRING, token[1:-1])
+        found = _scalar(token)
+        if found is None:
+            raise _NoValueError(token)  # text needs quotes here
+        return found
 
     def _array(self) -> SchemaAndValue:
         items: list[SchemaAndValue] = []
@@ -180,6 +184,8 @@ class _Parser:
                     break
                 if not self._taken(","):
                     raise _NoValueError("items without a comma")
+                if self._taken("]"):
+                    break
         common, values = _aligned(items)
         return SchemaAndValue(None if common is None else array(common), values)
 
@@ -203,22 +209,21 @@ class _Parser:
 
 
 def _aligned(items: list[SchemaAndValue]) -> tuple[Schema | None, list[Value]]:
-    """The one schema that fits all items, numbers widened; None: there is none."""
+    """The one schema that fits all items, numbers widened; None: there is none. Java takes no null in one type."""
     values = [item.value for item in items]
     schemas = {item.schema for item in items if item.value is not None}
     if not schemas or None in schemas:
         return None, values
-    optional = any(v is None for v in values)
     if len(schemas) == 1:
         common = schemas.pop()
     elif all(s in _WIDTHS for s in schemas):
         common = max((s for s in schemas if s is not None), key=_WIDTHS.index)
-        if common in (FLOAT32, FLOAT64):
-            values = [None if v is None else float(v) for v in values]
     else:
         return None, values
     assert common is not None
-    return (common.replace(optional=True) if optional else common), values
+    if None in values:
+        raise _NoValueError("null among values of one type")
+    return common, [float(v) for v in values] if common in (FLOAT32, FLOAT64) else values
 
 
 def to_text(schema: Schema | None, value: Value) -> str:

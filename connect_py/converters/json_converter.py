@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import ClassVar
 
 from connect_py.api.config import ConfigDef, Importance, Type, Width, one_of
-from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
+from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
@@ -16,6 +16,7 @@ from connect_py.converters.json_schema_text import read_schema, write_schema
 from connect_py.converters.json_text import MAX_DEPTH, read_json
 from connect_py.converters.json_values import JsonValueReader, JsonValueWriter, Tree
 from connect_py.converters.schemaless_json_reader import REFUSED, SchemalessJsonReader
+from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
 
 NO_ENVELOPE = (
     'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain additional fields. '
@@ -24,7 +25,7 @@ NO_ENVELOPE = (
 BAD_SCHEMA_CONTENT = "Failed to parse schema in converter config due to serialization error: "
 
 
-class JsonConverter(Converter, HeaderConverter):
+class JsonConverter(ValueAndHeaderConverter):
     """JSON with or without Connect's schema beside it in every message."""
 
     config_def: ClassVar[ConfigDef] = (
@@ -79,8 +80,9 @@ class JsonConverter(Converter, HeaderConverter):
             except REFUSED:
                 pass
             else:
+                payload = read_json(bytes(envelope.payload), exact=True)
                 schema = self._schema_of(bytes(envelope.schema))
-                return SchemaAndValue(schema, self._values.read(schema, read_json(bytes(envelope.payload), exact=True)))
+                return SchemaAndValue(schema, self._values.read(schema, payload))
         schema_tree, payload = _envelope(read_json(data, exact=True))
         schema = read_schema(schema_tree, self._values)
         return SchemaAndValue(schema, self._values.read(schema, payload))
@@ -98,12 +100,6 @@ class JsonConverter(Converter, HeaderConverter):
 
     def _write_schema(self, schema: Schema | None) -> str:
         return write_schema(schema, self._writer)
-
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        return self.to_connect(topic, data)
-
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Value) -> bytes | None:
-        return self.from_connect(topic, schema, value)
 
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None

@@ -17,6 +17,7 @@ from connect_py.api.java_text import double_text, wrap
 SERIALIZATION_ERROR: Final = "Converting byte[] to Kafka Connect data failed due to serialization error: "
 MAX_DEPTH: Final = 1000
 MAX_NUMBER_LENGTH: Final = 1000  # characters of an integer
+_LARGEST_EXPONENT: Final = 1 << 31  # of a BigDecimal
 MAX_NAME_LENGTH: Final = 50_000  # characters
 MAX_STRING_LENGTH: Final = 20_000_000  # characters
 
@@ -46,14 +47,27 @@ def _long(text: str) -> int:
     return value if -(1 << 63) <= value < 1 << 63 else wrap(value, 64)
 
 
+def _double(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        _exact_decimal(text)
+    return value
+
+
 def _exact_decimal(text: str) -> Decimal | float:
     try:
-        return Decimal(text)
-    except InvalidOperation:
-        return float(text)  # an exponent beyond any decimal: zero or infinity
+        value = Decimal(text)
+    except InvalidOperation as error:  # an exponent beyond any decimal
+        if math.isinf(float(text)):
+            raise ValueError("Exponent overflow") from error
+        return 0.0
+    exponent = value.as_tuple().exponent
+    if isinstance(exponent, int) and exponent > _LARGEST_EXPONENT:
+        raise ValueError("Exponent overflow")
+    return value
 
 
-_LONGS_AND_DOUBLES = json.JSONDecoder(parse_int=_long, parse_float=float, parse_constant=_refuse_constant)
+_LONGS_AND_DOUBLES = json.JSONDecoder(parse_int=_long, parse_float=_double, parse_constant=_refuse_constant)
 _AS_WRITTEN = json.JSONDecoder(parse_int=_exact_integer, parse_float=_exact_decimal, parse_constant=_refuse_constant)
 
 
@@ -61,8 +75,8 @@ def read_json(data: bytes, *, exact: bool = False) -> Any:
     """Read the first JSON value; text after it is ignored, leading zeros are allowed, blank bytes are None.
 
     Numbers: integers become `int`, wrapped to 64 bits as Java's `longValue`; others `float`. With `exact` they keep
-    their value as written, as `int` and `Decimal`. Lone surrogates become U+FFFD in
-    texts, and are an error in names.
+    their value as written, as `int` and `Decimal`. Lone surrogates become U+FFFD in texts;
+    names must have none.
 
     Raises:
         DataError: This is no JSON, or beyond Jackson's limits.

@@ -229,7 +229,7 @@ def _read_decimal(schema: Schema, tree: Tree) -> Decimal:
     if isinstance(tree, int) and not isinstance(tree, bool):
         return Decimal(tree)
     if isinstance(tree, Decimal):
-        return tree
+        return tree if tree else tree.copy_abs()  # Java's have no negative zero
     if not isinstance(tree, str):
         raise DataError(
             f"Invalid type for Decimal, underlying representation should be numeric or bytes but was {node_type(tree)}"

@@ -132,7 +132,8 @@ def test_insert_makes_the_container_required_and_takes_defaults_for_nulls() -> N
 def test_null_values_pass_insert_and_replace_unchanged(schema: Schema | None) -> None:
     given = record(None, schema)
     assert apply("InsertField$Value", given, topic__field="t") == given
-    assert apply("InsertField$Key", given, topic__field="t") == given
+    assert apply("InsertField$Key", record({"a": 1}, key=None), topic__field="t") == record({"a": 1}, key=None)
+    assert apply("InsertField$Key", record(None, schema, key={}), topic__field="t").key == {"t": "topicA"}
     assert apply("ReplaceField$Value", given, exclude="a") == given
 
 
