@@ -46,9 +46,13 @@ class GroupMember:
             self._thread.join(LEAVE_SECONDS)
 
     def _run(self) -> None:
-        consumer = Consumer(self._settings, logger=client_log)
-        consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
         try:
+            consumer = Consumer(self._settings, logger=client_log)
+        except KafkaException as refusal:  # settings that do not go together
+            self._fail(f"the worker cannot be a member of its group: {refusal.args[0].str()}")
+            return
+        try:
+            consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
             while not self._stopping.is_set():
                 message = consumer.poll(POLL_SLICE_SECONDS)
                 error = None if message is None else message.error()

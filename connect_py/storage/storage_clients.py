@@ -16,6 +16,7 @@ from connect_py.storage.storage_log import LogRecord, StorageLog
 Settings: TypeAlias = dict[str, str | int | float]
 
 WRITE_TIMEOUT_MS = 30_000
+POLL_INTERVAL_MS = 300_000  # of the worker's membership, which polls all the time
 TRANSACTION_TIMEOUT_MS = 6_000  # an open transaction of a dead leader holds readers back this long
 
 
@@ -83,6 +84,7 @@ class StorageClients:
             "enable.partition.eof": False,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session_timeout_ms,
+            "max.poll.interval.ms": max(POLL_INTERVAL_MS, session_timeout_ms),  # the client wants it no shorter
             "heartbeat.interval.ms": heartbeat_interval_ms,
         }
 
