@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import struct as binary
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from itertools import count
@@ -234,6 +235,20 @@ def test_imports_come_from_the_registry(registry: Stub) -> None:
     home = b"\x0a\x07\x0a\x05Paris"
     value = read(registry, binary.pack(">bI", 0, 4) + b"\0" + home).value
     assert value["at"]["city"] == "Paris"
+
+
+def as_descriptor(text: str, imports: Mapping[str, str] | None = None) -> str:
+    """A schema as some serializers register it, and some registries give it back."""
+    return base64.b64encode(compile_proto(text, imports).serialized_pb).decode()
+
+
+@pytest.mark.parametrize("home_is_text", [True, False])
+@pytest.mark.parametrize("address_is_text", [True, False])
+def test_schemas_may_be_descriptors_instead_of_texts(home_is_text: bool, address_is_text: bool) -> None:
+    address = OTHER if address_is_text else as_descriptor(OTHER)
+    home = REFERRING if home_is_text else as_descriptor(REFERRING, {"address.proto": OTHER})
+    found = compile_proto(home, {"address.proto": address}).message_types_by_name["Home"]
+    assert found.fields_by_name["at"].message_type.full_name == "other.Address"
 
 
 @pytest.mark.parametrize(
