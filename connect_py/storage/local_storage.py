@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -80,9 +81,9 @@ class OffsetFile:
             raise ConnectError(f"offsets were not written to {self.path}: {error.strerror}") from error
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def _keep(self, key: bytes, value: bytes | None) -> None:
         self._lines += 1
@@ -104,14 +105,15 @@ class OffsetFile:
                         self._java_file, self.path)  # fmt: skip
 
     def _rewrite(self) -> None:
-        """Write what lives into a new file, and put it in the old one's place."""
-        self.close()
+        """Write what lives into a new file, and put it in the old one's place; until then the old one stays in use."""
         fresh = self.path.with_name(f"{self.path.name}.new")
         with fresh.open("wb") as file:
             file.write(b"".join(_line(key, value) for key, value in self._live.items()))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self.path)
+        with contextlib.suppress(OSError):  # what it could not write then, it still cannot
+            self.close()
         self._lines, self._torn = len(self._live), False
         self._file = self.path.open("ab")
 

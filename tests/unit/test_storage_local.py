@@ -126,3 +126,24 @@ def test_configurations_act_like_those_of_a_topic() -> None:
     assert ConnectorChanged("c") in changes
     configs.remove_connector_config("c")
     assert configs.snapshot().connectors() == []
+
+
+def test_a_file_that_could_not_be_written_anew_is_written_on_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connect_py.storage.local_storage.SPARE_LINES", 4)
+    file = OffsetFile(tmp_path / "offsets")
+    file.open()
+    in_the_way = file.path.with_name(f"{file.path.name}.new")
+    in_the_way.mkdir()  # as with a full disk: no new file can be made
+    written = 0
+    with pytest.raises(ConnectError, match="offsets were not written"):
+        for written in range(100):
+            file.append([(b"k", str(written).encode())])
+    in_the_way.rmdir()
+    file.append([(b"k", b"later")])
+    file.close()
+    again = OffsetFile(tmp_path / "offsets")
+    assert again.open() == {b"k": b"later"}
+    again.close()
+    assert written < 99
