@@ -41,6 +41,17 @@ def test_java_that_spark_cannot_live_with_is_passed_over(
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}).path == packaged
 
 
+def test_program_that_needs_a_newer_java_passes_over_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "home", "17.0.15")
+    use_package(monkeypatch, install(tmp_path / "packaged", "21.0.8"))
+    assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}, oldest=21).version == 21
+    use_package(monkeypatch, None)
+    with pytest.raises(JavaNotFoundError, match="no Java 21 to 21 was found: JAVA_HOME: .* and 21 or newer is needed"):
+        find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}, oldest=21)
+
+
 def test_error_gives_a_reason_for_each_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "home", "24.0.1")
     install(tmp_path / "other", "11.0.2")
