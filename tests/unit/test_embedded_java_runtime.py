@@ -48,7 +48,7 @@ def test_program_that_needs_a_newer_java_passes_over_an_older_one(
     use_package(monkeypatch, install(tmp_path / "packaged", "21.0.8"))
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}, oldest=21).version == 21
     use_package(monkeypatch, None)
-    with pytest.raises(JavaNotFoundError, match="no Java 21 to 21 was found: JAVA_HOME: .* and 21 or newer is needed"):
+    with pytest.raises(JavaNotFoundError, match=r"no Java 21 to 21 was found: JAVA_HOME: .* and 21 or newer is needed"):
         find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}, oldest=21)
 
 
