@@ -100,8 +100,8 @@ ODD_BASE64: Final = [
 ODD_WHOLE: Final = [
     b"-0.0", b'{"a":-0.0}', b'{"a":1}\xff', b"nullx", b"null$", b"null_", b'true"a"', b'"a"b', b"1[", b"[1]x", b"0009",
     b"-007", b"00.5", b"0 1", b"[00]", b'{"a":"\xed\xa0\x80"}', b'{"\xc3":1}', b'{"a":"\xc0\x80"}', b'"\\u0000"',
-    b'{"a\\ud83d\\ude00":1}', b"null\xc3\xa9", b"null\xff", b"1\xff", b"1 \xff", b"1e99999999999", b"1e-3000000000", b'{"a":1e400}',
-    b'{"\\ud800":1}', b'{"a":"\\ud800"}',
+    b'{"a\\ud83d\\ude00":1}', b"null\xc3\xa9", b"null\xff", b"1\xff", b"1 \xff", b"1e99999999999", b"1e-3000000000",
+    b'{"a":1e400}', b'{"\\ud800":1}', b'{"a":"\\ud800"}',
 ]  # fmt: skip
 FLOAT: Final = re.compile(r"-?\d+\.\d+(?:E-?\d+)?")
 pytestmark = pytest.mark.timeout(400)
@@ -219,7 +219,7 @@ def _no_text(found: Difference) -> bool:
 
 
 def _tiny_numbers(found: Difference) -> bool:
-    return found.given == b"1e-3000000000" and "failed" in found.java and found.ours.get("made", 0) != 0
+    return found.given == b"1e-3000000000" and "serialization error" in found.java_text
 
 
 KNOWN: Final[Mapping[str, Callable[[Difference], bool]]] = {
