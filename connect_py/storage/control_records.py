@@ -115,6 +115,7 @@ class Assignment:
     places: Mapping[str, Place]  # by member
     awaited: Mapping[Item, str]  # work that waits for the worker of this URL: to come back, or for others to stop it
     delay_ms: int  # how long it still waits
+    complete: bool = True  # every member that may hold a lease is known to its leader
 
     def owner_url(self, item: Item) -> str | None:
         """The URL of the worker that runs an item."""
@@ -123,7 +124,7 @@ class Assignment:
     def encode(self) -> bytes:
         return compact_json.encode({
             "v": VERSION, "epoch": self.turn.epoch, "round": self.turn.round, "generation": self.generation,
-            "config": self.config_offset, "delay": self.delay_ms,
+            "config": self.config_offset, "delay": self.delay_ms, "complete": self.complete,
             "members": {
                 member: {"url": place.url, **_work(place.items)} for member, place in sorted(self.places.items())
             },
@@ -145,6 +146,7 @@ class Assignment:
                 {member: Place(place["url"], _items(place)) for member, place in data["members"].items()},
                 {item: url for url, work in data["awaited"].items() for item in _items(work)},
                 data["delay"],
+                data.get("complete") is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             return None

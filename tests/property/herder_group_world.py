@@ -52,6 +52,7 @@ class Fault(Enum):
     WRITE_UNKNOWN = auto()
     LATE_ASSIGNMENT = auto()
     TOPIC_WIPED = auto()
+    STRANGER_LEADS = auto()  # who knows nothing of what was in the topic
     STOP_HANGS = auto()
     CONFIG_LATE = auto()
     CONNECTOR_ADDED = auto()
@@ -68,7 +69,6 @@ class Switch(Enum):
     WAIT_FOR_CONFIRMATION = auto()  # of what was taken away
     WAIT_FOR_INHERITED = auto()  # members that have not applied anything of this term may act by older assignments
     DISTRUST_EMPTY_TOPIC = auto()
-    FENCE_OLD_LEADER = auto()
     IGNORE_LOWER_EPOCHS = auto()
 
 
@@ -267,7 +267,7 @@ class Node:
         world.topic.token += 1
         self.token = world.topic.token
         self.read()
-        empty = self.view.epoch is None or self.view.assignment is None
+        empty = self.view.epoch is None or self.view.assignment is None or not self.view.assignment.complete
         trusted = not empty or (world.config.offset == 0 and not world.topic.records)
         number = 1 + self.view.highest_epoch_heard() + (0 if trusted else world.random.randrange(1_000_000))
         if world.off(Switch.DISTRUST_EMPTY_TOPIC):
@@ -291,7 +291,7 @@ class Node:
         world.wake(self, world.now)
         if not self.alive or self.leader is not leader or leader is None:
             return
-        if self.token != world.topic.token and not world.off(Switch.FENCE_OLD_LEADER):
+        if self.token != world.topic.token:
             world.count(Fault.LEADER_FENCED)
             self.leader = None
             self.not_before = world.now + 2 * world.timings.interval
@@ -436,8 +436,8 @@ class World:
         def arrive() -> None:
             if not node.alive:
                 return
-            if self.now < node.paused_until:
-                self.at(node.paused_until + self.random.uniform(0.0, 0.02), arrive)
+            if self.now < node.paused_until - 0.001:  # it wakes to the news, or before it
+                self.at(node.paused_until + self.random.choice((-0.0005, 0.01)), arrive)
                 return
             if self.off(Switch.REFUSE_LATE_ACKNOWLEDGEMENT) and node.member.id == hello.member:
                 node.member.lease_until = max(node.member.lease_until or 0.0, self.now + self.timings.lease)
@@ -568,6 +568,10 @@ class World:
         elif kind is Fault.TOPIC_WIPED:
             self.topic.records = []
             self.topic.life += 1
+            if choose.random() < 0.3 and len(nodes) < 4:
+                self.count(Fault.STRANGER_LEADS)
+                stranger = self.join(f"s{next(self._ids)}")
+                self.give_ownership(stranger)
         elif kind is Fault.LATE_ASSIGNMENT and leader is not None and leader.view.assignment is not None:
             self.forge(leader.view)
         elif kind is Fault.CONNECTOR_ADDED and len(self._connectors) < 4:

@@ -121,8 +121,8 @@ class LeaderState:
         if heard is not None and applied.epoch == self.epoch.number:
             known: set[Item] = {*heard.hello.assigned, *heard.hello.stopping}
             since = applied.round
-        elif member in self._inherited:
-            return None
+        elif member in self._inherited or (heard is not None and heard.hello.assigned | heard.hello.stopping):
+            return None  # also who was heard late, and holds what an earlier leader gave
         else:
             known, since = set(), 0
         for round_, places in self._given.items():
@@ -176,6 +176,7 @@ class LeaderState:
             Assignment(
                 Turn(self.epoch.number, self._round), self.epoch.generation + self._round - 1, config_offset,
                 places, recorded, 0 if until is None else max(0, round((until - now) * 1000)),
+                UNKNOWN not in self._ghosts,
             ),
             removed,
             {item: url for item, url in {**lost, **division.memory.awaited}.items() if item in configured},
@@ -224,7 +225,9 @@ class LeaderState:
         for member in [m for m, since in self._ghosts.items() if since + session <= caught_up]:
             del self._ghosts[member]
             self._inherited.discard(member)
-            if member != UNKNOWN:
+            if member == UNKNOWN:
+                self._written = None  # the next assignment can be trusted
+            else:
                 self._gone[member] = self._urls[member]
                 self._removed.append(member)
         for member, heard in self._view.members.items():

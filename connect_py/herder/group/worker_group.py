@@ -232,7 +232,11 @@ class WorkerGroup:
         with self._lock:
             epoch, last = self._view.epoch, self._view.assignment
             generation = max(0 if epoch is None else epoch.generation, 0 if last is None else last.generation)
-            return self._view.highest_epoch_heard(), generation, epoch is not None and last is not None
+            return (
+                self._view.highest_epoch_heard(),
+                generation,
+                epoch is not None and last is not None and last.complete,
+            )
 
     def begin_term(self, epoch: Epoch, *, trusted: bool) -> LeaderState:
         """The state of a term whose epoch was announced."""
