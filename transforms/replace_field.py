@@ -11,7 +11,7 @@ from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
-from connect_py.api.schema import Schema, Struct
+from connect_py.api.schema import Field, Schema, Struct, Value, java_class_name
 from connect_py.api.transformation import Transformation
 from transforms.rebuild import rebuilt, values_of
 from transforms.requirements import require_map, require_struct
@@ -113,6 +113,9 @@ class ReplaceField(Transformation[R]):
         values = values_of(row, replace_null_with_default=self.replace_null_with_default)
         made = Struct(result)
         for field, source in zip(result.fields, sources, strict=True):
+            origin = row.schema.fields[source].schema
+            if origin is not field.schema:  # renamed onto a field that stays
+                _check_class(origin, field, values[source])
             made.put(field.name, values[source])
         return self.side.put(record, result, made)
 
@@ -122,6 +125,17 @@ class ReplaceField(Transformation[R]):
 
             self._columns = ReplaceColumns(self)
         return self._columns.apply(batch)
+
+
+def _check_class(origin: Schema, field: Field, value: Value) -> None:
+    """Fail where Java's objects of one schema are none of the other's, though Python's would be: dates, widths."""
+    found = java_class_name(value, origin)
+    if value is not None and found != java_class_name(value, field.schema):
+        label = "" if field.schema.name is None else f' "{field.schema.name}"'
+        raise DataError(
+            f"Invalid Java object for schema{label} with type {field.schema.type.name}: class {found} "
+            f'for field: "{field.name}"'
+        )
 
 
 class ReplaceFieldKey(ReplaceField[R]):

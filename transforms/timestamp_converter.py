@@ -114,6 +114,8 @@ class TimestampConverter(Transformation[R]):
         self._columns: FieldColumns | None = None
 
     def _result(self, schema: Schema) -> Schema:
+        if schema.type is not SchemaType.STRUCT:
+            raise DataError("Cannot list fields on non-struct type")
         fields = [
             (f.name, _SCHEMAS[self._target](f.schema.optional) if f.name == self._field else f.schema)
             for f in schema.fields
@@ -195,6 +197,7 @@ class TimestampConverter(Transformation[R]):
         return moments(data, form, self._target, self._times, self._through)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.columns import blamed
         from transforms.field_columns import FieldColumns
 
         columns = self._columns = self._columns or FieldColumns(self)
@@ -207,8 +210,13 @@ class TimestampConverter(Transformation[R]):
             schema = _SCHEMAS[self._target](column.schema.optional)
             data = self._whole(batch, column, schema, columns)
         null_schema = column.tombstone_schema
-        if null_schema is not None:
-            null_schema = self.result(null_schema) if self._field else _SCHEMAS[self._target](null_schema.optional)
+        if null_schema is not None and self._field:
+            try:
+                null_schema = self.result(null_schema)
+            except DataError as error:
+                raise blamed(batch, self.apply) from error
+        elif null_schema is not None:
+            null_schema = _SCHEMAS[self._target](null_schema.optional)
         return [self.side.put_column(batch, Column(schema, data, column.tombstone, tombstone_schema=null_schema))]
 
     def _whole(self, batch: Batch, column: Column, result: Schema, columns: FieldColumns) -> pa.Array:
