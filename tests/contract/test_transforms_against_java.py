@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from java_plugins import JavaPlugins, Node, comparable, failure_node, record_node, side_node
 from json_strategies import ODD_MESSAGES, ODD_PAYLOADS, ODD_TEXTS, SCHEMAS, objects
-from transforms_options import Options
+from transforms_options import LITERALS, Options
 from transforms_records import Events
 from transforms_rows import Rows
 
@@ -329,6 +329,9 @@ def test_stock_transformations_do_what_javas_do(java: JavaPlugins) -> None:
         count += len(rows)
         found += differences(java, "apply", f"{KAFKA}.{name}", PluginKind.TRANSFORMATION, configs, rows)
     rows = [row for seed in range(16) for row in rows_of(seed)]
+    literals = [("InsertHeader", {"header": "h", "value.literal": literal}) for literal in LITERALS]
+    for name, configs in literals:
+        found += differences(java, "apply", f"{KAFKA}.{name}", PluginKind.TRANSFORMATION, configs, rows[:1])
     for name, configs in CORNERS:
         found += differences(java, "apply", f"{KAFKA}.{name}", PluginKind.TRANSFORMATION, configs, rows)
     check(found, KAFKA)
@@ -355,7 +358,7 @@ def test_configurations_that_java_refuses_are_refused(java: JavaPlugins, name: s
     kind = PluginKind.PREDICATE if name.startswith("predicates.") else PluginKind.TRANSFORMATION
     ours = configured(f"{KAFKA}.{name}", kind, configs)
     assert ours["refused"][0] == theirs["refused"][0] == ConfigError.java_name
-    assert ours["refused"][1] != theirs["refused"][1]
+    assert ours["refused"][1] != theirs["refused"][1] or "unix.precision" in configs  # there, Java's order is random
 
 
 def test_a_date_format_that_is_none_is_refused_before_the_first_record(java: JavaPlugins) -> None:
