@@ -154,6 +154,9 @@ class AbstractHerder(Herder):
             self._stopping.set()  # also after a failure: who still asks is told
             try:
                 self._end()
+            except Exception as error:
+                log.exception("the herder does not end well")
+                self.failure = self.failure or error
             finally:
                 self._ended.set()
                 self._refuse_waiting()

@@ -48,7 +48,6 @@ def test_a_request_after_the_end_is_refused_at_once(tmp_path: Path) -> None:
         herder.connector_info("a").result(SECONDS)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_herder_that_can_neither_start_nor_stop_ends_all_the_same(tmp_path: Path) -> None:
     herder = herder_of(tmp_path, BreakingWorker)
     waiting = herder.connector_info("a")
