@@ -84,7 +84,7 @@ class _Faults:
             case "killgroup":
                 os.killpg(os.getpgrp(), signal.SIGKILL)
             case "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # of this thread: it goes no step further
             case "delay":
                 threading.Event().wait(plan.delay_ms / 1000)
             case "raise":
