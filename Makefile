@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCHMARKS = $(sort $(wildcard tests/benchmarks/bench_*.py))
 
+PARTS := -o cache_dir=.pytest_cache/parts -m 'not long' tests/integration tests/acceptance
+
 # bash counts SECONDS by itself and may hand it down: only `make quickstart SECONDS=60` means it.
 ifeq ($(origin SECONDS),command line)
 QUICKSTART_OPTIONS := --seconds $(SECONDS)
@@ -41,7 +43,8 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Side by side: tests that compute, and tests that mostly wait for Kafka and Spark.
+# Side by side: tests that compute, and tests that mostly wait for Kafka and Spark. Of the latter, what failed beside the
+# others is run once more by itself, and said so: their deadlines are those of a machine that is not overloaded.
 test: lint
 	@$(MAKE) --no-print-directory -j2 test-logic test-parts
 
@@ -49,7 +52,7 @@ test-logic: install
 	$(BIN)/pytest -q -m 'not long' tests/architecture tests/unit tests/contract tests/property
 
 test-parts: install
-	$(BIN)/pytest -m 'not long' tests/integration tests/acceptance
+	$(BIN)/pytest $(PARTS) || { echo "make: once more, by themselves, those that failed"; $(BIN)/pytest $(PARTS) --last-failed --last-failed-no-failures none; }
 
 test-long: install
 	$(BIN)/pytest -m long
