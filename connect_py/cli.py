@@ -6,10 +6,13 @@ Imports stand inside the commands: `connect-py --help` answers at once, and no c
 from __future__ import annotations
 
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+
+COMMANDS = "connect_py.commands"
 
 app = typer.Typer(
     name="connect-py",
@@ -28,7 +31,17 @@ KafkaDirectory = Annotated[
 
 
 def connect_py() -> None:
-    """Run the `connect-py` command."""
+    """Run the `connect-py` command: the subcommands of this module, and those that plugins bring.
+
+    A plugin's subcommand is an entry point of the group `connect_py.commands`: its name, and a function for one
+    command or a `typer.Typer` for a group of them. Its module imports what a command needs only when that runs.
+    """
+    for entry in entry_points(group=COMMANDS):
+        command = entry.load()
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=entry.name, no_args_is_help=True)
+        else:
+            app.command(entry.name)(command)
     app()
 
 
