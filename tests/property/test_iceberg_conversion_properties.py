@@ -36,7 +36,8 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connectors.iceberg.config import OutOfRange
-from connectors.iceberg.staging.conversion import ConversionOptions, RowConverter
+from connectors.iceberg.staging.conversion import RowConverter
+from connectors.iceberg.staging.kernels.kernel import ConversionOptions
 
 TEXTS = st.one_of(
     st.text(max_size=6),

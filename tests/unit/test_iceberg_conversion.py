@@ -34,7 +34,8 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connectors.iceberg.config import OutOfRange
-from connectors.iceberg.staging.conversion import ConversionOptions, RowConverter
+from connectors.iceberg.staging.conversion import RowConverter
+from connectors.iceberg.staging.kernels.kernel import ConversionOptions
 from connectors.iceberg.staging.moments import days_from_civil, parse_timestamp
 
 STRICT = ConversionOptions()

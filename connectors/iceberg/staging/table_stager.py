@@ -23,8 +23,9 @@ from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key
 from connectors.iceberg.staging.columns import any_true, as_array, tombstones
-from connectors.iceberg.staging.conversion import ConversionOptions, Failure, RowConverter
+from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.file_output import FileOutput
+from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.staged_file_name import StagedFileName

@@ -1,0 +1,246 @@
+"""Kernels into int, long, float, double and decimal columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.arrow import storage_type
+from connect_py.api.java_text import double_text, float_text
+from connect_py.api.schema import Schema
+from connectors.iceberg.staging.columns import any_true, as_array, member
+from connectors.iceberg.staging.kernels.incoming_moment import Moment
+from connectors.iceberg.staging.kernels.kernel import (
+    ConversionOptions,
+    Failure,
+    Kernel,
+    Run,
+    Unfit,
+    each,
+    is_text,
+    keep,
+    try_cast,
+    within,
+)
+from connectors.iceberg.staging.moments import INT64_MAX, INT64_MIN
+from connectors.iceberg.staging.types import VARIABLE_SCALE_DECIMAL
+
+LIMITS = {"int": (-(2**31), 2**31 - 1), "long": (INT64_MIN, INT64_MAX)}
+_INTEGER_TEXT = r"^[+-]?[0-9]+$"
+_FLOAT_TEXT = re.compile(
+    r"[\x00-\x20]*([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?[\x00-\x20]*", re.ASCII
+)
+_DECIMAL_TEXT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+class NumberKernels:
+    """Makes kernels. Each method answers for one kind of target type."""
+
+    def __init__(self, options: ConversionOptions) -> None:
+        self._options = options
+
+    def integer(self, target: str, wanted: pa.DataType, type_: pa.DataType, column: str) -> Kernel | None:
+        if type_ == wanted:
+            return None
+        low, high = LIMITS[target]
+        lenient = self._options.lenient
+        if pa.types.is_temporal(type_):
+            inner = self.integer(target, wanted, storage_type(type_), column)
+            storage = storage_type(type_)
+            return lambda data, run: (
+                data.view(storage) if inner is None else inner(data.view(storage), run)
+            )  # fmt: skip
+        if pa.types.is_integer(type_):
+            if type_.bit_width < wanted.bit_width:
+                return lambda data, _: data.cast(wanted)
+
+            def narrow(data: pa.Array, run: Run) -> pa.Array:
+                if not lenient:
+                    data = within(data, low, high, column, f"does not fit a {target} column", run)
+                return data.cast(wanted, safe=False)
+
+            return narrow
+        if pa.types.is_floating(type_):
+
+            def whole(data: pa.Array, run: Run) -> pa.Array:
+                if lenient:
+                    clipped = pc.max_element_wise(
+                        pc.min_element_wise(pc.trunc(data.cast(pa.float64())), 2.0**62), -(2.0**62)
+                    )
+                    return as_array(clipped).cast(pa.int64(), safe=False).cast(wanted, safe=False)
+                data = data.cast(pa.float64())
+                fits = pc.and_(pc.equal(data, pc.trunc(data)), pc.is_finite(data))
+                fits = pc.and_(fits, pc.and_(pc.greater_equal(data, float(low)), pc.less(data, float(high + 1))))
+                data = keep(data, fits, column, f"is no whole number that fits a {target} column", run)
+                return data.cast(wanted, safe=False)
+
+            return whole
+        if pa.types.is_decimal(type_):
+            return each(wanted, column, lambda v: _whole(v, low, high, lenient=lenient))
+        if is_text(type_):
+
+            def from_text(data: pa.Array, run: Run) -> pa.Array:
+                data = data.cast(pa.string())
+                try:
+                    made = data.cast(wanted)
+                    if not any_true(pc.match_substring(data, "x", ignore_case=True)):  # Arrow reads hexadecimal digits
+                        return made
+                except pa.ArrowInvalid:
+                    pass
+                data = keep(data, pc.match_substring_regex(data, _INTEGER_TEXT), column, "is no whole number", run)
+                return slow_text(data, run)
+
+            slow_text = each(wanted, column, lambda v: _in_limits(int(v), low, high))
+            return from_text
+        raise Unfit
+
+    def floating(self, wanted: pa.DataType, type_: pa.DataType, column: str) -> Kernel | None:
+        if type_ == wanted:
+            return None
+        if pa.types.is_floating(type_):
+            if wanted == pa.float64():
+                return lambda data, _: data.cast(wanted)
+
+            def narrow(data: pa.Array, run: Run) -> pa.Array:
+                made = data.cast(wanted, safe=False)
+                if not self._options.lenient:
+                    lost = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(data)))
+                    if any_true(lost):
+                        made = keep(made, pc.invert(lost), column, "does not fit a float column", run)
+                return made
+
+            return narrow
+        if pa.types.is_integer(type_) or pa.types.is_decimal(type_):
+            return lambda data, _: data.cast(wanted, safe=False)
+        if is_text(type_):
+            return each(wanted, column, _parse_float)
+        raise Unfit
+
+    def decimal(
+        self,
+        precision: int,
+        scale: int,
+        schema: Schema | None,
+        type_: pa.DataType,
+        moment: Moment | None,
+        column: str,
+    ) -> Kernel | None:
+        wanted = pa.decimal128(precision, scale)
+        if type_ == wanted:
+            return None
+        lenient = self._options.lenient
+
+        def rescale(value: Decimal) -> Decimal:
+            return _rescaled(value, precision, scale, lenient=lenient)
+
+        if pa.types.is_decimal(type_):
+            slow = each(wanted, column, rescale)
+            return lambda data, run: try_cast(data, wanted, run, slow)
+        if pa.types.is_integer(type_) and moment is None:
+            slow_int = each(wanted, column, lambda v: rescale(Decimal(v)))
+
+            def from_integer(data: pa.Array, run: Run) -> pa.Array:
+                wide = data.cast(pa.decimal128(19, 0))
+                return try_cast(wide, wanted, run, slow_int)
+
+            return from_integer
+        if pa.types.is_floating(type_):
+            text = float_text if type_ == pa.float32() else double_text
+            slow_float = each(wanted, column, lambda v: rescale(_decimal_of_text(text(v))))
+            return lambda data, run: _text_decimals(data.cast(pa.string()), wanted, run, slow_float, data)
+        if is_text(type_):
+            slow_text = each(wanted, column, lambda v: rescale(_decimal_of_text(v)))
+            return lambda data, run: _text_decimals(data.cast(pa.string()), wanted, run, slow_text, data)
+        if schema is not None and schema.name == VARIABLE_SCALE_DECIMAL and pa.types.is_struct(type_):
+            return each_variable_scale(wanted, column, rescale)
+        raise Unfit
+
+
+def _text_decimals(text: pa.Array, wanted: pa.DataType, run: Run, slow: Kernel, data: pa.Array) -> pa.Array:
+    """Decimals from text that Arrow reads without loss; else `slow` on the values themselves."""
+    longest = pc.max(pc.binary_length(text)).as_py()
+    if longest is not None and longest <= 37:  # more digits than Arrow's decimals have never get there
+        try:
+            return text.cast(wanted)
+        except pa.ArrowInvalid:
+            pass
+    return slow(data, run)
+
+
+def _in_limits(value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise ValueError("is too large for the column")
+    return value
+
+
+def _whole(value: Decimal, low: int, high: int, *, lenient: bool) -> int:
+    if lenient:
+        width = (high - low + 1).bit_length() - 1
+        return (int(value) - low) % (1 << width) + low
+    if value != value.to_integral_value():
+        raise ValueError("is no whole number")
+    return _in_limits(int(value), low, high)
+
+
+def _parse_float(text: str) -> float:
+    match = _FLOAT_TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError("is no number")
+    return float(match[1])
+
+
+def _decimal_of_text(text: str) -> Decimal:
+    if _DECIMAL_TEXT.fullmatch(text) is None:
+        raise ValueError("is no decimal number")
+    return Decimal(text)
+
+
+_MANY_DIGITS = Context(prec=20_000)  # Postgres' numeric may have that many
+
+
+def _rescaled(value: Decimal, precision: int, scale: int, *, lenient: bool) -> Decimal:
+    try:
+        made = value.quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP, _MANY_DIGITS)
+    except InvalidOperation as error:
+        raise ValueError(f"has more digits than decimal({precision}, {scale})") from error
+    if not lenient and made != value:
+        raise ValueError(f"has more than {scale} digits after the point")
+    if made and made.adjusted() + scale >= precision:
+        raise ValueError(f"has more digits than decimal({precision}, {scale})")
+    return made
+
+
+def each_variable_scale(wanted: pa.DataType, column: str, convert: Callable[[Decimal], Any]) -> Kernel:
+    """Debezium's {scale, value} structs, each distinct one once."""
+
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        scales, values = member(data, None, "scale")[0].dictionary_encode(), member(data, None, "value")[0]
+        encoded = values.dictionary_encode()
+        width = max(1, len(scales.dictionary))
+        pairs = pc.add(pc.multiply(encoded.indices.cast(pa.int64()), width), scales.indices.cast(pa.int64()))
+        distinct = pairs.dictionary_encode()
+        powers, numbers = scales.dictionary.to_pylist(), encoded.dictionary.to_pylist()
+        made: list[Any] = []
+        bad: list[bool] = []
+        reason = ""
+        for pair in distinct.dictionary.to_pylist():
+            unscaled, scale = numbers[pair // width], powers[pair % width]
+            try:
+                number = Decimal(int.from_bytes(unscaled, "big", signed=True))
+                made.append(convert(number.scaleb(-scale, _MANY_DIGITS)))
+                bad.append(False)
+            except (ValueError, ArithmeticError) as error:
+                made.append(None)
+                bad.append(True)
+                reason = reason or str(error)
+        if reason or any(bad):
+            rows = pa.array(bad, pa.bool_()).take(distinct.indices).fill_null(False)
+            run.failures.append(Failure(rows, column, reason))
+        return pa.array(made, wanted).take(distinct.indices)
+
+    return kernel
