@@ -152,7 +152,8 @@ def quickstart(
 @app.command("jars")
 def jars(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[broker|spark|connect|registry|transforms]...", show_default="broker and spark")
+        list[str] | None,
+        typer.Argument(metavar="[broker|spark|connect|registry|transforms]...", show_default="broker and spark"),
     ] = None,
 ) -> None:
     """Fetch and check the Java libraries, so that everything works offline from then on."""
