@@ -101,13 +101,13 @@ class RestService:
     def _server_tls(self, listeners: list[Listener], prefix: str) -> ssl.SSLContext | None:
         if all(listener.protocol == "http" for listener in listeners):
             return None
-        from connect_py.kafka.tls_context import server_context  # needs cryptography, which few workers do
+        from connect_py.api.tls_context import server_context  # needs cryptography, which few workers do
 
         return server_context(self._tls_props(prefix))
 
     @cached_property
     def _client_tls(self) -> ssl.SSLContext:
-        from connect_py.kafka.tls_context import client_context
+        from connect_py.api.tls_context import client_context
 
         return client_context(self._tls_props(HTTPS_PREFIX))
 

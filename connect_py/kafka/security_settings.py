@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
-from connect_py.kafka.cipher_suites import openssl_ciphers
+from connect_py.api.jaas_config import parse_jaas
+from connect_py.api.tls_material import TlsMaterial, trusted_authorities
 
 Settings: TypeAlias = dict[str, object]
 
@@ -39,7 +39,6 @@ SECURITY_KEYS: Final = frozenset(
 )
 """Keys that `add_security` reads, which no other translation touches."""
 
-_JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
 _UNSECURED_CLAIM: Final = "unsecuredLoginStringClaim_"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _DEFAULT_CLASSES: Final = {
@@ -62,11 +61,7 @@ def add_security(props: Mapping[str, str], result: Settings) -> None:
         if name and name.rpartition(".")[2] not in known:
             raise ConfigError(key, f"{name} is a Java class and cannot be loaded")
     _add_login(props, result)
-    _add_truststore(props, result)
-    _add_keystore(props, result)
-    ciphers = openssl_ciphers(_text(props, "ssl.cipher.suites").split(","))
-    if ciphers:
-        result["ssl.cipher.suites"] = ciphers
+    _add_tls(props, result)
     protocol, mechanism = _text(props, "security.protocol").upper(), _text(props, "sasl.mechanism").upper()
     if protocol.startswith("SASL_") and mechanism in ("", "GSSAPI"):
         raise ConfigError(
@@ -77,23 +72,6 @@ def add_security(props: Mapping[str, str], result: Settings) -> None:
 
 def _text(props: Mapping[str, str], key: str) -> str:
     return (props.get(key) or "").strip()
-
-
-def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """Split a `sasl.jaas.config` into the login module's class name and its options.
-
-    Raises:
-        ConfigError: It does not look like one; the text itself is never shown.
-    """
-    stripped = text.strip()
-    match = re.match(r"([\w.$]+)\s+(required|requisite|sufficient|optional)\b", stripped, re.IGNORECASE)
-    if match is None or not stripped.endswith(";"):
-        raise ConfigError("sasl.jaas.config", "expected '<login module> required <options>;'")
-    options = {}
-    for name, value in _JAAS_OPTION.findall(stripped[match.end() : -1]):
-        quoted = value[:1] in "\"'"
-        options[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
-    return match.group(1), options
 
 
 def _add_login(props: Mapping[str, str], result: Settings) -> None:
@@ -138,52 +116,18 @@ def _add_oauth(props: Mapping[str, str], options: Mapping[str, str], result: Set
     if template:
         result["sasl.oauthbearer.assertion.jwt.template.file"] = template
     trust = {key: value for key, value in options.items() if key.startswith("ssl.truststore.")}
-    authorities = _authorities(trust or props)
+    authorities = trusted_authorities(trust or props)
     if authorities is not None:
         result["https.ca.pem"] = authorities  # Java's clients trust the same for the endpoint
 
 
-def _store_type(props: Mapping[str, str], store: str) -> str:
-    return (_text(props, f"ssl.{store}.type") or "JKS").upper()
-
-
-def _authorities(props: Mapping[str, str]) -> str | None:
-    """Trusted certificates as PEM; None when the settings name none. Needs cryptography, which few workers load."""
-    if _text(props, "ssl.truststore.certificates"):
-        from connect_py.kafka.key_stores import certificates_of
-
-        return certificates_of(props["ssl.truststore.certificates"], "ssl.truststore.certificates")
-    location = _text(props, "ssl.truststore.location")
-    if not location:
-        return None
-    from connect_py.kafka.key_stores import trusted_certificates
-
-    return trusted_certificates(location, _store_type(props, "truststore"), props.get("ssl.truststore.password"))
-
-
-def _add_truststore(props: Mapping[str, str], result: Settings) -> None:
-    authorities = _authorities(props)
-    if authorities is not None:
-        result["ssl.ca.pem"] = authorities
-
-
-def _add_keystore(props: Mapping[str, str], result: Settings) -> None:
+def _add_tls(props: Mapping[str, str], result: Settings) -> None:
     """Keys go over in the clear, in memory only; the library takes no other form of all that Java has."""
-    password = props.get("ssl.key.password")
-    if _text(props, "ssl.keystore.key"):
-        from connect_py.kafka.key_stores import certificates_of, private_key_of
-
-        result["ssl.key.pem"] = private_key_of(props["ssl.keystore.key"], password, "ssl.keystore.key")
-        if _text(props, "ssl.keystore.certificate.chain"):
-            result["ssl.certificate.pem"] = certificates_of(
-                props["ssl.keystore.certificate.chain"], "ssl.keystore.certificate.chain"
-            )
-    elif _text(props, "ssl.keystore.location"):
-        from connect_py.kafka.key_stores import key_and_chain
-
-        result["ssl.key.pem"], result["ssl.certificate.pem"] = key_and_chain(
-            _text(props, "ssl.keystore.location"), _store_type(props, "keystore"), props.get("ssl.keystore.password"),
-            password,
-        )  # fmt: skip
-    elif password:
-        result["ssl.key.password"] = password  # of a key that librdkafka's own settings name
+    material = TlsMaterial.of(props)
+    found = {
+        "ssl.ca.pem": material.authorities, "ssl.key.pem": material.key, "ssl.certificate.pem": material.chain,
+        "ssl.cipher.suites": material.ciphers,
+    }  # fmt: skip
+    result.update({key: value for key, value in found.items() if value is not None})
+    if material.key is None and props.get("ssl.key.password"):
+        result["ssl.key.password"] = props["ssl.key.password"]  # of a key that librdkafka's own settings name

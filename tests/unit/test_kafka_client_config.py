@@ -5,8 +5,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from connect_py.api.errors import ConfigError
+from connect_py.api.jaas_config import parse_jaas
 from connect_py.kafka.client_config import ClientConfigs, translate
-from connect_py.kafka.security_settings import parse_jaas
 
 
 def configs(worker: dict[str, str] | None = None, connector: dict[str, str] | None = None) -> ClientConfigs:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from connect_py.api.errors import ConfigError
-from connect_py.kafka.security_settings import Settings, add_security
+from connect_py.api.tls_material import TlsMaterial
 
 _VERSIONS: Final = {"TLSv1": "TLSv1", "TLSv1.1": "TLSv1_1", "TLSv1.2": "TLSv1_2", "TLSv1.3": "TLSv1_3"}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -24,7 +24,7 @@ def server_context(props: Mapping[str, str]) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     material = _material(context, props)
-    if "ssl.key.pem" not in material:
+    if material.key is None:
         raise ConfigError("ssl.keystore.location", "an HTTPS listener needs a key store")
     wanted = props.get("ssl.client.auth", "none").strip().lower()
     if wanted not in _CLIENT_AUTH:
@@ -36,7 +36,7 @@ def server_context(props: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def client_context(props: Mapping[str, str]) -> ssl.SSLContext:
-    """For requests to other workers: trusts the trust store, or the system's authorities without one.
+    """For requests: trusts the trust store, or the system's authorities without one.
 
     The own key, if there is one, is shown to who asks. Host names are checked if
     `ssl.endpoint.identification.algorithm` says so.
@@ -50,7 +50,7 @@ def client_context(props: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def _material(context: ssl.SSLContext, props: Mapping[str, str]) -> Settings:
+def _material(context: ssl.SSLContext, props: Mapping[str, str]) -> TlsMaterial:
     """Limit a context to what the settings allow and give it their key; what else they hold is returned as PEM."""
     enabled = [item.strip() for item in props.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")]
     unknown = [name for name in enabled if name not in _VERSIONS]
@@ -58,15 +58,14 @@ def _material(context: ssl.SSLContext, props: Mapping[str, str]) -> Settings:
         raise ConfigError("ssl.enabled.protocols", f"knows {', '.join(_VERSIONS)}, found {', '.join(unknown)}")
     versions = sorted(ssl.TLSVersion[_VERSIONS[name]] for name in enabled)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
-    material: Settings = {}
-    add_security({key: value for key, value in props.items() if key.startswith("ssl.")}, material)
+    material = TlsMaterial.of(props)
     try:
-        if "ssl.cipher.suites" in material:
-            context.set_ciphers(str(material["ssl.cipher.suites"]))
+        if material.ciphers is not None:
+            context.set_ciphers(material.ciphers)
     except ssl.SSLError as error:
         raise ConfigError("ssl.cipher.suites", "OpenSSL knows none of these") from error
-    if "ssl.key.pem" in material:
-        _add_key(context, f"{material['ssl.key.pem']}\n{material.get('ssl.certificate.pem', '')}")
+    if material.key is not None:
+        _add_key(context, f"{material.key}\n{material.chain or ''}")
     return material
 
 
@@ -83,11 +82,11 @@ def _add_key(context: ssl.SSLContext, pem: str) -> None:
         Path(path).unlink()
 
 
-def _trust(context: ssl.SSLContext, material: Settings) -> None:
-    if "ssl.ca.pem" not in material:
+def _trust(context: ssl.SSLContext, material: TlsMaterial) -> None:
+    if material.authorities is None:
         context.load_default_certs()
         return
     try:
-        context.load_verify_locations(cadata=str(material["ssl.ca.pem"]))
+        context.load_verify_locations(cadata=material.authorities)
     except ssl.SSLError as error:
         raise ConfigError("ssl.truststore.location", "the certificates cannot be used") from error

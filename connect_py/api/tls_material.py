@@ -1,0 +1,69 @@
+"""Keys and certificates of Java's `ssl.*` settings, as PEM texts in memory. Needs cryptography when there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from connect_py.api.cipher_suites import openssl_ciphers
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TlsMaterial:
+    """What a side of a connection shows and trusts; None: the settings do not say. Keys are in the clear."""
+
+    authorities: str | None = None
+    key: str | None = None
+    chain: str | None = None
+    ciphers: str | None = None  # in OpenSSL's words
+
+    @staticmethod
+    def of(props: Mapping[str, str]) -> TlsMaterial:
+        """Read PEM texts and PEM, JKS and PKCS12 files.
+
+        Raises:
+            ConfigError: A store cannot be read. No secret is in the text.
+        """
+        key, chain = _key_and_chain(props)
+        ciphers = openssl_ciphers(_text(props, "ssl.cipher.suites").split(","))
+        return TlsMaterial(trusted_authorities(props), key, chain, ciphers)
+
+
+def trusted_authorities(props: Mapping[str, str]) -> str | None:
+    """Trusted certificates; None when the settings name none. ConfigError as for `TlsMaterial.of`."""
+    if _text(props, "ssl.truststore.certificates"):
+        from connect_py.api.key_stores import certificates_of
+
+        return certificates_of(props["ssl.truststore.certificates"], "ssl.truststore.certificates")
+    location = _text(props, "ssl.truststore.location")
+    if not location:
+        return None
+    from connect_py.api.key_stores import trusted_certificates
+
+    return trusted_certificates(location, _store_type(props, "truststore"), props.get("ssl.truststore.password"))
+
+
+def _key_and_chain(props: Mapping[str, str]) -> tuple[str | None, str | None]:
+    password = props.get("ssl.key.password")
+    if _text(props, "ssl.keystore.key"):
+        from connect_py.api.key_stores import certificates_of, private_key_of
+
+        chain = "ssl.keystore.certificate.chain"
+        return (
+            private_key_of(props["ssl.keystore.key"], password, "ssl.keystore.key"),
+            certificates_of(props[chain], chain) if _text(props, chain) else None,
+        )
+    location = _text(props, "ssl.keystore.location")
+    if not location:
+        return None, None
+    from connect_py.api.key_stores import key_and_chain
+
+    return key_and_chain(location, _store_type(props, "keystore"), props.get("ssl.keystore.password"), password)
+
+
+def _store_type(props: Mapping[str, str], store: str) -> str:
+    return (_text(props, f"ssl.{store}.type") or "JKS").upper()
+
+
+def _text(props: Mapping[str, str], key: str) -> str:
+    return (props.get(key) or "").strip()
