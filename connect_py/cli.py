@@ -5,12 +5,17 @@ Imports stand inside the commands: `connect-py --help` answers at once, and no c
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+
+from connect_py.api.command import JAVA
 
 COMMANDS = "connect_py.commands"
 
@@ -41,8 +46,24 @@ def connect_py() -> None:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=entry.name, no_args_is_help=True)
         else:
-            app.command(entry.name)(command)
+            app.command(entry.name)(_with_java(command) if hasattr(command, JAVA) else command)
     app()
+
+
+def _with_java(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, told before it runs where Java and its libraries are."""
+
+    @functools.wraps(command)
+    def run(*arguments: object, **options: object) -> None:
+        from connect_py.embedded.spark_environment import spark_environment
+
+        try:
+            os.environ.update(spark_environment())
+        except _embedded_errors() as error:
+            raise _failure(error) from error
+        command(*arguments, **options)
+
+    return run
 
 
 def connect_distributed() -> None:

@@ -33,6 +33,10 @@ class LedgerFormatError(ValueError):
     """The text under our key is not a ledger that this version can read."""
 
 
+class LedgerTooNewError(LedgerFormatError):
+    """A newer version wrote it."""
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """One partition: every row of [base, next) that is routed to the table is in, by this commit."""
@@ -102,7 +106,7 @@ class Ledger:
         try:
             version = document["v"]
             if version > LEDGER_VERSION:
-                raise LedgerFormatError(
+                raise LedgerTooNewError(
                     f"ledger has format {version}, this version reads up to {LEDGER_VERSION}: a newer "
                     "connector wrote it"
                 )

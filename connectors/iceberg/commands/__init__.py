@@ -1,0 +1,1 @@
+"""Subcommands of `connect-py` that the Iceberg sink brings."""

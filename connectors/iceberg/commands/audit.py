@@ -1,0 +1,127 @@
+"""`connect-py audit`: proof from a table's ledger that every offset range is in once, and every data file too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from connect_py.api.command import uses_java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from connectors.iceberg.audit.table_audit import AuditReport, Finding, GroupAudit
+    from connectors.iceberg.spark.session import SparkConfig
+
+UNDECIDED = 2
+
+
+@uses_java
+def audit(
+    table: Annotated[str, typer.Argument(help="Full name of the table: namespace.table.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The connector as it is posted: its catalog, branch and group.")
+    ] = None,
+    catalog_property: Annotated[
+        list[str] | None,
+        typer.Option("--catalog-property", metavar="KEY=VALUE", help="As after `iceberg.catalog.`; may be repeated."),
+    ] = None,
+    catalog: Annotated[str, typer.Option(help="Name of the catalog, unless --config says it.")] = "iceberg",
+    branch: Annotated[str | None, typer.Option(help="The branch that the connector commits to.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Connect group: `connect-<connector>`. [default: every one that wrote here]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Prove from a table's snapshots that offset ranges follow each other and no data file is in twice.
+
+    Exit status 0: proven; 1: violated; 2: it cannot be told (no ledger left, no answer from the catalog).
+    """
+    from connect_py.api.errors import ConnectError
+
+    try:
+        settings, ref, only = _settings(table, config, catalog_property or [], catalog)
+        report = _audit(settings, table, branch or ref, group or only)
+    except ConnectError as error:
+        typer.echo(f"connect-py: {error}", err=True)
+        raise typer.Exit(UNDECIDED) from error
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        for line in _lines(report):
+            typer.echo(line)
+    raise typer.Exit(int(report.verdict))
+
+
+def _settings(
+    table: str, config: Path | None, catalog_properties: list[str], catalog: str
+) -> tuple[SparkConfig, str, str | None]:
+    """How to reach the catalog, the ref, and the group if a connector says it.
+
+    Raises:
+        ConfigError: An option or the file makes no sense.
+    """
+    from connect_py.api.errors import ConfigError
+    from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+    from connectors.iceberg.config import IcebergSinkConfig
+    from connectors.iceberg.spark.session import SparkConfig
+
+    given: dict[str, str] = {}
+    for item in catalog_properties:
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise ConfigError("--catalog-property", f"{item} is not of the form key=value")
+        given[key] = value
+    if config is None:
+        if not given:
+            raise ConfigError("", "where is the catalog? Give --config connector.json or --catalog-property type=…")
+        return SparkConfig(catalog, given, quick_jvm=True), "main", None
+    props = read_connector(config)
+    refuse_providers(props)
+    parsed = IcebergSinkConfig.parse(props)
+    settings = SparkConfig(parsed.catalog_name, {**parsed.catalog, **given}, parsed.hadoop, parsed.spark, True)
+    return settings, parsed.table(table).commit_branch or "main", parsed.connect_group
+
+
+def _audit(settings: SparkConfig, table: str, ref: str, group: str | None) -> AuditReport:
+    from connectors.iceberg.audit.table_audit import audit as judge
+    from connectors.iceberg.audit.table_history import TableHistory
+    from connectors.iceberg.spark.session import SparkDriver
+
+    with SparkDriver(settings) as driver:
+        return judge(TableHistory.read(driver, table, ref), group)
+
+
+def _lines(report: AuditReport) -> Iterable[str]:
+    """The report for people."""
+    yield f"{report.table} ({report.ref}): {report.snapshots} snapshots, {report.live_files} data files"
+    for group in report.groups:
+        yield ""
+        yield from _lines_of_group(group)
+    if report.foreign:
+        yield f"\ncommits of others: {len(report.foreign)}"
+        yield from _findings("  ", report.foreign)
+    yield from _findings("VIOLATED ", report.files)
+    yield from _findings("cannot tell: ", report.undecided)
+    yield f"\n{report.verdict.name.lower()}"
+
+
+def _lines_of_group(group: GroupAudit) -> Iterable[str]:
+    yield f"group {group.group}: {group.commits} commits, {group.verdict.name.lower()}"
+    for segment in group.segments:
+        generation = f", generation {segment.generation}" if segment.generation else ""
+        covered = f"offsets {segment.first} to {segment.next} in {segment.commits} commits"
+        yield f"  {segment.partition}: {covered}{generation}"
+    yield from _findings("  note: ", group.notes)
+    yield from _findings("  cannot tell: ", group.undecided)
+    yield from _findings("  VIOLATED ", group.violations)
+
+
+def _findings(prefix: str, findings: Iterable[Finding]) -> Iterable[str]:
+    for finding in findings:
+        where = f" [snapshot {finding.snapshot}]" if finding.snapshot is not None else ""
+        yield f"{prefix}{finding.text}{where}"

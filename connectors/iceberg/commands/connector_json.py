@@ -1,0 +1,44 @@
+"""Connector configurations from files, as people post them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from connect_py.api.errors import ConfigError
+
+
+def read_connector(path: Path) -> dict[str, str]:
+    """The properties of a connector, `name` among them, from `{"name": …, "config": {…}}` or from the bare `config`.
+
+    Raises:
+        ConfigError: The file is not one of these, or a value comes from a config provider, which only a worker asks.
+    """
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError("", f"{path}: {error}") from error
+    config = document.get("config", document) if isinstance(document, dict) else None
+    if not isinstance(config, dict):
+        raise ConfigError("", f"{path}: expected a connector as it is posted: a name and a config")
+    props = {str(key): _text(value) for key, value in config.items() if value is not None}
+    if "name" in document:
+        props["name"] = str(document["name"])
+    return props
+
+
+def refuse_providers(props: dict[str, str]) -> None:
+    """Values such as `${env:TOKEN}` are a worker's to look up.
+
+    Raises:
+        ConfigError: Names the first of them.
+    """
+    for key, value in props.items():
+        if key.startswith(("iceberg.catalog.", "iceberg.hadoop.")) and "${" in value:
+            raise ConfigError(key, "comes from a config provider, which is asked by workers only: write it out")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
