@@ -52,6 +52,7 @@ from connect_py.storage.status_store import StatusStore
 from connect_py.storage.status_table import StatusId
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.storage.topic_admin import TopicAdmin
+from connect_py.worker.source_task_session import TaskNotWantedError
 from connect_py.worker.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -480,9 +481,9 @@ class DistributedHerder(AbstractHerder):
     def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - Connect's word
         def verify() -> None:
             if self._state().start_numbers.get(id.connector, 0) != start_number:
-                raise ConnectError(f"task {id} does not start: its connector has a new set of tasks")
+                raise TaskNotWantedError(f"task {id} must not write: its connector has a new set of tasks")
             if not self._work.owns(id):
-                raise ConnectError(f"task {id} does not start: it was taken from this worker")
+                raise TaskNotWantedError(f"task {id} must not write: it was taken from this worker")
 
         self._stores.config.refresh(READ_SECONDS)
         return self._request(verify)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, SourceRecord
@@ -14,6 +14,7 @@ from connect_py.clock import Clock
 from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.task.messages import WriteSourceOffsets
 from connect_py.task.source_committer import SourceCommitter
+from connect_py.task.source_producer import OutgoingRecord, SourceProducer
 from connect_py.task.submitted_records import Entry, PartitionKey, Submitted, SubmittedRecords
 from connect_py.task.task_control import TaskControl
 
@@ -28,7 +29,7 @@ class AtLeastOnceCommitter(SourceCommitter):
     def __init__(
         self,
         task: SourceTask,
-        producer: Producer,
+        producer: SourceProducer,
         control: TaskControl,
         metrics: SourceMetrics,
         clock: Clock,
@@ -59,14 +60,17 @@ class AtLeastOnceCommitter(SourceCommitter):
     def sending(self, topic: str) -> None:
         return
 
-    def dispatched(self, submitted: Submitted) -> None:
+    def refused(self, error: KafkaException) -> None:
+        raise error
+
+    def dispatched(self, submitted: Submitted, record: OutgoingRecord) -> None:
         return
 
     def acknowledged(self, submitted: Submitted, message: Message) -> None:
         self._metrics.written += 1
         self._done(submitted, OffsetAndMetadata(message.offset() or 0))
 
-    def lost(self, submitted: Submitted) -> None:
+    def lost(self, submitted: Submitted, error: KafkaError | None) -> None:
         self._done(submitted, None)
 
     @property
@@ -128,7 +132,7 @@ class AtLeastOnceCommitter(SourceCommitter):
     def close(self, *, failed: bool) -> None:
         """The same whether the task failed or not: what was acknowledged is in Kafka."""
         deadline = self._clock.monotonic() + self._timeout
-        left = self._producer.flush(self._timeout)
+        left = self._producer.client.flush(self._timeout)
         if left:
             log.error(
                 "%d records were not acknowledged within %.0f ms and will be read again", left, self._timeout * 1000

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, SourceRecord
@@ -17,30 +17,40 @@ from connect_py.storage import compact_json
 from connect_py.storage.offset_table import check_primitives
 from connect_py.task.messages import CopySourceOffsets, FenceZombies, MakeOffsetKeys, VerifyTask
 from connect_py.task.source_committer import NotDeliveredError, SourceCommitter
+from connect_py.task.source_producer import OutgoingRecord, SourceProducer
 from connect_py.task.submitted_records import Entry, PartitionKey, Submitted, partition_key
-from connect_py.task.task_control import TaskControl
+from connect_py.task.task_control import RefusedError, TaskControl, TaskStoppedError
 from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
+from connect_py.task.transaction_outcome import RecordPlace
 
 SLICE_SECONDS: Final = 1.0  # the client is asked again until it knows the outcome
 FENCE_SECONDS: Final = 60.0
 ABORT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 60.0
 
-_FENCED: Final = frozenset({
-    KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
+# Why a transaction may end without anybody's fault: the broker was away for longer than it may take, or gave the id
+# to a newer producer. These say nothing about the records, which can be sent again.
+_LOST: Final = frozenset({
+    KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_TXN_STATE,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID, KafkaError.TRANSACTION_ABORTABLE,
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.TRANSACTION_COORDINATOR_FENCED, KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT,
 })  # fmt: skip
+_UNEXPLAINED: Final = frozenset({KafkaError._STATE, KafkaError._FATAL, KafkaError._INCONSISTENT})
 
 log = logging.getLogger(__name__)
 
 
 class TaskFencedError(ConnectError):
-    """A newer producer of this task exists; nothing of the open transaction is in Kafka."""
+    """The task is another's by now; nothing of the open transaction is in Kafka, or everything."""
 
-    def __init__(self, transactional_id: str) -> None:
-        super().__init__(
-            f"producer {transactional_id} was fenced: a newer instance of this task exists, or a transaction was open "
-            "for longer than transaction.timeout.ms"
-        )
+    def __init__(self, transactional_id: str, why: str) -> None:
+        super().__init__(f"producer {transactional_id} was fenced: {why}")
+
+
+class TransactionLostError(ConnectError):
+    """The producer can write no more under its id; the transaction that was open may even have been committed."""
 
 
 class ExactlyOnceCommitter(SourceCommitter):
@@ -53,12 +63,15 @@ class ExactlyOnceCommitter(SourceCommitter):
     2. the records of the offset topic, in the same transaction      (`_store_offsets`)
     3. commit: the client waits for all acknowledgements first       (`_commit_client`)
     4. the task is told                                              (`commit_record`, `commit`)
+
+    A transaction that took too long, as when the broker is away, is aborted by the broker, and its producer may write
+    no more. Then a new one takes the id, and what did not get into Kafka is sent again (`_repair`).
     """
 
     def __init__(
         self,
         task: SourceTask,
-        producer: Producer,
+        producer: SourceProducer,
         transactional_id: str,
         control: TaskControl,
         metrics: SourceMetrics,
@@ -68,6 +81,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         interval_ms: int,
         transactions: WorkerTransactionContext | None,
         copies_offsets: bool,
+        is_committed: Callable[[RecordPlace], bool],
     ) -> None:
         """Prepare.
 
@@ -75,6 +89,8 @@ class ExactlyOnceCommitter(SourceCommitter):
             interval_ms: Between commits, for the boundary `interval`.
             transactions: What the task asks for, with the boundary `connector`.
             copies_offsets: Whether the connector keeps its offsets in a topic of its own.
+            is_committed: Whether the transaction of a record, which has ended, was committed; waits, and raises
+                TaskStoppedError.
         """
         super().__init__(task, metrics, clock)
         self._producer = producer
@@ -84,6 +100,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._interval = interval_ms / 1000
         self._transactions = transactions
         self._copies_offsets = copies_offsets
+        self._is_committed = is_committed
         self._next_commit = 0.0
         self._open = False  # a transaction
         self._size = 0  # records in it
@@ -92,6 +109,10 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._raw_keys: dict[PartitionKey, bytes] = {}
         self._offset_topic = ""
         self._active = 0  # records in hand
+        self._sent: list[tuple[Submitted, OutgoingRecord]] = []  # in the open transaction
+        self._stored_at: RecordPlace | None = None  # one of the offsets of the transaction that is being committed
+        self._broken: KafkaError | None = None  # why the first record of the transaction was not delivered
+        self._repairing = False
 
     def open(self) -> None:
         """Fence whoever may still write for this connector's tasks, then take this task's id.
@@ -101,18 +122,21 @@ class ExactlyOnceCommitter(SourceCommitter):
             TaskStoppedError: A stop was asked for meanwhile.
         """
         self._fence_zombies()
+        self._take_id()
+        self._offset_topic = self._control.ask_patiently(VerifyTask(self._control.next_number()))
+        self._next_commit = self._clock.monotonic() + self._interval
+
+    def _take_id(self) -> None:
         while True:
             self._control.check()
             try:
-                self._producer.init_transactions(SLICE_SECONDS)
-                break
+                self._producer.client.init_transactions(SLICE_SECONDS)
+                return
             except KafkaException as error:
                 problem: KafkaError = error.args[0]
                 if not problem.retriable():
                     raise ConnectError(f"transactional id {self._id} was not obtained: {problem.str()}") from error
                 log.debug("transactional id %s is not obtained yet: %s", self._id, problem.str())
-        self._offset_topic = self._control.ask_patiently(VerifyTask(self._control.next_number()))
-        self._next_commit = self._clock.monotonic() + self._interval
 
     def _fence_zombies(self) -> None:
         """Ask again for a while: the leader of the worker group may just be changing."""
@@ -142,10 +166,22 @@ class ExactlyOnceCommitter(SourceCommitter):
             raise ConnectError(
                 f"a source task may not write to '{topic}', which holds its offsets, with exactly-once support"
             )
-        self._begin()
+        try:
+            self._begin()
+        except TransactionLostError as lost:
+            self._repair(lost)
+            self._begin()
 
-    def dispatched(self, submitted: Submitted) -> None:
+    def refused(self, error: KafkaException) -> None:
+        try:
+            self._fail("write", error)
+        except TransactionLostError as lost:
+            self._repair(lost)
+            self._begin()
+
+    def dispatched(self, submitted: Submitted, record: OutgoingRecord) -> None:
         self._size += 1
+        self._sent.append((submitted, record))
         self._note(submitted)
 
     def _note(self, submitted: Submitted) -> None:
@@ -158,7 +194,8 @@ class ExactlyOnceCommitter(SourceCommitter):
     def acknowledged(self, submitted: Submitted, message: Message) -> None:
         self._taken.append((submitted, OffsetAndMetadata(message.offset() or 0)))
 
-    def lost(self, submitted: Submitted) -> None:
+    def lost(self, submitted: Submitted, error: KafkaError | None) -> None:
+        self._broken = self._broken or error
         self._taken.append((submitted, None))  # of an aborted transaction; after other failures no commit succeeds
 
     @property
@@ -197,11 +234,20 @@ class ExactlyOnceCommitter(SourceCommitter):
             return
         log.info("the transaction is aborted, as the task asks for: %d records are dropped", self._size)
         try:
-            self._producer.abort_transaction()
+            self._producer.client.abort_transaction()
         except KafkaException as error:
-            self._fail("abort", error)
+            self._abort_by_force(error)
         self._ended()
         self._taken = [(submitted, None) for submitted, _ in self._taken]  # they are nowhere
+
+    def _abort_by_force(self, error: KafkaException) -> None:
+        """A new producer's first act is the end of a transaction that its predecessor has left open."""
+        try:
+            self._fail("abort", error)
+        except TransactionLostError as lost:
+            self._taken = self._taken_before() + [(submitted, None) for submitted, _ in self._sent]
+            self._sent.clear()
+            self._repair(lost)
 
     # Transactions.
 
@@ -209,7 +255,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         if self._open:
             return
         try:
-            self._producer.begin_transaction()
+            self._producer.client.begin_transaction()
         except KafkaException as error:
             self._fail("begin", error)
         self._open = True
@@ -217,19 +263,16 @@ class ExactlyOnceCommitter(SourceCommitter):
     def _ended(self) -> None:
         self._open = False
         self._size = 0
+        self._sent.clear()
+        self._broken = self._stored_at = None
 
     def _commit(self) -> None:
         started = self._clock.monotonic()
         if not self._open and not self._offsets:
             return
-        try:
-            self._begin()  # offsets alone, after records that were filtered
-            offsets = list(self._offsets.values())
-            self._store_offsets()
-            self._commit_client()
-        except Exception:
-            self._metrics.commits.failed(self._clock.monotonic() - started)
-            raise
+        offsets = list(self._offsets.values())
+        while not self._committed(started):
+            pass  # repaired: once more
         self._metrics.transaction(self._size)
         self._ended()
         self._metrics.commits.succeeded(self._clock.monotonic() - started)
@@ -242,6 +285,20 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._tell_task()
         if self._copies_offsets:
             self._control.send(CopySourceOffsets(offsets))
+
+    def _committed(self, started: float) -> bool:
+        """Try to commit; False when the transaction was lost, and stands again as it was."""
+        try:
+            self._begin()  # offsets alone, after records that were filtered
+            self._store_offsets()
+            self._commit_client()
+        except TransactionLostError as lost:
+            self._metrics.commits.failed(self._clock.monotonic() - started)
+            return self._repair(lost)
+        except Exception:
+            self._metrics.commits.failed(self._clock.monotonic() - started)
+            raise
+        return True
 
     def _store_offsets(self) -> None:
         """Write the records of the offset topic, under the keys that the worker knows; they never change."""
@@ -257,42 +314,131 @@ class ExactlyOnceCommitter(SourceCommitter):
     def _produce_offset(self, key: bytes, value: bytes) -> None:
         while True:
             try:
-                self._producer.produce(self._offset_topic, value, key)
+                self._producer.send(OutgoingRecord(self._offset_topic, value, key, (), 0, None, self._offset_stored))
                 return
             except BufferError:  # deliveries make room
-                self._producer.poll(SLICE_SECONDS)
+                self._producer.client.poll(SLICE_SECONDS)
             except KafkaException as error:
                 self._fail("store the offsets of", error)
+
+    def _offset_stored(self, error: KafkaError | None, message: Message) -> None:
+        """Inside the client's `poll`."""
+        if error is not None:
+            self._broken = self._broken or error
+            return
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if topic is not None and partition is not None and offset is not None:
+            self._stored_at = RecordPlace(topic, partition, offset)
 
     def _commit_client(self) -> None:
         """Wait for the outcome, however long: the client gives up by itself when the transaction's time is over."""
         while True:
             try:
-                self._producer.commit_transaction(SLICE_SECONDS)
+                self._producer.client.commit_transaction(SLICE_SECONDS)
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
                     self._fail("commit", error)
 
     def _fail(self, what: str, error: KafkaException) -> NoReturn:
-        problem: KafkaError = error.args[0]
-        if problem.code() in _FENCED:
+        problem = self._explained(error.args[0])
+        text = f"cannot {what} a transaction of {self._id}: {problem.str()}"
+        raise (TransactionLostError(text) if problem.code() in _LOST else NotDeliveredError(text)) from error
+
+    def _explained(self, problem: KafkaError) -> KafkaError:
+        """Why a producer refuses: it knows, and says only that it does."""
+        if problem.code() in _UNEXPLAINED and self._broken is None:
+            try:
+                self._producer.client.commit_transaction(0)  # refused as well, for the reason that counts
+            except KafkaException as error:
+                return error.args[0]  # type: ignore[no-any-return] # the client's class has no types
+        return self._broken if self._broken is not None and problem.code() in _UNEXPLAINED else problem
+
+    # A new producer.
+
+    def _repair(self, lost: TransactionLostError) -> bool:
+        """Have a new producer in the state that the lost one should be in; whether its transaction was committed.
+
+        Between the steps the process may die: what follows finds the offsets of the last committed transaction.
+
+        1. the worker says that the task is still its own    (a newer instance must not be fenced by an older one)
+        2. a new producer takes the id                       (the old transaction ends, whichever way)
+        3. the worker says so once more                      (a newer instance that was fenced does the same as this)
+        4. if all records had arrived, one of them is looked for: they may have been committed
+        5. otherwise they are sent again, in a new transaction
+        """
+        self._repairing = True
+        stored_at = self._stored_at
+        while True:
+            log.warning("%s; a new producer takes over", lost, extra={"action": "producer_replaced"})
+            self._ask_whether_ours()
+            self._producer.renew()
             self._open = False
-            raise TaskFencedError(self._id) from error
-        raise NotDeliveredError(f"cannot {what} a transaction of {self._id}: {problem.str()}") from error
+            self._broken = self._stored_at = None
+            self._take_id()
+            self._ask_whether_ours()
+            committed = stored_at is not None and self._is_committed(stored_at)
+            stored_at = None
+            try:
+                if not committed:
+                    self._send_again()
+            except TransactionLostError as again:
+                lost = again
+                self._control.wait(SLICE_SECONDS)
+                continue
+            self._repairing = False
+            return committed
+
+    def _ask_whether_ours(self) -> None:
+        while True:
+            try:
+                self._control.ask_patiently(VerifyTask(self._control.next_number()))
+                return
+            except RefusedError as refusal:
+                raise TaskFencedError(self._id, str(refusal)) from refusal
+            except ConnectError as error:
+                log.warning("the worker does not know yet whether the task is its own: %s", error)
+            self._control.wait(SLICE_SECONDS)
+
+    def _send_again(self) -> None:
+        if not self._sent:
+            return
+        log.info("%d records of the lost transaction are sent again", len(self._sent))
+        self._taken = self._taken_before()
+        self._begin()
+        for _, record in self._sent:
+            self._produce_again(record)
+
+    def _taken_before(self) -> list[tuple[Submitted, OffsetAndMetadata | None]]:
+        """What was taken of no transaction, or of one that the task has aborted."""
+        sent = {id(submitted) for submitted, _ in self._sent}
+        return [taken for taken in self._taken if id(taken[0]) not in sent]
+
+    def _produce_again(self, record: OutgoingRecord) -> None:
+        while True:
+            try:
+                self._producer.send(record)
+                return
+            except BufferError:
+                self._producer.client.poll(SLICE_SECONDS)
+                self._control.check()
+            except KafkaException as error:
+                self._fail("repeat", error)
 
     def close(self, *, failed: bool) -> None:
         """Commit what was sent, unless the task failed or says itself where transactions end; else abort."""
         try:
-            if not failed and self._boundary is not TransactionBoundary.CONNECTOR:
+            if failed or self._repairing:
+                pass  # nobody knows what is in the transaction
+            elif self._boundary is not TransactionBoundary.CONNECTOR:
                 self._commit()
-            elif not failed and self._transactions is not None:
+            elif self._transactions is not None:
                 commit, abort = self._transactions.take_batch()
                 self._end_if_asked(commit=commit, abort=abort)
-        except ConnectError:
-            log.exception("the last transaction was not committed")
+        except (ConnectError, TaskStoppedError) as error:
+            log.warning("the last transaction was not committed: %s", error or "the task was to stop")
         if self._open:
             try:
-                self._producer.abort_transaction(ABORT_SECONDS)  # readers need not wait for the time-out
+                self._producer.client.abort_transaction(ABORT_SECONDS)  # readers need not wait for the time-out
             except KafkaException as error:
                 log.warning("the open transaction was not aborted: %s", error.args[0].str())

@@ -66,6 +66,7 @@ class Answer:
     number: int
     value: Any = None
     error: str | None = None
+    refused: bool = False  # the error is final: asking again would change nothing
 
 
 # From the task to the worker.
@@ -155,7 +156,7 @@ class FenceZombies:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Asks whether this task of this task set is still wanted here, else an error; the answer is its offset topic."""
+    """Asks whether this task of this task set is still wanted here; the answer is its offset topic, or a refusal."""
 
     number: int
 

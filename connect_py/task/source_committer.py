@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, SourceRecord
 from connect_py.api.task import SourceTask
 from connect_py.clock import Clock
 from connect_py.metrics.source_metrics import SourceMetrics
+from connect_py.task.source_producer import OutgoingRecord
 from connect_py.task.submitted_records import Submitted
 
 log = logging.getLogger(__name__)
@@ -46,16 +47,23 @@ class SourceCommitter(ABC):
         """A record is about to be handed to the client. ConnectError: it may not go to this topic."""
 
     @abstractmethod
-    def dispatched(self, submitted: Submitted) -> None:
-        """The client has the record."""
+    def refused(self, error: KafkaException) -> None:
+        """The client did not take a record whose loss is not tolerated: return when it may be tried again, or raise."""
+
+    @abstractmethod
+    def dispatched(self, submitted: Submitted, record: OutgoingRecord) -> None:
+        """The client has the record, in this form."""
 
     @abstractmethod
     def acknowledged(self, submitted: Submitted, message: Message) -> None:
         """The broker has the record. Inside the client's `poll`."""
 
     @abstractmethod
-    def lost(self, submitted: Submitted) -> None:
-        """The client did not deliver the record, and that is tolerated. Inside the client's `poll`."""
+    def lost(self, submitted: Submitted, error: KafkaError | None) -> None:
+        """The client did not deliver the record, and that is tolerated, or stops the next commit.
+
+        Inside the client's `poll`, with its error; or in the loop, without.
+        """
 
     @property
     @abstractmethod

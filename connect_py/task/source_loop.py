@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import SourceRecord
@@ -20,6 +21,7 @@ from connect_py.model import TargetState
 from connect_py.task.messages import Paused, Resumed, Started
 from connect_py.task.record_pipeline import Converters
 from connect_py.task.source_committer import NotDeliveredError, SourceCommitter
+from connect_py.task.source_producer import OutgoingRecord, SourceProducer
 from connect_py.task.submitted_records import Submitted
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.topic_keeper import TopicKeeper
@@ -44,7 +46,7 @@ class SourceTaskRunner:
         self,
         task: SourceTask,
         task_config: Mapping[str, str],
-        producer: Producer,
+        producer: SourceProducer,
         topics: TopicKeeper,
         committer: SourceCommitter,
         converters: Converters,
@@ -102,7 +104,7 @@ class SourceTaskRunner:
             for number, record in enumerate(records, start=1):
                 self._send(record)
                 if number % SERVE_EVERY == 0:
-                    self._producer.poll(0)
+                    self._producer.client.poll(0)
                     self._raise_failure()
             self._committer.batch_done()
         self._serve()
@@ -110,7 +112,7 @@ class SourceTaskRunner:
             self.metrics.sent(self._committer.active)
 
     def _serve(self) -> None:
-        self._producer.poll(0)
+        self._producer.client.poll(0)
         self._raise_failure()
         self._committer.tick()
 
@@ -134,25 +136,25 @@ class SourceTaskRunner:
         final, key, value, headers = prepared
         self._topics.ensure(final.topic)
         self._committer.sending(final.topic)
-        arguments: dict[str, Any] = {} if final.partition is None else {"partition": final.partition}
+        outgoing = OutgoingRecord(
+            final.topic, value, key, headers, final.timestamp or 0, final.partition,
+            partial(self._delivered, submitted),
+        )  # fmt: skip
         while True:
             try:
-                self._producer.produce(
-                    final.topic, value=value, key=key, headers=headers or None, timestamp=final.timestamp or 0,
-                    on_delivery=lambda error, message: self._delivered(submitted, error, message), **arguments,
-                )  # fmt: skip
+                self._producer.send(outgoing)
                 break
             except BufferError:  # the local queue is full: deliveries make room
-                self._producer.poll(QUEUE_FULL_SECONDS)
+                self._producer.client.poll(QUEUE_FULL_SECONDS)
                 self._control.check()
             except KafkaException as error:
-                problem = NotDeliveredError(f"record was not sent to {final.topic}: {error.args[0].str()}")
                 if not self._committer.tolerates_lost_records:
-                    raise problem from error
-                self._lost(submitted, problem)
+                    self._committer.refused(error)
+                    continue
+                self._lost(submitted, NotDeliveredError(f"record was not sent to {final.topic}: {error.args[0].str()}"))
                 self._raise_failure()
                 return
-        self._committer.dispatched(submitted)
+        self._committer.dispatched(submitted, outgoing)
 
     def _prepare(
         self, record: SourceRecord
@@ -211,7 +213,7 @@ class SourceTaskRunner:
         else:
             if error.code() not in _PURGED:
                 log.error("record was not written to %s: %s", message.topic(), error.str())
-            self._committer.lost(submitted)
+            self._committer.lost(submitted, error)
 
     def _lost(self, submitted: Submitted, error: ConnectError) -> None:
         """Report a record; the task fails unless that is tolerated."""
@@ -220,7 +222,7 @@ class SourceTaskRunner:
         except Exception as problem:  # noqa: BLE001 - must not unwind through the client; the loop raises it
             self._failure = self._failure or problem
         else:
-            self._committer.lost(submitted)
+            self._committer.lost(submitted, None)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -16,6 +16,10 @@ class TaskStoppedError(Exception):
     """A stop was asked for while something was being waited for: leave everything as it is and end in order."""
 
 
+class RefusedError(ConnectError):
+    """The worker says no, and will not say anything else."""
+
+
 class TaskControl:
     """Set by the thread that reads the pipe, read by the task thread."""
 
@@ -85,7 +89,7 @@ class TaskControl:
         """Send a question and wait for its answer however long it takes.
 
         Raises:
-            ConnectError: The worker answered with an error.
+            ConnectError: The worker answered with an error; RefusedError if with a refusal.
             TaskStoppedError: A stop was asked for first.
         """
         self.send(question)
@@ -110,7 +114,7 @@ class TaskControl:
         with self._changed:
             answer = self._answers.pop(number)
         if answer.error is not None:
-            raise ConnectError(answer.error)
+            raise RefusedError(answer.error) if answer.refused else ConnectError(answer.error)
         return answer.value
 
     def answer(self, answer: Answer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from confluent_kafka import Producer
 
@@ -28,6 +29,7 @@ from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.storage.storage_clients import ConnectorStorageClients, Settings
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
 from connect_py.task.exactly_once_committer import ExactlyOnceCommitter
 from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUsed
@@ -37,6 +39,7 @@ from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
 from connect_py.task.sink_task_context import WorkerSinkTaskContext
 from connect_py.task.source_committer import SourceCommitter
 from connect_py.task.source_loop import SourceTaskRunner
+from connect_py.task.source_producer import SourceProducer
 from connect_py.task.source_task_context import WorkerOffsetStorageReader, WorkerSourceTaskContext
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.task_plugins import TaskPlugins
@@ -45,6 +48,7 @@ from connect_py.task.topic_creation import TopicCreation
 from connect_py.task.topic_keeper import TopicKeeper
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
+from connect_py.task.transaction_outcome import is_committed
 from connect_py.task.used_topics import UsedTopics
 
 log = logging.getLogger(__name__)
@@ -136,9 +140,8 @@ class TaskMain:
             settings = clients.transactional_producer() if exactly_once else clients.producer()
             statistics = ClientStatistics("producer")
             self._statistics.append(("producer", statistics))
-            producer = Producer(
-                {"statistics.interval.ms": INTERVAL_MS, **settings, "stats_cb": statistics.take}, logger=client_log
-            )
+            whole = {"statistics.interval.ms": INTERVAL_MS, **settings, "stats_cb": statistics.take}
+            producer = SourceProducer(lambda: Producer(whole, logger=client_log))
             transactions = None
             if exactly_once and TransactionBoundary.of(config) is TransactionBoundary.CONNECTOR:
                 transactions = WorkerTransactionContext()
@@ -160,7 +163,7 @@ class TaskMain:
     def _committer(
         self,
         task: SourceTask,
-        producer: Producer,
+        producer: SourceProducer,
         metrics: SourceMetrics,
         transactions: WorkerTransactionContext | None,
     ) -> SourceCommitter:
@@ -177,7 +180,14 @@ class TaskMain:
             metrics, self._clock, boundary=TransactionBoundary.of(config),
             interval_ms=int(config.get("transaction.boundary.interval.ms") or settings.commit_interval_ms),
             transactions=transactions, copies_offsets=bool(config.get("offsets.storage.topic")),
+            is_committed=partial(is_committed, self._reader_settings(), check=self._control.check),
         )  # fmt: skip
+
+    def _reader_settings(self) -> Settings:
+        """Of a consumer where the task's own producer writes."""
+        spec = self._spec
+        configs = ClientConfigs(spec.worker_props, spec.connector_config, spec.id.connector, spec.id.task)
+        return ConnectorStorageClients.of(configs).consumer_settings("outcome", read_committed=True)
 
     def _run_sink(self, task: SinkTask, class_name: str, plugins: TaskPlugins, converters: Converters) -> None:
         spec = self._spec

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from connect_py.api.errors import NotFoundError, RetriableError
 from connect_py.kafka.cluster_admin import ClusterAdmin
+from connect_py.task.source_producer import SourceProducer
 from connect_py.task.topic_creation import NewTopicRule, TopicCreation
 from connect_py.task.used_topics import UsedTopics
 
@@ -29,7 +30,7 @@ class TopicKeeper:
         self,
         rules: TopicCreation,
         admin: ClusterAdmin,
-        producer: Producer,
+        producer: SourceProducer,
         wait: Callable[[float], None],
         used: UsedTopics,
     ) -> None:
@@ -80,7 +81,7 @@ class TopicKeeper:
         told = False
         while True:
             try:
-                problem = self._producer.list_topics(topic, METADATA_SECONDS).topics[topic].error
+                problem = self._producer.client.list_topics(topic, METADATA_SECONDS).topics[topic].error
             except KafkaException as error:
                 problem = error.args[0]
             if problem is None or (problem.code() not in _MISSING and not problem.retriable()):

@@ -29,6 +29,10 @@ READ_SECONDS: Final = 120.0  # an open transaction of somebody who died hides wh
 log = logging.getLogger(__name__)
 
 
+class TaskNotWantedError(ConnectError):
+    """A task is not, or no longer, this worker's to run as it was started."""
+
+
 class SourceTaskGate(Protocol):
     """What the owner of cluster state does before a source task may write in transactions. Safe on any thread."""
 
@@ -36,7 +40,7 @@ class SourceTaskGate(Protocol):
         """Done when no producer of an earlier task set of this connector can write any more."""
 
     def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - Connect's word
-        """Done when the task, as started under that number, is still this worker's; an error otherwise."""
+        """Done when the task, as started under that number, is still this worker's; TaskNotWantedError if not."""
 
 
 class SourceOffsets(Protocol):
@@ -82,7 +86,7 @@ class SourceTaskSession:
                 with log_context(self._spec.id.connector, self._spec.id.task):
                     self._ask(question).add_done_callback(lambda done: reply(_answered(question.number, done)))
             except Exception as error:  # noqa: BLE001 - the task gets it
-                reply(Answer(question.number, error=str(error)))
+                reply(_failed(question.number, error))
 
         self._submit(work)
 
@@ -169,4 +173,8 @@ def _answered(number: int, done: Future[Any]) -> Answer:
     if done.cancelled():
         return Answer(number, error="the worker is stopping")
     error = done.exception()
-    return Answer(number, done.result()) if error is None else Answer(number, error=str(error))
+    return Answer(number, done.result()) if error is None else _failed(number, error)
+
+
+def _failed(number: int, error: BaseException) -> Answer:
+    return Answer(number, error=str(error), refused=isinstance(error, TaskNotWantedError))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, SourceRecord
@@ -16,11 +17,15 @@ from connect_py.metrics.sampled import Window
 from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.model import TargetState
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
-from connect_py.task.exactly_once_committer import ExactlyOnceCommitter
+from connect_py.task.exactly_once_committer import ExactlyOnceCommitter, TaskFencedError
 from connect_py.task.messages import Answer, FenceZombies, MakeOffsetKeys, VerifyTask, WriteSourceOffsets
-from connect_py.task.task_control import TaskControl
+from connect_py.task.source_committer import NotDeliveredError
+from connect_py.task.source_producer import OutgoingRecord, SourceProducer
+from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
+from connect_py.task.transaction_outcome import RecordPlace
 from connect_py.testing import FakeClock
+from connect_py.worker.source_task_session import TaskNotWantedError
 
 
 class Task(SourceTask):
@@ -46,23 +51,44 @@ class Task(SourceTask):
 class Message:
     at: int
 
+    def topic(self) -> str:
+        return "offsets"
+
+    def partition(self) -> int:
+        return 0
+
     def offset(self) -> int:
         return self.at
 
 
 @dataclass
 class Producer:
-    """Writes down calls; `refuse` fails the next commit."""
+    """Writes down calls, and delivers at once what goes to the offset topic. `errors` are raised, by name of the call.
+
+    Records of the task are delivered by the tests.
+    """
 
     calls: list[object] = field(default_factory=list)
+    errors: dict[str, list[int]] = field(default_factory=dict)  # codes, the next one first
+    delivers: bool = True
 
     def flush(self, timeout: float) -> int:
         return 0
 
+    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Any, **_: object) -> None:
+        self._call("produce", ("produce", topic, value, key))
+        if topic == "offsets" and self.delivers:
+            on_delivery(None, Message(50))
+
+    def _call(self, name: str, call: object) -> None:
+        self.calls.append(call)
+        if self.errors.get(name):
+            raise KafkaException(KafkaError(self.errors[name].pop(0)))
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("_"):
             raise AttributeError(name)
-        return lambda *arguments: self.calls.append((name, *arguments) if name == "produce" else name)
+        return lambda *_: self._call(name, name)
 
 
 class Bench:
@@ -74,19 +100,33 @@ class Bench:
         self.clock = FakeClock()
         self.control = TaskControl(TargetState.STARTED, self._send)
         self.task, self.producer = Task(), Producer()
+        self.clients = 0
+        self.replaceable: Any = SourceProducer(self._client)
+        self.committed = False  # what is found of a transaction of unknown outcome
+        self.looked_for: list[RecordPlace] = []
         self.metrics = SourceMetrics(self.clock, Window())
+
+    def _client(self) -> Any:
+        """Every client writes down its calls in the same list."""
+        self.clients += 1
+        return replace(self.producer, errors={})
+
+    def _is_committed(self, place: RecordPlace) -> bool:
+        self.looked_for.append(place)
+        return self.committed
 
     def _send(self, message: Any) -> None:
         self.asked.append(message)
         answer = self.answers.get(type(message))
         if isinstance(answer, Exception):
-            self.control.answer(Answer(message.number, error=str(answer)))
+            refused = isinstance(answer, TaskNotWantedError)
+            self.control.answer(Answer(message.number, error=str(answer), refused=refused))
         elif type(message) in self.answers:
             self.control.answer(Answer(message.number, answer))
 
     def at_least_once(self) -> AtLeastOnceCommitter:
         committer = AtLeastOnceCommitter(
-            self.task, self.producer, self.control, self.metrics, self.clock,  # type: ignore[arg-type]
+            self.task, self.replaceable, self.control, self.metrics, self.clock,
             commit_interval_ms=10_000, commit_timeout_ms=5_000,
         )  # fmt: skip
         committer.open()
@@ -97,8 +137,9 @@ class Bench:
     ) -> ExactlyOnceCommitter:
         self.answers |= {FenceZombies: None, VerifyTask: "offsets", MakeOffsetKeys: [b"key"]}
         committer = ExactlyOnceCommitter(
-            self.task, self.producer, "g-c-0", self.control, self.metrics, self.clock,  # type: ignore[arg-type]
+            self.task, self.replaceable, "g-c-0", self.control, self.metrics, self.clock,
             boundary=boundary, interval_ms=1_000, transactions=transactions, copies_offsets=False,
+            is_committed=self._is_committed,
         )  # fmt: skip
         committer.open()
         return committer
@@ -108,11 +149,16 @@ def record(at: int) -> SourceRecord:
     return SourceRecord("t", None, None, None, None, None, source_partition={"p": 1}, source_offset={"at": at})
 
 
-def send(committer: ExactlyOnceCommitter, at: int) -> None:
+def outgoing(at: int, deliver: Callable[..., None] = lambda *_: None) -> OutgoingRecord:
+    return OutgoingRecord("t", b"%d" % at, None, (), 0, None, deliver)
+
+
+def send(committer: ExactlyOnceCommitter, at: int, *, acknowledged: bool = True) -> None:
     submitted = committer.submit(record(at))
     committer.sending("t")
-    committer.dispatched(submitted)
-    committer.acknowledged(submitted, Message(100 + at))  # type: ignore[arg-type]
+    committer.dispatched(submitted, outgoing(at))
+    if acknowledged:
+        committer.acknowledged(submitted, Message(100 + at))  # type: ignore[arg-type]
 
 
 def test_offsets_that_were_not_stored_go_with_the_next_commit() -> None:
@@ -199,7 +245,7 @@ def test_the_task_ends_transactions_at_records_and_batches() -> None:
     for each in (first, second):
         submitted = committer.submit(each)
         committer.sending("t")
-        committer.dispatched(submitted)
+        committer.dispatched(submitted, outgoing(0))
     assert bench.producer.calls.count("commit_transaction") == 1
     committer.batch_done()
     assert bench.producer.calls.count("commit_transaction") == 1  # nobody asked
@@ -226,6 +272,138 @@ def test_records_may_not_go_where_the_offsets_are() -> None:
     committer = Bench().exactly_once(TransactionBoundary.POLL)
     with pytest.raises(ConnectError, match="may not write to 'offsets'"):
         committer.sending("offsets")
+
+
+NEW_PRODUCER = ["purge", "poll", "init_transactions", "begin_transaction"]
+OFFSET = ("produce", "offsets", b'{"at":2}', b"key")
+LOST = [
+    KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._MSG_TIMED_OUT, KafkaError.INVALID_TXN_STATE,
+]  # fmt: skip
+
+
+def two_records(bench: Bench) -> ExactlyOnceCommitter:
+    committer = bench.exactly_once(TransactionBoundary.POLL)
+    send(committer, 1)
+    send(committer, 2)
+    bench.producer.calls.clear()
+    return committer
+
+
+@pytest.mark.parametrize("code", LOST)
+def test_a_transaction_that_the_broker_gave_up_is_repeated_by_a_new_producer(code: int) -> None:
+    bench = Bench()
+    committer = two_records(bench)
+    bench.replaceable.client.errors["commit_transaction"] = [code]
+    committer.batch_done()
+    assert bench.clients == 2
+    assert bench.looked_for == [RecordPlace("offsets", 0, 50)]  # every record had arrived: it might be in
+    assert bench.producer.calls == [
+        OFFSET, "commit_transaction", *NEW_PRODUCER, ("produce", "t", b"1", None), ("produce", "t", b"2", None),
+        OFFSET, "commit_transaction",
+    ]  # fmt: skip
+    assert [type(question) for question in bench.asked].count(VerifyTask) == 3  # once at the start
+    assert bench.metrics.commits.failures == 1
+    assert bench.task.told == ["commit"]  # the records are told when the new producer has delivered them
+
+
+def test_a_transaction_that_got_in_although_its_producer_did_not_learn_it_is_not_repeated() -> None:
+    bench = Bench()
+    committer = two_records(bench)
+    bench.committed = True
+    bench.replaceable.client.errors["commit_transaction"] = [KafkaError._FENCED]
+    committer.batch_done()
+    assert bench.producer.calls == [OFFSET, "commit_transaction", "purge", "poll", "init_transactions"]
+    assert bench.task.told == [(1, 101), (2, 102), "commit"]
+    send(committer, 3)
+    committer.batch_done()
+    assert bench.producer.calls[-3:] == [
+        "begin_transaction", ("produce", "offsets", b'{"at":3}', b"key"), "commit_transaction",
+    ]  # fmt: skip
+
+
+def test_a_commit_whose_offsets_never_arrived_cannot_have_got_in() -> None:
+    bench = Bench()
+    committer = two_records(bench)
+    client = bench.replaceable.client
+    client.delivers, client.errors["commit_transaction"] = False, [KafkaError._MSG_TIMED_OUT]
+    committer.batch_done()
+    assert bench.looked_for == []
+    assert bench.producer.calls.count(("produce", "t", b"1", None)) == 1
+
+
+def test_a_producer_that_is_lost_between_records_is_replaced_and_what_it_had_is_sent_again() -> None:
+    bench = Bench()
+    committer = bench.exactly_once(TransactionBoundary.INTERVAL)
+    send(committer, 1, acknowledged=False)
+    committer.refused(KafkaException(KafkaError(KafkaError._FENCED)))
+    assert bench.producer.calls[-5:] == [*NEW_PRODUCER, ("produce", "t", b"1", None)]
+    committer.sending("t")
+    assert bench.producer.calls[-1] == ("produce", "t", b"1", None)  # the transaction is open already
+
+
+def test_what_an_old_producer_says_of_its_records_counts_for_nothing() -> None:
+    bench = Bench()
+    told: list[object] = []
+    kept: list[Any] = []
+    client = bench.replaceable.client
+    client.produce = lambda *_, on_delivery, **__: kept.append(on_delivery)
+    bench.replaceable.send(outgoing(1, lambda *news: told.append(news)))
+    kept[0](None, Message(1))
+    assert len(told) == 1
+    bench.replaceable.renew()
+    kept[0](KafkaError(KafkaError._PURGE_QUEUE), Message(1))
+    assert len(told) == 1
+
+
+def test_a_task_that_was_given_to_another_worker_fails_before_it_fences_that_one() -> None:
+    bench = Bench()
+    committer = two_records(bench)
+    bench.answers[VerifyTask] = TaskNotWantedError("it was taken from this worker")
+    bench.replaceable.client.errors["commit_transaction"] = [KafkaError._FENCED]
+    with pytest.raises(TaskFencedError, match="taken from this worker"):
+        committer.batch_done()
+    assert bench.clients == 1
+    committer.close(failed=True)
+    assert bench.task.told == []
+
+
+def test_a_record_that_the_broker_never_takes_fails_the_task() -> None:
+    bench = Bench()
+    committer = bench.exactly_once(TransactionBoundary.POLL)
+    submitted = committer.submit(record(1))
+    committer.sending("t")
+    committer.dispatched(submitted, outgoing(1))
+    committer.lost(submitted, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+    bench.replaceable.client.errors["commit_transaction"] = [KafkaError._INCONSISTENT]
+    with pytest.raises(NotDeliveredError, match="too large"):
+        committer.batch_done()
+    assert bench.clients == 1
+
+
+def test_a_stop_during_the_repair_leaves_the_rest_to_the_successor() -> None:
+    bench = Bench()
+    committer = two_records(bench)
+    bench.replaceable.client.errors["commit_transaction"] = [KafkaError._FENCED]
+    del bench.answers[VerifyTask]  # nobody answers
+    bench.control.stop()
+    with pytest.raises(TaskStoppedError):
+        committer.batch_done()
+    committer.close(failed=False)
+    assert bench.producer.calls.count("commit_transaction") == 1
+    assert bench.task.told == []
+
+
+def test_a_transaction_that_is_to_be_aborted_ends_with_its_producer() -> None:
+    bench = Bench()
+    transactions = WorkerTransactionContext()
+    committer = bench.exactly_once(TransactionBoundary.CONNECTOR, transactions)
+    send(committer, 1, acknowledged=False)
+    transactions.abort_transaction()
+    bench.replaceable.client.errors["abort_transaction"] = [KafkaError._FENCED]
+    committer.batch_done()
+    assert ("produce", "t", b"1", None) not in bench.producer.calls
+    assert bench.producer.calls[-1] == "commit_transaction"  # of the offset alone
+    assert bench.task.told == [(1, None), "commit"]
 
 
 def test_a_transactional_producer_has_java_s_id_and_gives_up_deliveries_before_its_transaction(
