@@ -78,6 +78,8 @@ SET_IDENTIFIER_FIELDS = "iceberg.ext.set-identifier-fields"
 NULL_KEY = "iceberg.ext.null-key"
 ORDERING_COLUMNS = "iceberg.ext.ordering-columns"
 UNAVAILABLE_VALUE = "iceberg.ext.unavailable-value"
+ENVELOPE = "iceberg.ext.envelope"
+TRUNCATE = "iceberg.ext.truncate-events"
 FOREIGN_WRITERS = "iceberg.ext.foreign-writers"
 RECREATED_TOPIC = "iceberg.ext.recreated-topic"
 MAX_STAGED_CYCLES = "iceberg.ext.max-staged-cycles"
@@ -155,6 +157,20 @@ class NullKey(Enum):
 
 
 class ForeignWriters(Enum):
+class EnvelopeKind(Enum):
+    """What the values of records are."""
+
+    NONE = "none"  # rows, as a transformation or the producer made them
+    DEBEZIUM = "debezium"  # change events: op, before, after, source
+
+
+class TruncateEvents(Enum):
+    """MERGE mode: what an event does that says its table was truncated."""
+
+    IGNORE = "ignore"  # nothing; it is counted and logged
+    APPLY = "apply"  # every row before it goes
+
+
     """MERGE mode: whether rows that somebody else added since the scan make the commit fail."""
 
     ALLOW = "allow"
@@ -438,6 +454,23 @@ def _config_def() -> ConfigDef:
         "`hex:` starts bytes.",
     )
     d.define(
+    d.define(
+        ENVELOPE,
+        Type.STRING,
+        default="none",
+        validator=one_of(*_values(EnvelopeKind)),
+        importance=medium,
+        doc="`debezium`: values are Debezium's change events as they come, without a transformation that unwraps them. "
+        "The sink takes the row from `after` and the kind of change from `op`.",
+    )
+    d.define(
+        TRUNCATE,
+        Type.STRING,
+        default="ignore",
+        validator=one_of(*_values(TruncateEvents)),
+        importance=medium,
+        doc="MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).",
+    )
         FOREIGN_WRITERS,
         Type.STRING,
         default="allow",
@@ -625,6 +658,8 @@ class IcebergSinkConfig:
     quick_jvm: bool
     warnings: tuple[str, ...]  # to be logged at start
     table_props: Mapping[str, str] = field(repr=False)  # everything below `iceberg.table.`, new spellings
+    envelope: EnvelopeKind
+    truncate_events: TruncateEvents
     default_table: TableConfig
 
     @property
@@ -645,7 +680,7 @@ class IcebergSinkConfig:
         return 3 if self.mode is WriteMode.MERGE and self.family is ClassFamily.APACHE else 2
 
     def table(self, name: str) -> TableConfig:
-        """The settings of a table by its full name.
+        """The settings of a table by its full name. Defaults are not for the dead letters' table.
 
         Raises:
             ConfigError: One of them does not parse; possible for dynamic tables only, static ones are checked before.
@@ -873,6 +908,9 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((SPARK_PREFIX + "remote", "Spark Connect is not supported; set iceberg.spark.master"))
     if values[ORDERING_COLUMNS]:
         problems.append((ORDERING_COLUMNS, "is not built yet: all changes of a key must come in one Kafka partition"))
+    envelope = EnvelopeKind(values[ENVELOPE])
+    if envelope is not EnvelopeKind.NONE and values[CDC_FIELD]:
+        problems.append((ENVELOPE, f"says itself what each change is; cannot be combined with {CDC_FIELD}"))
     version = create.get("format-version", "2")
     if version not in ("1", "2", "3"):
         problems.append((AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3"))
@@ -903,3 +941,4 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         channel_replication=values[CHANNEL_REPLICATION], quick_jvm=values[QUICK_JVM],
         warnings=tuple(dict.fromkeys(warnings)), table_props=table_props, default_table=default_table,
     ), []  # fmt: skip
+        envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),
