@@ -87,6 +87,7 @@ STAGING_MEMORY = "iceberg.ext.staging-memory-bytes"
 TARGET_FILE_SIZE = "iceberg.ext.target-file-size-bytes"
 CHANNEL_REPLICATION = "iceberg.ext.channel-replication-factor"
 QUICK_JVM = "iceberg.ext.quick-jvm"
+DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
 
 UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 MEGABYTE = 1 << 20
@@ -525,6 +526,14 @@ def _config_def() -> ConfigDef:
         doc="Start the coordinator's JVM with Java's quick compiler only. `false` adds the optimizing one: for SQL "
         "MERGE, or tables of very many files, over hours.",
     )
+    d.define(
+        DEAD_LETTER_TABLE,
+        Type.STRING,
+        default=None,
+        importance=medium,
+        doc="Table in which records that fail are kept with their original bytes, exactly once; beside or instead of "
+        "the dead-letter topic. Needs `errors.tolerance=all`. Unset: none.",
+    )
     for name in _SECRETS:
         d.define(name, Type.PASSWORD, default=None, importance=low, doc="A secret, passed on.")
     return d  # fmt: skip
@@ -658,6 +667,7 @@ class IcebergSinkConfig:
     quick_jvm: bool
     warnings: tuple[str, ...]  # to be logged at start
     table_props: Mapping[str, str] = field(repr=False)  # everything below `iceberg.table.`, new spellings
+    dead_letter_table: str | None
     envelope: EnvelopeKind
     truncate_events: TruncateEvents
     default_table: TableConfig
@@ -674,10 +684,25 @@ class IcebergSinkConfig:
     @property
     def format_version(self) -> int:
         """The format version of tables that the sink creates."""
+        return self._format_version(self.mode)
+
+    def format_version_of(self, name: str) -> int:
+        """The format version of a table if the sink creates it."""
+        return self._format_version(self.mode_of(name))
+
+    def _format_version(self, mode: WriteMode) -> int:
         given = self.auto_create_props.get("format-version")
         if given is not None:
             return int(given)
-        return 3 if self.mode is WriteMode.MERGE and self.family is ClassFamily.APACHE else 2
+        return 3 if mode is WriteMode.MERGE and self.family is ClassFamily.APACHE else 2
+
+    def mode_of(self, name: str) -> WriteMode:
+        """How rows reach a table: dead letters are facts, whatever the others are."""
+        return WriteMode.APPEND if name == self.dead_letter_table else self.mode
+
+    def may_create(self, name: str) -> bool:
+        """Whether the sink creates a table that is missing; the dead letters' always."""
+        return self.auto_create or name == self.dead_letter_table
 
     def table(self, name: str) -> TableConfig:
         """The settings of a table by its full name. Defaults are not for the dead letters' table.
@@ -685,7 +710,8 @@ class IcebergSinkConfig:
         Raises:
             ConfigError: One of them does not parse; possible for dynamic tables only, static ones are checked before.
         """
-        return _table_config(self.table_props, name, self.default_table, [])
+        default = TableConfig("") if name == self.dead_letter_table else self.default_table
+        return _table_config(self.table_props, name, default, [])
 
     @staticmethod
     def parse(props: Mapping[str, str]) -> IcebergSinkConfig:
@@ -916,6 +942,14 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3"))
     elif version == "1" and mode is WriteMode.MERGE:
         problems.append((AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3"))
+    dead_letters = (values[DEAD_LETTER_TABLE] or "").strip()
+    if dead_letters:
+        if not all(part.strip() for part in dead_letters.split(".")) or "." not in dead_letters:
+            problems.append((DEAD_LETTER_TABLE, f"{dead_letters} is not of the form namespace.table"))
+        elif dead_letters in (tables or ()):
+            problems.append((DEAD_LETTER_TABLE, f"{dead_letters} is one of {TABLES}: dead letters need their own"))
+        elif (props.get("errors.tolerance") or "none").strip().lower() != "all":
+            warnings.append(f"{DEAD_LETTER_TABLE} has no effect without errors.tolerance=all")
     if problems:
         return None, problems
     return IcebergSinkConfig(
@@ -940,5 +974,6 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],
         channel_replication=values[CHANNEL_REPLICATION], quick_jvm=values[QUICK_JVM],
         warnings=tuple(dict.fromkeys(warnings)), table_props=table_props, default_table=default_table,
+        dead_letter_table=dead_letters or None,
     ), []  # fmt: skip
         envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),

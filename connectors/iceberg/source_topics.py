@@ -65,4 +65,6 @@ def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]
     for topic in topics if config.topic_rules else ():
         names = (rule.table(topic) for rule in config.topic_rules)
         found.update(dict.fromkeys(name for name in names if name is not None))
+    if config.dead_letter_table is not None:
+        found[config.dead_letter_table] = None
     return list(found)

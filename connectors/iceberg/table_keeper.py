@@ -139,7 +139,7 @@ class TableKeeper:
         self.start()
         table = self._config.table(name)
         loaded = self._catalog.load(
-            name, self._property_key, table.commit_branch or MAIN, self._config.mode, table.id_columns
+            name, self._property_key, table.commit_branch or MAIN, self._config.mode_of(name), table.id_columns
         )
         self._described[name] = loaded.description
         return loaded
@@ -178,7 +178,7 @@ class TableKeeper:
 
     def _create(self, name: str, wish: Wish) -> None:
         config = self._config
-        if not config.auto_create:
+        if not config.may_create(name):
             raise TableMissingError(name, "does not exist, and iceberg.tables.auto-create-enabled is false")
         if wish.schema is None:
             raise TableUnsuitableError(name, f"does not exist, and cannot be created: {wish.reason}")
@@ -186,8 +186,8 @@ class TableKeeper:
             spec = partition_spec(wish.schema, config.table(name).partition_by)
         except DataError as error:
             raise TableUnsuitableError(name, str(error)) from error
-        properties = {"format-version": str(config.format_version)}
-        if config.mode is WriteMode.MERGE:  # for whoever merges by SQL: rewriting whole files costs several times more
+        properties = {"format-version": str(config.format_version_of(name))}
+        if config.mode_of(name) is WriteMode.MERGE:  # for who merges by SQL: rewriting whole files costs several times more
             properties |= dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read")
         properties |= config.auto_create_props
         if self._catalog.create(name, json.dumps(wish.schema), json.dumps(spec), properties):
