@@ -157,7 +157,6 @@ class NullKey(Enum):
     SKIP = "skip"  # counted
 
 
-class ForeignWriters(Enum):
 class EnvelopeKind(Enum):
     """What the values of records are."""
 
@@ -172,6 +171,7 @@ class TruncateEvents(Enum):
     APPLY = "apply"  # every row before it goes
 
 
+class ForeignWriters(Enum):
     """MERGE mode: whether rows that somebody else added since the scan make the commit fail."""
 
     ALLOW = "allow"
@@ -455,7 +455,6 @@ def _config_def() -> ConfigDef:
         "`hex:` starts bytes.",
     )
     d.define(
-    d.define(
         ENVELOPE,
         Type.STRING,
         default="none",
@@ -472,6 +471,7 @@ def _config_def() -> ConfigDef:
         importance=medium,
         doc="MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).",
     )
+    d.define(
         FOREIGN_WRITERS,
         Type.STRING,
         default="allow",
@@ -658,6 +658,8 @@ class IcebergSinkConfig:
     null_key: NullKey
     ordering_columns: tuple[str, ...]
     unavailable_value: bytes
+    envelope: EnvelopeKind
+    truncate_events: TruncateEvents
     foreign_writers: ForeignWriters
     recreated_topic: RecreatedTopic
     max_staged_cycles: int
@@ -908,6 +910,9 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((error.key, error.why))
 
     asked = bool(values[CDC_FIELD]) or values[UPSERT_MODE]
+    envelope = EnvelopeKind(values[ENVELOPE])
+    if envelope is not EnvelopeKind.NONE and values[CDC_FIELD]:
+        problems.append((ENVELOPE, f"says itself what each change is; cannot be combined with {CDC_FIELD}"))
     mode = WriteMode.MERGE if asked else WriteMode.APPEND
     if values[WRITE_MODE] != "auto":
         mode = WriteMode(values[WRITE_MODE])
@@ -934,9 +939,6 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((SPARK_PREFIX + "remote", "Spark Connect is not supported; set iceberg.spark.master"))
     if values[ORDERING_COLUMNS]:
         problems.append((ORDERING_COLUMNS, "is not built yet: all changes of a key must come in one Kafka partition"))
-    envelope = EnvelopeKind(values[ENVELOPE])
-    if envelope is not EnvelopeKind.NONE and values[CDC_FIELD]:
-        problems.append((ENVELOPE, f"says itself what each change is; cannot be combined with {CDC_FIELD}"))
     version = create.get("format-version", "2")
     if version not in ("1", "2", "3"):
         problems.append((AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3"))
@@ -969,6 +971,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         logical_types=logical, out_of_range=OutOfRange(values[OUT_OF_RANGE]), variable_scale=values[VARIABLE_SCALE],
         set_identifier_fields=values[SET_IDENTIFIER_FIELDS], null_key=NullKey(values[NULL_KEY]),
         ordering_columns=tuple(values[ORDERING_COLUMNS] or ()), unavailable_value=unavailable,
+        envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),
         foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
         recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
         staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],
@@ -976,4 +979,3 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         warnings=tuple(dict.fromkeys(warnings)), table_props=table_props, default_table=default_table,
         dead_letter_table=dead_letters or None,
     ), []  # fmt: skip
-        envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),
