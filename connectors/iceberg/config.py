@@ -667,11 +667,9 @@ class IcebergSinkConfig:
     target_file_size_bytes: int
     channel_replication: int
     quick_jvm: bool
+    dead_letter_table: str | None
     warnings: tuple[str, ...]  # to be logged at start
     table_props: Mapping[str, str] = field(repr=False)  # everything below `iceberg.table.`, new spellings
-    dead_letter_table: str | None
-    envelope: EnvelopeKind
-    truncate_events: TruncateEvents
     default_table: TableConfig
 
     @property
@@ -976,6 +974,6 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
         staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],
         channel_replication=values[CHANNEL_REPLICATION], quick_jvm=values[QUICK_JVM],
-        warnings=tuple(dict.fromkeys(warnings)), table_props=table_props, default_table=default_table,
         dead_letter_table=dead_letters or None,
+        warnings=tuple(dict.fromkeys(warnings)), table_props=table_props, default_table=default_table,
     ), []  # fmt: skip
