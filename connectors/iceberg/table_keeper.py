@@ -187,7 +187,7 @@ class TableKeeper:
         except DataError as error:
             raise TableUnsuitableError(name, str(error)) from error
         properties = {"format-version": str(config.format_version_of(name))}
-        if config.mode_of(name) is WriteMode.MERGE:  # for who merges by SQL: rewriting whole files costs several times more
+        if config.mode_of(name) is WriteMode.MERGE:  # for SQL merges: rewriting whole files costs several times more
             properties |= dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read")
         properties |= config.auto_create_props
         if self._catalog.create(name, json.dumps(wish.schema), json.dumps(spec), properties):
