@@ -164,6 +164,7 @@ class _Life:
             reader = stack.enter_context(closing(ChannelReader(context.client_config, config.channel_topic)))
             writer = CoordinatorWriter(context.client_config, config.channel_topic, config.coordinator_transactional_id)
             stack.enter_context(closing(writer))
+            fault_point("after_fencing")
             highest = _highest_epoch(reader.read_to_end())
             self._await(starting)
             state, actions = self._begin(executor, highest)
@@ -250,7 +251,9 @@ class _Life:
         if not messages:
             return
         for message in messages:
-            if isinstance(message, StartCommit):
+            if isinstance(message, EpochStarted):
+                fault_point("before_epoch_started")
+            elif isinstance(message, StartCommit):
                 fault_point("before_start_commit")
             elif isinstance(message, CommitComplete):
                 fault_point("before_commit_complete")

@@ -6,7 +6,13 @@ Off unless the environment variable `CONNECT_PY_FAULTS` names points::
 
 `name=action[@n]`, separated by commas; `@n` acts at the nth time that this process comes by (default: the
 first), `@n+` from then on. Actions: `kill` (SIGKILL to this process), `killgroup` (SIGKILL to its process
-group), `stop` (SIGSTOP: a sleeper, until somebody sends SIGCONT), `delay:ms`, `raise` (`FaultInjected`).
+group), `stop` (SIGSTOP: a sleeper, until somebody sends SIGCONT), `delay:ms`, `raise` (`FaultInjected`),
+`raise:unknown`, `raise:unavailable`, `raise:forbidden`, `raise:full` (an outcome that nobody knows, a catalog that does
+not answer or refuses, a full disk).
+
+`@/path/of/a/file` instead: the same text stands in that file, which is looked at each time and may change while the
+process runs. Then each item acts in one process only, the first that comes to it (`@n+`: in all), and hits count from
+the change on.
 
 Every time a process comes by a named point it first appends `name hit-number process-id` to the file that
 `CONNECT_PY_FAULTS_LOG` names, if any; with the log alone, all points are recorded and none acts.
@@ -14,10 +20,15 @@ Every time a process comes by a named point it first appends `name hit-number pr
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from connect_py.api.errors import CommitStateUnknownError
+from connectors.iceberg.spark.errors import CatalogUnavailableError, TableForbiddenError
 
 SPEC_VARIABLE = "CONNECT_PY_FAULTS"
 LOG_VARIABLE = "CONNECT_PY_FAULTS_LOG"
@@ -27,12 +38,22 @@ class FaultInjected(Exception):  # noqa: N818 - it is the fault, not the report 
     """Raised by a fault point that was told to; no production code catches it by name."""
 
 
+_ERRORS: Mapping[str, Callable[[str], Exception]] = {
+    "": FaultInjected,
+    "unknown": lambda name: CommitStateUnknownError(f"injected at {name}"),
+    "unavailable": lambda name: CatalogUnavailableError(f"injected at {name}"),
+    "forbidden": lambda name: TableForbiddenError("", f"injected at {name}"),
+    "full": lambda name: OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} (injected at {name})"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     action: str
     delay_ms: int
     at: int
     onwards: bool
+    error: str = ""
 
     def due(self, hit: int) -> bool:
         return hit == self.at or (self.onwards and hit > self.at)
@@ -48,13 +69,17 @@ def parse_faults(spec: str) -> dict[str, _Plan]:
     for item in filter(None, (part.strip() for part in spec.split(","))):
         name, separator, rest = item.partition("=")
         action, _, at = rest.partition("@")
-        action, _, delay = action.partition(":")
+        action, _, more = action.partition(":")
         if not separator or action not in {"kill", "killgroup", "stop", "delay", "raise"}:
             raise ValueError(f"{SPEC_VARIABLE}: cannot read {item!r}")
-        if bool(delay) != (action == "delay"):
+        if action == "raise":
+            if more not in _ERRORS:
+                raise ValueError(f"{SPEC_VARIABLE}: {item!r}: raises {', '.join(filter(None, _ERRORS))}")
+        elif bool(more) != (action == "delay"):
             raise ValueError(f"{SPEC_VARIABLE}: {item!r}: delay:ms, and no number for other actions")
         onwards = at.endswith("+")
-        plans[name.strip()] = _Plan(action, int(delay or 0), int(at.rstrip("+") or 1), onwards)
+        delay, error = (more, "") if action == "delay" else ("0", more)
+        plans[name.strip()] = _Plan(action, int(delay), int(at.rstrip("+") or 1), onwards, error)
     return plans
 
 
@@ -62,20 +87,47 @@ class _Faults:
     """The points of this process. `fault_point` may be called from any thread."""
 
     def __init__(self, spec: str, log: str | None) -> None:
-        self._plans = parse_faults(spec)
+        self._file = spec[1:] if spec.startswith("@") else None
+        self._changed_ns = 0
+        self._plans = {} if self._file is not None else parse_faults(spec)
         self._log = log
         self._hits: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def hit(self, name: str) -> None:
         with self._lock:
+            if self._file is not None:
+                self._look_again(self._file)
             hit = self._hits[name] = self._hits.get(name, 0) + 1
             if self._log:
                 with open(self._log, "a", encoding="utf-8") as log:
                     log.write(f"{name} {hit} {os.getpid()}\n")
-        plan = self._plans.get(name)
-        if plan is not None and plan.due(hit):
+            plan = self._plans.get(name)
+            acts = plan is not None and plan.due(hit) and (plan.onwards or self._is_first(name))
+        if plan is not None and acts:
             self._act(name, plan)
+
+    def _look_again(self, path: str) -> None:
+        try:
+            changed = os.stat(path).st_mtime_ns
+            if changed == self._changed_ns:
+                return
+            with open(path, encoding="utf-8") as file:
+                self._plans = parse_faults(file.read())
+        except FileNotFoundError:
+            self._plans, changed = {}, 0
+        self._changed_ns = changed
+        self._hits.clear()
+
+    def _is_first(self, name: str) -> bool:
+        """Whether no other process has acted on this item of the file."""
+        if self._file is None:
+            return True
+        try:
+            os.close(os.open(f"{self._file}.{self._changed_ns}.{name}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
 
     def _act(self, name: str, plan: _Plan) -> None:
         match plan.action:
@@ -88,7 +140,7 @@ class _Faults:
             case "delay":
                 threading.Event().wait(plan.delay_ms / 1000)
             case "raise":
-                raise FaultInjected(name)
+                raise _ERRORS[plan.error](name)
 
 
 def _from_environment() -> _Faults | None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.faults import FaultInjected, fault_point, parse_faults, read_environment_again
+from connectors.iceberg.spark.errors import CatalogUnavailableError, TableForbiddenError
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +45,7 @@ def test_every_hit_is_recorded_for_the_test_to_see(monkeypatch: pytest.MonkeyPat
     assert log.read_text() == f"a 1 {os.getpid()}\na 2 {os.getpid()}\n"
 
 
-@pytest.mark.parametrize("spec", ["a", "a=explode", "a=delay", "a=kill:5", "a=raise@x", "a=delay:soon"])
+@pytest.mark.parametrize("spec", ["a", "a=explode", "a=delay", "a=kill:5", "a=raise@x", "a=delay:soon", "a=raise:x"])
 def test_unreadable_plan_is_an_error_because_a_test_would_pass_for_nothing(spec: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         parse_faults(spec)
@@ -64,3 +66,42 @@ def test_process_ends_or_sleeps_at_the_point(action: str, signal: int) -> None:
         assert os.WSTOPSIG(status) == signal
         os.kill(child, 9)
         os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(
+    ("word", "error"),
+    [
+        ("unknown", CommitStateUnknownError),
+        ("unavailable", CatalogUnavailableError),
+        ("forbidden", TableForbiddenError),
+        ("full", OSError),
+    ],
+)
+def test_point_raises_what_the_world_would(word: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECT_PY_FAULTS", f"a=raise:{word}")
+    read_environment_again()
+    with pytest.raises(error, match="injected at a"):
+        fault_point("a")
+
+
+def test_a_file_may_change_and_each_of_its_items_acts_in_one_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan"
+    monkeypatch.setenv("CONNECT_PY_FAULTS", f"@{plan}")
+    read_environment_again()
+    fault_point("a")
+    plan.write_text("a=raise@2")
+    fault_point("a")
+    with pytest.raises(FaultInjected):
+        fault_point("a")
+    read_environment_again()  # as another process does
+    for _ in range(3):
+        fault_point("a")
+    os.utime(plan, ns=(1, 1))  # written anew
+    fault_point("a")
+    with pytest.raises(FaultInjected):
+        fault_point("a")
+    plan.unlink()
+    for _ in range(3):
+        fault_point("a")

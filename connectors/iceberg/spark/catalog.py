@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import SnapshotView, TableView
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.spark.errors import TableMissingError
@@ -119,6 +120,7 @@ class TableCatalog:
         return int(self._call(name, "dropBranches", name, prefix, str(below))["dropped"])
 
     def _call(self, table: str, method: str, *arguments: str | None) -> Mapping[str, Any]:
+        fault_point(f"catalog_{method}")
         with self._driver.deadline(self._deadline_seconds):
             answer: Mapping[str, Any] = self._driver.call(table, "TableAccess", method, *arguments)
         return answer

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from connect_py.api.errors import CommitStateUnknownError
+from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import TableVersion, table_version
 from connectors.iceberg.spark.append import AppendEngine
 from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog
@@ -50,6 +51,8 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+
+AFTER_SWAP = "after_swap"  # fault point: visible, and we have not heard of it yet
 
 
 class TableCommitter:
@@ -126,6 +129,7 @@ class TableCommitter:
         try:
             with self._driver.deadline(self._deadline_seconds):
                 outcome = self._engines[engine].commit(request, staged)
+            fault_point(AFTER_SWAP)
         except (CommitStateUnknownError, CatalogUnavailableError) as error:
             return self._resolve(request, engine, error)
         if outcome.status is CommitStatus.CONFLICT:

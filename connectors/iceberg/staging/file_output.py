@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 
+from connectors.iceberg.faults import fault_point
 from connectors.iceberg.table import TableDescription
 
 _CODECS = {"uncompressed": "none", "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "brotli": "brotli"}
@@ -55,6 +56,7 @@ class FileOutput:
     def _write(self, where: Any, rows: pa.Table) -> None:
         with pq.ParquetWriter(where, rows.schema, store_decimal_as_integer=True, **self._settings) as writer:
             writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+            fault_point("staging_write")  # the file is begun, and not whole
 
     def remove(self, uri: str) -> None:
         """Delete a file that nobody was told of; one that is not there is fine."""
