@@ -51,6 +51,7 @@ class StagedKind(Enum):
     ROWS = "rows"  # exact table schema with field ids: appended as it is; in MERGE mode one row per key, an upsert
     DELETES = "deletes"  # the key columns only: rows to remove
     PATCHES = "patches"  # upserts with columns whose value is unavailable: completed from the row in the table
+    TRUNCATES = "truncates"  # no file: every row that is there before this cycle goes
     CHANGES = "changes"  # ordering columns configured: rows and deletes mixed, reduced by the coordinator
 
 

@@ -22,18 +22,20 @@ class Change(IntEnum):
 
     UPSERT = 0
     DELETE = 1
-    IGNORE = 2  # a truncate, a message, a tombstone without a key
+    IGNORE = 2  # a message, a tombstone without a key
+    TRUNCATE = 3  # removes every row, whatever its key
 
 
 INT8 = pa.int8()
 _RAW_OPS = frozenset({"op", "__op"})  # fields that hold Debezium's own letters
+_NO_ROW = {"T": Change.TRUNCATE, "M": Change.IGNORE}
 
 
 def changes(value: Column, cdc_field: Sequence[str]) -> pa.Int8Array:
     """The `Change` of each row.
 
     The text of the cdc field counts by its first letter, whatever its case: D deletes, all else upserts; where the
-    field is Debezium's own `op`, T(runcate) and M(essage) are ignored. A field named `__deleted` deletes when true. A
+    field is Debezium's own `op`, T truncates and M(essage) is ignored. A field named `__deleted` deletes when true. A
     tombstone deletes.
 
     Raises:
@@ -73,8 +75,8 @@ def _meaning(value: object, *, raw: bool, deleted_flag: bool) -> Change:
         return Change.DELETE if text == "TRUE" else Change.UPSERT
     if text.startswith("D"):
         return Change.DELETE
-    if raw and text[:1] in ("T", "M"):
-        return Change.IGNORE
+    if raw and text[:1] in _NO_ROW:
+        return _NO_ROW[text[:1]]
     return Change.UPSERT
 
 
@@ -88,6 +90,12 @@ def last_per_key(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Int64Arra
     table = pa.table([*plain, order], names=[*names, "order"])
     last = table.group_by(names, use_threads=False).aggregate([("order", "max")])
     return None if last.num_rows == table.num_rows else as_array(last.column("order_max"))
+
+
+def last_truncate(change: pa.ChunkedArray, order: pa.ChunkedArray) -> int | None:
+    """The highest `order` of a truncate; None: there is none."""
+    highest: int | None = pc.max(order.filter(pc.equal(change, Change.TRUNCATE))).as_py()
+    return highest
 
 
 def _groupable(key: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from connect_py.api.batch import Batch
+from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.staging.envelope import shape
 from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
 from connectors.iceberg.staging.wish import Wish
@@ -39,7 +40,8 @@ class Stage:
         config = self._config
         keys = config.table(table).id_columns if config.set_identifier_fields else ()
         try:
-            schema = new_table_schema(batch.value.schema, batch.value.data.type, self._options, keys)
+            rows = self._rows(batch)
+            schema = new_table_schema(rows.schema, rows.data.type, self._options, keys)
             return Wish(schema).to_text()
         except DataError as error:
             return Wish(None, str(error)).to_text()
@@ -48,8 +50,12 @@ class Stage:
         """What to ask for when an open table lacks columns of these rows; None when it lacks nothing."""
         if not self._config.evolve_schema:
             return None
-        changes = self._stager(table, answer, epoch).needed_changes(batch.value)
+        changes = self._stager(table, answer, epoch).needed_changes(self._rows(batch))
         return Wish(None, "", changes).to_text() if changes else None
+
+    def _rows(self, batch: Batch) -> Column:
+        """What shows the columns of a batch's rows."""
+        return batch.value if self._config.envelope is EnvelopeKind.NONE else shape(batch.value)
 
     def convert(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> StagedRows:
         """Convert rows of an open table; nothing is kept.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +19,13 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import Schema
-from connectors.iceberg.config import IcebergSinkConfig, NullKey
+from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, NullKey, TruncateEvents
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import SchemaChange
-from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key
+from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key, last_truncate
 from connectors.iceberg.staging.columns import any_true, as_array, tombstones
 from connectors.iceberg.staging.conversion import RowConverter
+from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
 from connectors.iceberg.staging.partitioning import Partitioner
@@ -31,6 +33,8 @@ from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import TypeOptions, arrow_schema, schema_changes, writable_fields
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
+
+log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -119,7 +123,7 @@ class TableStager:
         self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
         self._held: dict[TopicPartition, _Held] = {}
         self._unreported: set[str] = set()
-        self.ignored_rows = 0  # since the start: tombstones in append mode, deletes without a key, truncates
+        self.ignored_rows = 0  # since the start: tombstones in append mode, deletes without a key, messages
         self.null_keys = 0  # since the start: rows left out because of iceberg.ext.null-key=skip
         self._describe(description)
         budget.share(self)
@@ -201,11 +205,8 @@ class TableStager:
         return rows.filter(kept), kept
 
     def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None]:
+        batch, change = self._meant(batch)
         value = batch.value
-        try:
-            change = changes(value, self._config.cdc_field)
-        except DataError as error:
-            raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
         ends = pc.min_max(change).as_py()
         only_upserts = ends["max"] == Change.UPSERT
         upsert = None if only_upserts else pc.equal(change, Change.UPSERT)
@@ -225,10 +226,37 @@ class TableStager:
             [*columns, batch.origin.offsets, change, unavailable],
             schema=pa.schema([*self._nullable, *_EXTRA]),
         )
-        if pc.max(change).as_py() != Change.IGNORE:
+        if only_upserts and keyless is None:
             return rows, None
         kept = pc.not_equal(change, Change.IGNORE)
-        return rows.filter(kept), kept
+        return (rows, None) if pc.all(kept).as_py() else (rows.filter(kept), kept)
+
+    def _meant(self, batch: Batch) -> tuple[Batch, pa.Int8Array]:
+        """The batch with rows for values, and what each of them does.
+
+        Raises:
+            BadRows: Rows that do not say it.
+        """
+        if self._config.envelope is EnvelopeKind.DEBEZIUM:
+            opened = Envelope.of(batch.value)
+            batch, change = batch.replace(value=opened.row), opened.change
+        else:
+            try:
+                change = changes(batch.value, self._config.cdc_field)
+            except DataError as error:
+                raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
+        if pc.index(change, int(Change.TRUNCATE)).as_py() < 0:
+            return batch, change
+        truncate = pc.equal(change, Change.TRUNCATE)
+        if self._config.truncate_events is TruncateEvents.IGNORE:
+            log.warning(
+                "table %s: %d truncate events of topic %s are ignored; iceberg.ext.truncate-events=apply would empty "
+                "the table",
+                self.description.name, pc.sum(truncate).as_py(), batch.origin.topic,
+                extra={"action": "truncate_ignored", "table": self.description.name},
+            )  # fmt: skip
+            return batch, as_array(pc.if_else(truncate, pa.scalar(Change.IGNORE, pa.int8()), change))
+        return batch, change
 
     def _place_keys(
         self, batch: Batch, columns: list[pa.Array], converter: RowConverter, failures: Sequence[Failure]
@@ -278,6 +306,7 @@ class TableStager:
         """Tombstones without a key mean nothing; other rows without one fail or are left out, by configuration."""
         ignore = pa.scalar(Change.IGNORE, pa.int8())
         gone = tombstones(batch.value)
+        keyless = pc.and_(keyless, pc.not_equal(change, Change.TRUNCATE))
         named = pc.and_(keyless, pc.not_equal(change, Change.IGNORE))
         if gone is not None:
             named = pc.and_not(named, gone)
@@ -402,9 +431,12 @@ class TableStager:
             merge = self.description.mode is WriteMode.MERGE
             for file in self._merge_files(held, name) if merge else self._append_files(held, name):
                 written.append(file)
-                self._unreported.add(file.path)
+                if file.path:
+                    self._unreported.add(file.path)
         except BaseException:
             for file in written:
+                if not file.path:
+                    continue
                 self._output.remove(file.path)
                 self._unreported.discard(file.path)
             raise
@@ -433,6 +465,11 @@ class TableStager:
         if not pieces:
             return
         whole = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
+        truncated = last_truncate(whole.column(CHANGE), whole.column(OFFSET))
+        if truncated is not None:
+            yield StagedFile(StagedKind.TRUNCATES, "", 0, 0, self.description.schema_id, self._partitioner.spec_id)
+            pieces = [piece.filter(pc.greater(piece.column(OFFSET), truncated)) for piece in pieces]
+            whole = pa.concat_tables(pieces)
         last = last_per_key([whole.column(k) for k in self._keys], whole.column(OFFSET))
         patched = whole.column(UNAVAILABLE).null_count < whole.num_rows
         completed = _Completion(whole, self._keys) if patched and last is not None else None

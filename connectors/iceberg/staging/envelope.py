@@ -1,0 +1,93 @@
+"""Debezium's change events as they come, with no transformation before: the row, and what happened to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.batch import Column
+from connect_py.api.errors import BadRows, DataError, NotColumnar
+from connectors.iceberg.staging.cdc import INT8, Change
+from connectors.iceberg.staging.columns import any_true, as_array, tombstones
+
+OPERATION, BEFORE, AFTER = "op", "before", "after"
+_MEANINGS = {
+    "c": Change.UPSERT, "r": Change.UPSERT, "u": Change.UPSERT, "d": Change.DELETE, "t": Change.TRUNCATE,
+    "m": Change.IGNORE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The events of one batch, opened; all of its length."""
+
+    row: Column  # the row after the change, or before a delete; null where the event has none
+    before: Column | None  # the row before, where the event has it; None: no event does
+    operation: pa.StringArray  # Debezium's letter; null: a tombstone
+    change: pa.Int8Array  # a `Change` each; tombstones delete
+
+    @staticmethod
+    def of(value: Column) -> Envelope:
+        """Open the events of a batch; tombstones may be among them.
+
+        Raises:
+            BadRows: These rows are no change events.
+        """
+        gone = tombstones(value)
+        if gone is not None and pc.all(gone).as_py():
+            change = pa.repeat(pa.scalar(Change.DELETE, INT8), len(value))
+            return Envelope(Column(None, pa.nulls(len(value))), None, pa.nulls(len(value), pa.string()), change)
+        operation = value.member(OPERATION) if value.is_struct() else None
+        if operation is None or not (pa.types.is_string(operation.data.type) or pa.types.is_null(operation.data.type)):
+            return _refuse(value, gone, None)
+        letters = operation.data.cast(pa.string()).dictionary_encode()
+        meanings = [_MEANINGS.get(letter) for letter in letters.dictionary.to_pylist()]
+        change = pa.array(meanings, INT8).take(letters.indices)
+        if gone is not None:
+            change = as_array(pc.if_else(gone, pa.scalar(Change.DELETE, INT8), change))
+        if change.null_count:
+            return _refuse(value, gone, change)
+        before, after = value.member(BEFORE), value.member(AFTER)
+        return Envelope(_rows(len(value), before, after, change), before, letters.cast(pa.string()), change)
+
+
+def shape(value: Column) -> Column:
+    """Rows that show which columns the events of a batch have; as many as there are events, or none."""
+    if value.null_count == len(value) or not value.is_struct():
+        return Column(None, pa.nulls(0))
+    after = value.member(AFTER)
+    if _is_empty(after):
+        after = value.member(BEFORE)
+    return Column(None, pa.nulls(0)) if after is None else after
+
+
+def _rows(length: int, before: Column | None, after: Column | None, change: pa.Int8Array) -> Column:
+    if _is_empty(before):
+        return Column(None, pa.nulls(length)) if after is None else after
+    assert before is not None
+    deletes = pc.equal(change, Change.DELETE)
+    if _is_empty(after):
+        return before
+    assert after is not None
+    if not any_true(deletes):
+        return after
+    try:
+        return after.mixed(before, deletes)
+    except NotColumnar:  # without schemas; then the record's key says what to delete
+        return after
+
+
+def _is_empty(rows: Column | None) -> bool:
+    return rows is None or rows.null_count == len(rows)
+
+
+def _refuse(value: Column, gone: pa.BooleanArray | None, change: pa.Int8Array | None) -> Envelope:
+    bad = pa.repeat(pa.scalar(True), len(value)) if change is None else change.is_null()
+    if gone is not None:
+        bad = pc.and_not(bad, gone)
+    error = DataError(
+        f"no change event of Debezium: iceberg.ext.envelope=debezium expects an {OPERATION!r} that is known"
+    )
+    raise BadRows(dict.fromkeys(pc.indices_nonzero(bad).to_pylist(), error))
