@@ -190,7 +190,9 @@ class TableKeeper:
         if config.mode_of(name) is WriteMode.MERGE:  # for SQL merges: rewriting whole files costs several times more
             properties |= dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read")
         properties |= config.auto_create_props
-        if self._catalog.create(name, json.dumps(wish.schema), json.dumps(spec), properties):
+        created = self._catalog.create(name, json.dumps(wish.schema), json.dumps(spec), properties)
+        fault_point("after_create_table")
+        if created:
             log.info("created table %s", name, extra={"action": "table_created", "table": name})
 
     def commit(self, request: actions.CommitRequest, epoch: Epoch) -> Committed:
@@ -251,9 +253,11 @@ class TableKeeper:
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
         """Remove what earlier epochs left: staged files that no snapshot references, and their branches."""
         config = self._config
+        fault_point("before_clean")
         if config.commit_engine.value == EngineName.MERGE.value:
             self._catalog.drop_branches(name, f"connect-{config.connector}-", epoch.number)
         removed = self._catalog.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
+        fault_point("after_clean")
         if removed is None:
             log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
         elif removed:
