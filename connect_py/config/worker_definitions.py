@@ -146,6 +146,14 @@ def distributed_config_def() -> ConfigDef:
     return definition
 
 
+def security_config_def() -> ConfigDef:
+    """What says how a client proves itself and its broker, of the worker's clients and of all others."""
+    definition = ConfigDef()
+    _define(definition, _SSL)
+    _define(definition, _SASL)
+    return definition
+
+
 def _define(definition: ConfigDef, rows: Iterable[Row]) -> None:
     for name, kind, default, importance, validator, doc in rows:
         definition.define(name, kind, default=default, importance=importance, validator=validator, doc=doc)

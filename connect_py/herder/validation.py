@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from connect_py.api.config import (
@@ -19,13 +19,16 @@ from connect_py.api.config import (
     ConfigValueError,
     Importance,
     MissingConfigError,
+    Parsed,
     Type,
     Width,
+    parse,
     to_text,
 )
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.api.task import ExactlyOnceSupport, TransactionBoundarySupport
+from connect_py.config.client_definitions import client_config_keys
 from connect_py.config.config_provider import PROVIDERS, named_providers
 from connect_py.config.connector_config import (
     CONVERTERS,
@@ -38,6 +41,7 @@ from connect_py.config.connector_config import (
 from connect_py.config.override_policy import OverridePolicy
 from connect_py.config.version_range import VersionRange
 from connect_py.config.worker_config import WorkerConfig
+from connect_py.error_handling.error_config import DEAD_LETTER_TABLE
 from connect_py.herder.herder import (
     BadRequestError,
     Config,
@@ -128,7 +132,7 @@ class Validator:
         self._add_nulls(framework, props)
         with stages.stage(f"validating {plugin.kind.value} connector-specific properties for the connector"):
             self._add_connector(framework, plugin, class_name, props)
-        overrides = self._override_rows(plugin, props)
+        overrides = self._override_rows(plugin, props, redacted)
         converters = self._converter_rows(props)
         count = framework.count() + overrides.keys_with_errors() + converters.keys_with_errors()
         return self._infos(class_name, [framework, overrides, converters], count, raw, redacted)
@@ -373,12 +377,18 @@ class Validator:
             elif name in rows.keys and known is not None:
                 value.errors.extend(text for text in known.errors if text not in value.errors)
             rows.add(key, value)
+        if (props.get(DEAD_LETTER_TABLE) or "").strip() and DEAD_LETTER_TABLE not in defined:
+            rows.error(
+                DEAD_LETTER_TABLE,
+                f"{class_name} keeps no dead letters in a table; use errors.deadletterqueue.topic.name",
+            )
         for name, value in checked.values.items():
             if name not in defined and (name not in rows.values or value.errors):
                 known = rows.values.setdefault(name, value)
                 known.errors.extend(text for text in value.errors if text not in known.errors)
 
-    def _override_rows(self, plugin: Plugin, props: Config) -> _Rows:
+    def _override_rows(self, plugin: Plugin, props: Config, redacted: Collection[str]) -> _Rows:
+        """What is said of client settings; ConfigError for a value of the wrong type, as in Java."""
         sink = plugin.kind is PluginKind.SINK
         own_offsets = self._config.exactly_once_sources or "offsets.storage.topic" in props
         creates_topics = "topic.creation.default.replication.factor" in props
@@ -392,9 +402,14 @@ class Validator:
             prefixes.append("admin.override.")
         rows, policy = _Rows(), OverridePolicy.of(self._config.props)
         for prefix in prefixes:
+            known = client_config_keys(prefix.partition(".")[0])
             for name, value in props.items():
                 if name.startswith(prefix):
-                    rows.values[name] = ConfigValue(name, value)
+                    key = known.get(name[len(prefix) :])
+                    if key is None:
+                        rows.values[name] = ConfigValue(name, value)
+                    else:
+                        rows.add(_under(prefix, key), ConfigValue(name, _of_type(key, name, value, redacted)))
                     problem = policy.refusal(name[len(prefix) :])
                     if problem is not None:
                         rows.error(name, problem)
@@ -534,13 +549,29 @@ def key_info(key: ConfigKey) -> ConfigKeyInfo:
     )
 
 
+def _under(prefix: str, key: ConfigKey) -> ConfigKey:
+    return replace(key, name=prefix + key.name, display_name=key.display_name or key.name)
+
+
+def _of_type(key: ConfigKey, name: str, value: str | None, redacted: Collection[str]) -> Parsed:
+    """Parse the value of a client setting; its error tells nothing of a value that a provider gave."""
+    try:
+        return parse(key.name, value, key.type)
+    except ConfigError as error:
+        raise (ConfigError("", _redacted_text(name)) if name in redacted else error) from None
+
+
+def _redacted_text(name: str) -> str:
+    return (
+        f"Invalid value for configuration '{name}': the value resolved from the config provider reference failed "
+        "validation"
+    )
+
+
 def _value_info(value: ConfigValue, kind: Type | None, raw: Config, redacted: set[str]) -> ConfigValueInfo:
     if value.name in redacted:
-        text = (
-            f"Invalid value for configuration '{value.name}': the value resolved from the config provider reference "
-            "failed validation"
-        )
-        return ConfigValueInfo(value.name, raw[value.name], [], [text] if value.errors else [], value.visible)
+        errors = [_redacted_text(value.name)] if value.errors else []
+        return ConfigValueInfo(value.name, raw[value.name], [], errors, value.visible)
     shown = [to_text(item, kind or Type.STRING) or "" for item in value.recommended_values]
     return ConfigValueInfo(
         value.name, to_text(value.value, kind or Type.STRING), shown, list(value.errors), value.visible

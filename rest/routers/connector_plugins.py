@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from connect_py.api.errors import ConfigError
 from connect_py.herder.herder import BadRequestError, Herder
 from rest import deadline, entities
 from rest.description import TEXT, array_of, describe, ref
@@ -63,6 +64,8 @@ def router(herder: Herder) -> APIRouter:
         except BadRequestError as error:
             # Java does not unwrap this failure here; clients read the 500 as "could not validate".
             raise RestError(500, f"{_BAD_REQUEST}: {error}") from error
+        except ConfigError as error:
+            raise RestError(500, f"{error.java_name}: {error}") from error
         return entities.json_response(entities.config_infos(infos))
 
     return routes

@@ -1,4 +1,4 @@
-"""Worker properties against recordings of Java's worker 4.1.1: what it defines, and what it refuses with which words.
+"""Properties of workers and clients against recordings of Java's, 4.1.1: what is defined, and refused with which words.
 
 `tests/fixtures/worker_properties/RecordWorkerProperties.java` made the recordings.
 """
@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from connect_py.api.config import ConfigDef, to_text
 from connect_py.api.errors import ConfigError
+from connect_py.config.client_definitions import client_config_keys
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.config.worker_definitions import distributed_config_def, standalone_config_def
 from connect_py.kafka.client_config import Kind, translate
@@ -51,10 +52,19 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "definition"), [("distributed", distributed_config_def()), ("standalone", standalone_config_def())]
+    ("mode", "definition"),
+    [
+        ("distributed", distributed_config_def()),
+        ("standalone", standalone_config_def()),
+        *((kind, ConfigDef(client_config_keys(kind).values())) for kind in ("producer", "consumer", "admin")),
+    ],
 )
 def test_every_key_of_java_is_defined_alike(mode: str, definition: ConfigDef) -> None:
-    java = {line["name"]: line for line in lines("definitions.jsonl") if line["mode"] == mode}
+    java = {
+        line["name"]: line
+        for line in lines("definitions.jsonl")
+        if line["mode"] == mode and not line["name"].startswith("internal.")
+    }
     ours = {
         key.name: {
             "mode": mode, "name": key.name, "type": key.type.value, "importance": key.importance.value,

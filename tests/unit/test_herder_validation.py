@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 from fixtures.herder_fake_worker import DEMO_SINK, FakeWorker
 
-from connect_py.api.errors import ConnectError, NotFoundError
+from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.api.task import ExactlyOnceSupport, TransactionBoundarySupport
 from connect_py.clock import SystemClock
 from connect_py.config.worker_config import DistributedConfig
@@ -310,6 +311,37 @@ def test_override_policies_name_what_they_refuse() -> None:
         "connector.client.config.override.allowlist": "max.poll.records",
     }
     assert check(config, **allow).error_count == 1
+
+
+def test_overrides_are_shown_as_java_s_clients_define_them() -> None:
+    config: dict[str, str | None] = {
+        **SINK, "consumer.override.max.poll.records": " 5 ", "consumer.override.sasl.jaas.config": "x.Y a=secret;",
+        "consumer.override.no.such.key": "as it is",
+    }  # fmt: skip
+    infos = check(config)
+    shown = {info.value.name: info for info in infos.configs if info.value is not None}
+    records = shown["consumer.override.max.poll.records"]
+    assert records.value is not None
+    assert records.definition is not None
+    assert (records.value.value, records.definition.type, records.definition.default_value) == ("5", "INT", "500")
+    assert records.definition.name == "consumer.override.max.poll.records"
+    assert value(infos, "consumer.override.sasl.jaas.config").value == "[hidden]"
+    assert shown["consumer.override.no.such.key"].definition is None
+    assert value(infos, "consumer.override.no.such.key").value == "as it is"
+
+
+def test_an_override_of_the_wrong_type_cannot_be_validated_at_all() -> None:
+    text = "Invalid value x for configuration max.poll.records: Not a number of type INT"
+    with pytest.raises(ConfigError, match=text):
+        check({**SINK, "consumer.override.max.poll.records": "x"})
+
+
+def test_the_refusal_of_an_override_does_not_tell_what_a_provider_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDS_A_SECRET", "s3cret")
+    providers = {"config.providers": "env", "config.providers.env.class": "EnvVarConfigProvider"}
+    with pytest.raises(ConfigError, match="resolved from the config provider") as refusal:
+        check({**SINK, "consumer.override.max.poll.records": "${env:HOLDS_A_SECRET}"}, **providers)
+    assert "s3cret" not in "".join(traceback.format_exception(refusal.value))
 
 
 def test_missing_version_skips_everything_else() -> None:
