@@ -12,7 +12,7 @@ from connect_py.api.record import R
 from connect_py.api.schema import STRING, Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
-from transforms.debezium.extract_new_record_state import is_envelope
+from transforms.debezium.envelope import is_envelope
 from transforms.java_regex import JavaPattern, Replacement
 from transforms.rebuild import members
 from transforms.regex_router import java_regex

@@ -14,8 +14,8 @@ from connect_py.api.record import R
 from connect_py.api.schema import INT32, Schema, SchemaAndValue, Struct, Value, struct
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
+from transforms.debezium.envelope import AFTER, OP, is_envelope
 from transforms.debezium.expanded_json import expanded
-from transforms.debezium.extract_new_record_state import AFTER, OP, is_envelope
 from transforms.java_regex import JavaPattern, Replacement
 from transforms.regex_router import java_regex
 

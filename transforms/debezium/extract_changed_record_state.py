@@ -11,7 +11,7 @@ from connect_py.api.errors import NotColumnar
 from connect_py.api.record import NO_HEADERS, Header, Headers, R
 from connect_py.api.schema import OPTIONAL_STRING, Schema, Struct, Value, array
 from connect_py.api.transformation import Transformation
-from transforms.debezium.extract_new_record_state import is_envelope
+from transforms.debezium.envelope import is_envelope
 
 
 class ExtractChangedRecordState(Transformation[R]):

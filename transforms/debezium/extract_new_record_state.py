@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from connect_py.api.batch import Batch
-from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type, one_of
-from connect_py.api.errors import ConfigError, ConnectError, DataError
-from connect_py.api.record import Headers, R
-from connect_py.api.schema import OPTIONAL_STRING, STRING, Schema, Struct, Value
+from connect_py.api.config import ConfigDef, Importance, Parsed, Type
+from connect_py.api.errors import DataError
+from connect_py.api.record import R
+from connect_py.api.schema import OPTIONAL_STRING, Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
-from connect_py.api.transformation import Transformation
-from transforms.debezium.delete_handling import LEGACY_MODES, MODES, DeleteHandling, Deletes
-from transforms.debezium.field_reference import FieldReference
+from transforms.debezium.delete_handling import Deletes
+from transforms.debezium.envelope import AFTER, BEFORE, DELETED, is_delete, is_envelope
+from transforms.debezium.unwrapping import Unwrapping
 from transforms.java_errors import ClassCastError, IllegalArgumentError
 from transforms.rebuild import members, rebuilt, values_of
 from transforms.requirements import require_struct
@@ -23,31 +22,10 @@ from transforms.requirements import require_struct
 if TYPE_CHECKING:
     from transforms.debezium.unwrap_columns import UnwrapColumns
 
-log = logging.getLogger(__name__)
-
-ENVELOPE_SUFFIX = ".Envelope"
-BEFORE, AFTER, OP = "before", "after", "op"
-DELETED = "__deleted"
-DELETE = "d"  # the operation of a delete event
-IDLE_VALUES = 1000  # that pass unchanged before the log says so
 _PURPOSE = "source field insertion"
 
-_MODE = "delete.tombstone.handling.mode"
-_DROP_TOMBSTONES = "drop.tombstones"
-_DELETE_MODE = "delete.handling.mode"
-_OPERATION_HEADER = "operation.header"
-_OPERATION_HEADER_NAME = "__debezium-operation"
-_ADD_SOURCE_FIELDS = "add.source.fields"
 
-
-def _field_references(name: str, value: Parsed) -> None:
-    try:
-        FieldReference.parse_all(value or [], "")
-    except ValueError as error:
-        raise ConfigValueError(name, value, str(error)) from error
-
-
-class ExtractNewRecordState(Transformation[R]):
+class ExtractNewRecordState(Unwrapping[R]):
     """Takes the row out of each change event: `after`, or for deletes what the mode says.
 
     Values that are no envelope with a schema (schemaless ones, heartbeats, transaction markers, messages) pass
@@ -56,40 +34,7 @@ class ExtractNewRecordState(Transformation[R]):
     """
 
     config_def = (
-        ConfigDef()
-        .define(
-            _MODE, Type.STRING, default="tombstone", validator=one_of(*MODES, case_insensitive=True),
-            importance=Importance.MEDIUM,
-            doc="What delete events and tombstones become: drop removes both; tombstone makes deletes null values "
-            "with the schema of the row; rewrite makes them rows marked with __deleted; rewrite-with-tombstone also "
-            "keeps the tombstones; delete-to-tombstone makes them tombstones. Tombstones are dropped otherwise.",
-        )
-        .define(
-            _DROP_TOMBSTONES, Type.BOOLEAN, default=True, importance=Importance.LOW,
-            doc=f"Deprecated, used only without {_MODE}: drop tombstones.",
-        )
-        .define(
-            _DELETE_MODE, Type.STRING, default="drop", validator=one_of(*LEGACY_MODES, case_insensitive=True),
-            importance=Importance.LOW,
-            doc=f"Deprecated, used only without {_MODE}: drop delete events, rewrite them as rows marked with "
-            "__deleted, or make their value null (none).",
-        )
-        .define(
-            "add.fields", Type.LIST, default="", validator=_field_references, importance=Importance.LOW,
-            doc="Members of the event to add to the row, each as field, struct.field, or with :new-name behind.",
-        )
-        .define(
-            "add.fields.prefix", Type.STRING, default="__", importance=Importance.LOW,
-            doc="Prefix of the names that add.fields makes.",
-        )
-        .define(
-            "add.headers", Type.LIST, default="", validator=_field_references, importance=Importance.LOW,
-            doc="Members of the event to add as headers, written as for add.fields.",
-        )
-        .define(
-            "add.headers.prefix", Type.STRING, default="__", importance=Importance.LOW,
-            doc="Prefix of the names that add.headers makes.",
-        )
+        ConfigDef(Unwrapping.config_def)
         .define(
             "route.by.field", Type.STRING, default="", importance=Importance.LOW,
             doc="Column whose text becomes the topic.",
@@ -110,31 +55,9 @@ class ExtractNewRecordState(Transformation[R]):
             "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
             doc="In the rewrite modes, put the default of a column in place of null.",
         )
-        .define(
-            _OPERATION_HEADER, Type.BOOLEAN, default=False, importance=Importance.LOW,
-            doc=f"Deprecated: add the operation as header {_OPERATION_HEADER_NAME}; use add.headers=op.",
-        )
-        .define(
-            _ADD_SOURCE_FIELDS, Type.LIST, default="", importance=Importance.LOW,
-            doc="Deprecated: members of the source block to add to the row; use add.fields.",
-        )
     )  # fmt: skip
 
-    def configure(self, configs: Mapping[str, str]) -> None:
-        try:
-            props = self.config_def.parse(configs)
-        except ConfigError as error:
-            raise ConnectError("Unable to validate config.") from error
-        self.handling = _delete_handling(configs, props)
-        self.add_fields = FieldReference.parse_all(props["add.fields"], props["add.fields.prefix"]) + tuple(
-            FieldReference("source", name, f"__{name}") for name in props[_ADD_SOURCE_FIELDS] if name
-        )
-        self.add_headers = FieldReference.parse_all(props["add.headers"], props["add.headers.prefix"])
-        if props[_OPERATION_HEADER]:
-            self.add_headers += (FieldReference(None, OP, _OPERATION_HEADER_NAME),)
-        for key in (_OPERATION_HEADER, _ADD_SOURCE_FIELDS):
-            if props[key]:
-                log.warning("%s is deprecated, use add.headers and add.fields", key)
+    def configure_further(self, props: Mapping[str, Parsed]) -> None:
         self.route_by_field: str = props["route.by.field"] or ""
         self.drop_fields_header: str = props["drop.fields.header.name"] or ""
         self._drop_from_key: bool = props["drop.fields.from.key"]
@@ -142,7 +65,6 @@ class ExtractNewRecordState(Transformation[R]):
         self.replace_null_with_default: bool = props["replace.null.with.default"]
         self.row_schema = lru_cache(maxsize=64)(self._row_schema)
         self._columns: UnwrapColumns | None = None
-        self._values_before_envelope: int | None = 0  # None: nothing left to warn of
 
     def _row_schema(self, row: Schema, envelope: Schema) -> Schema:
         """The schema of unwrapped rows: of the row, `__deleted`, and what is added, in this order."""
@@ -185,23 +107,6 @@ class ExtractNewRecordState(Transformation[R]):
         )  # fmt: skip
         return self._without_dropped(made)
 
-    def note_envelope(self) -> None:
-        """An envelope came: the transformation has work to do."""
-        self._values_before_envelope = None
-
-    def note_passing(self, values: int) -> None:
-        """Count values that are no envelope; warn once when there has been nothing else for long."""
-        if self._values_before_envelope is None:
-            return
-        self._values_before_envelope += values
-        if self._values_before_envelope >= IDLE_VALUES:
-            log.warning(
-                "the first %d values were no change events with a schema (named ...%s) and passed unchanged; "
-                "without schemas use DebeziumTransform of org.apache.iceberg.connect.transforms",
-                self._values_before_envelope, ENVELOPE_SUFFIX,
-            )  # fmt: skip
-            self._values_before_envelope = None
-
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if self._columns is None:
             from transforms.debezium.unwrap_columns import UnwrapColumns
@@ -229,21 +134,6 @@ class ExtractNewRecordState(Transformation[R]):
         row = require_struct(block, "Read record to set topic routing")
         name: str | None = row.values[routing_column(row.schema, self.route_by_field)]
         return name if name is not None and name.strip() else topic
-
-    def event_headers(self, headers: Headers, event: Struct) -> Headers:
-        """The headers of an unwrapped event: its own, then what is added."""
-        for reference in self.add_headers:
-            schema = reference.schema(event.schema)
-            if schema is not None:
-                headers = headers.add(reference.new_name, reference.value(event), schema)
-        return headers
-
-    def tombstone_headers(self, headers: Headers) -> Headers:
-        """The headers of a tombstone that passes: of all that could be added it has an operation only."""
-        for reference in self.add_headers:
-            if reference.field == OP:
-                headers = headers.add(reference.new_name, DELETE, STRING)
-        return headers
 
     def _without_dropped(self, record: R) -> R:
         if not self.drop_fields_header:
@@ -275,16 +165,6 @@ class ExtractNewRecordState(Transformation[R]):
         return reduced, Struct(reduced, kept)
 
 
-def is_envelope(schema: Schema | None) -> bool:
-    """Whether a value of this schema is a change event: known by the name of its schema alone."""
-    return schema is not None and schema.name is not None and schema.name.endswith(ENVELOPE_SUFFIX)
-
-
-def is_delete(event: Struct) -> bool:
-    """Whether the event's operation is a delete."""
-    return event.schema.field(OP) is not None and bool(event.get_without_default(OP) == DELETE)
-
-
 def routing_column(row: Schema, name: str) -> int:
     """The index of the column that routes; DataError when there is none or it is no text."""
     field = row.field(name)
@@ -300,12 +180,3 @@ def _block(event: Struct, name: str) -> Value:
     if field is None:
         raise IllegalArgumentError(f"Unknown field: {name}")
     return event.values[field.index]
-
-
-def _delete_handling(configs: Mapping[str, str], props: Mapping[str, Parsed]) -> DeleteHandling:
-    legacy = [key for key in (_DROP_TOMBSTONES, _DELETE_MODE) if key in configs]
-    if legacy:
-        log.warning("%s: deprecated, use %s", ", ".join(legacy), _MODE)
-    if legacy and _MODE not in configs:
-        return DeleteHandling(LEGACY_MODES[props[_DELETE_MODE].lower()], props[_DROP_TOMBSTONES])
-    return MODES[props[_MODE].lower()]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from connect_py.api.record import R
 from connect_py.api.schema import Struct
 from connect_py.api.transformation import Transformation
-from transforms.debezium.extract_new_record_state import OP, is_envelope
+from transforms.debezium.envelope import OP, is_envelope
 
 
 class ReadToInsertEvent(Transformation[R]):

@@ -18,7 +18,7 @@ from connect_py.api.schema import TIMESTAMP, Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.civil_days import date_of, days_of
-from transforms.debezium.extract_new_record_state import is_envelope
+from transforms.debezium.envelope import is_envelope
 from transforms.debezium.time_zone import TimeZone
 from transforms.java_errors import DateTimeParseError
 

@@ -30,15 +30,8 @@ from transforms.columns import (
     with_value,
 )
 from transforms.debezium.delete_handling import Deletes
-from transforms.debezium.extract_new_record_state import (
-    AFTER,
-    BEFORE,
-    DELETE,
-    OP,
-    ExtractNewRecordState,
-    is_envelope,
-    routing_column,
-)
+from transforms.debezium.envelope import AFTER, BEFORE, DELETE, OP, is_envelope
+from transforms.debezium.extract_new_record_state import ExtractNewRecordState, routing_column
 from transforms.debezium.field_reference import FieldReference
 
 
