@@ -52,6 +52,13 @@ PLUGINS = (
     _transformation(
         "io.debezium.connector.mysql.transforms.ReadToInsertEvent", "debezium.read_to_insert_event:ReadToInsertEvent"
     ),
+    *(
+        _transformation(
+            f"io.debezium.connector.mongodb.transforms.{name}",
+            "debezium.extract_new_document_state:ExtractNewDocumentState",
+        )
+        for name in ("ExtractNewDocumentState", "UnwrapFromMongoDbEnvelope")
+    ),
     *_iceberg("CopyValue", "copy_value"),
     *_iceberg("DebeziumTransform", "debezium_transform"),
     *_iceberg("DmsTransform", "dms_transform"),

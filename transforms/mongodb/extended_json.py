@@ -1,0 +1,254 @@
+"""MongoDB's extended JSON: the texts in which Debezium hands over documents, with the types of BSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from enum import Enum, auto
+from typing import Any, Final
+from uuid import UUID
+
+from connect_py.api.errors import DataError
+from connect_py.api.java_text import wrap
+from transforms.civil_days import days_of
+
+
+class Kind(Enum):
+    """The types of BSON; what `BsonValue.value` holds stands behind each."""
+
+    NULL = auto()  # None
+    STRING = auto()  # str
+    OBJECT_ID = auto()  # str, 24 hex digits
+    DECIMAL128 = auto()  # str, as Java prints it
+    JAVASCRIPT = auto()  # str
+    BOOLEAN = auto()  # bool
+    DOUBLE = auto()  # float
+    INT32 = auto()  # int
+    INT64 = auto()  # int
+    DATE_TIME = auto()  # int, milliseconds since the epoch
+    TIMESTAMP = auto()  # int, seconds since the epoch
+    BINARY = auto()  # bytes
+    REGULAR_EXPRESSION = auto()  # (pattern, options)
+    SCOPED_JAVASCRIPT = auto()  # (code, document)
+    DOCUMENT = auto()  # Mapping[str, BsonValue]
+    ARRAY = auto()  # Sequence[BsonValue]
+    OTHER = auto()  # None; symbols, database pointers, smallest and greatest key, undefined: no table holds these
+
+
+@dataclass(frozen=True, slots=True)
+class BsonValue:
+    """A value with its type."""
+
+    kind: Kind
+    value: Any
+
+
+Document = Mapping[str, BsonValue]
+
+_MOMENT: Final = re.compile(
+    r"([+-]?\d{4,9})-(\d\d)-(\d\d)(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):(\d\d)))?"
+)
+_OBJECT_ID: Final = re.compile(r"[0-9a-fA-F]{24}")
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+_BITS: Final = {Kind.INT32: 32, Kind.INT64: 64}
+_DIGITS: Final = 34  # of a Decimal128
+
+
+def parse_document(text: str) -> Document:
+    """Read a document.
+
+    Legacy and canonical forms are understood, as Debezium writes them; those of MongoDB's shell are not.
+
+    Raises:
+        DataError: The text is no JSON object, or one of its values does not fit the type that it names.
+    """
+    found = parse_value(text)
+    if found.kind is not Kind.DOCUMENT:
+        raise DataError(f"a document is expected, found {found.kind.name}")
+    document: Document = found.value
+    return document
+
+
+def parse_value(text: str) -> BsonValue:
+    """Read any value; DataError as for `parse_document`."""
+    try:
+        return _bson(_DECODER.decode(text))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"no extended JSON: {error}") from error
+
+
+def _bson(found: Any) -> BsonValue:
+    """What the JSON reader made of a value, with its type."""
+    if isinstance(found, BsonValue):
+        return found
+    if found is None:
+        return BsonValue(Kind.NULL, None)
+    if isinstance(found, bool):
+        return BsonValue(Kind.BOOLEAN, found)
+    if isinstance(found, str):
+        return BsonValue(Kind.STRING, found)
+    return BsonValue(Kind.ARRAY, tuple(_bson(item) for item in found))
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> BsonValue:
+    """A document, or the value of a type that JSON lacks."""
+    members = {name: _bson(value) for name, value in pairs}
+    if pairs and pairs[0][0] in _SPECIAL:
+        made = _special(members)
+        if made is not None:
+            return made
+    return BsonValue(Kind.DOCUMENT, members)
+
+
+def _special(members: Document) -> BsonValue | None:
+    """The value that such an object stands for; None: it is a document after all, an expression of a query perhaps."""
+    names = set(members)
+    if names <= {"$regex", "$options"} and "$regex" in names:
+        return _regular_expression(members["$regex"], members.get("$options"))
+    if names == {"$binary", "$type"}:
+        return _binary(_text(members, "$binary"))
+    if names == {"$code", "$scope"}:
+        return BsonValue(Kind.SCOPED_JAVASCRIPT, (_text(members, "$code"), _document(members["$scope"])))
+    first = next(iter(members))
+    read = _SINGLE.get(first)
+    if read is None:
+        return None
+    if len(members) > 1:
+        raise ValueError(f"{first} stands alone")
+    return read(members, first)
+
+
+def _text(members: Document, name: str) -> str:
+    found = members[name]
+    if found.kind is not Kind.STRING:
+        raise ValueError(f"{name} needs a text")
+    text: str = found.value
+    return text
+
+
+def _integer(found: BsonValue) -> int:
+    if found.kind not in _BITS:
+        raise ValueError("a whole number is expected")
+    number: int = found.value
+    return number
+
+
+def _document(found: BsonValue) -> Document:
+    if found.kind is not Kind.DOCUMENT:
+        raise ValueError("a document is expected")
+    document: Document = found.value
+    return document
+
+
+def _number(kind: Kind, text: str) -> BsonValue:
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    if number is None or wrap(number, _BITS[kind]) != number:
+        raise ValueError(f"an {kind.name} is out of its range")
+    return BsonValue(kind, number)
+
+
+def _json_integer(text: str) -> BsonValue:
+    number = int(text)
+    return _number(Kind.INT32 if wrap(number, 32) == number else Kind.INT64, text)
+
+
+def _object_id(members: Document, name: str) -> BsonValue:
+    text = _text(members, name)
+    if _OBJECT_ID.fullmatch(text) is None:
+        raise ValueError(f"{name} needs 24 hexadecimal digits")
+    return BsonValue(Kind.OBJECT_ID, text.lower())
+
+
+def _decimal128(members: Document, name: str) -> BsonValue:
+    try:
+        number = Decimal(_text(members, name))
+    except InvalidOperation as error:
+        raise ValueError(f"{name} needs a number") from error
+    if len(number.as_tuple().digits) > _DIGITS:
+        raise ValueError(f"{name} has more than {_DIGITS} digits")
+    return BsonValue(Kind.DECIMAL128, str(number))
+
+
+def _moment(members: Document, name: str) -> BsonValue:
+    found = members[name]
+    if found.kind is Kind.STRING:
+        return BsonValue(Kind.DATE_TIME, _milliseconds(found.value))
+    return BsonValue(Kind.DATE_TIME, _integer(found))
+
+
+def _milliseconds(text: str) -> int:
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        raise ValueError("$date needs a moment")
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    seconds = days_of(year, month, day) * 86_400 + (hour * 60 + minute) * 60 + second
+    if found[8]:
+        ahead = (int(found[9]) * 60 + int(found[10])) * 60
+        seconds -= -ahead if found[8] == "-" else ahead
+    return seconds * 1000 + int((found[7] or "").ljust(3, "0")[:3])
+
+
+def _timestamp(members: Document, name: str) -> BsonValue:
+    inside = _document(members[name])
+    if set(inside) != {"t", "i"}:
+        raise ValueError(f"{name} needs t and i")
+    return BsonValue(Kind.TIMESTAMP, _integer(inside["t"]) & 0xFFFF_FFFF)  # unsigned; Java's becomes negative in 2038
+
+
+def _binary(text: str) -> BsonValue:
+    try:
+        return BsonValue(Kind.BINARY, base64.b64decode(text, validate=True))
+    except binascii.Error as error:
+        raise ValueError("$binary needs base64") from error
+
+
+def _binary_document(members: Document, name: str) -> BsonValue:
+    inside = _document(members[name])
+    if "base64" not in inside:
+        raise ValueError(f"{name} needs base64")
+    return _binary(_text(inside, "base64"))
+
+
+def _regular_expression(pattern: BsonValue, options: BsonValue | None) -> BsonValue | None:
+    if pattern.kind is not Kind.STRING or (options is not None and options.kind is not Kind.STRING):
+        return None
+    sorted_options = "" if options is None else "".join(sorted(options.value))
+    return BsonValue(Kind.REGULAR_EXPRESSION, (pattern.value, sorted_options))
+
+
+def _regular_expression_document(members: Document, name: str) -> BsonValue | None:
+    inside = _document(members[name])
+    return _regular_expression(inside["pattern"], inside.get("options")) if "pattern" in inside else None
+
+
+_SINGLE: Final[Mapping[str, Callable[[Document, str], BsonValue | None]]] = {
+    "$oid": _object_id,
+    "$numberInt": lambda members, name: _number(Kind.INT32, _text(members, name)),
+    "$numberLong": lambda members, name: _number(Kind.INT64, _text(members, name)),
+    "$numberDouble": lambda members, name: BsonValue(Kind.DOUBLE, float(_text(members, name))),
+    "$numberDecimal": _decimal128,
+    "$date": _moment,
+    "$timestamp": _timestamp,
+    "$binary": _binary_document,
+    "$uuid": lambda members, name: BsonValue(Kind.BINARY, UUID(_text(members, name)).bytes),
+    "$regularExpression": _regular_expression_document,
+    "$code": lambda members, name: BsonValue(Kind.JAVASCRIPT, _text(members, name)),
+    "$symbol": lambda members, name: BsonValue(Kind.OTHER, None),
+    "$minKey": lambda members, name: BsonValue(Kind.OTHER, None),
+    "$maxKey": lambda members, name: BsonValue(Kind.OTHER, None),
+    "$undefined": lambda members, name: BsonValue(Kind.OTHER, None),
+    "$dbPointer": lambda members, name: BsonValue(Kind.OTHER, None),
+}
+_SPECIAL: Final = {*_SINGLE, "$regex", "$options", "$type", "$scope"}
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_int=_json_integer,
+    parse_float=lambda text: BsonValue(Kind.DOUBLE, float(text)),
+    parse_constant=lambda text: BsonValue(Kind.DOUBLE, float(text)),
+    strict=False,
+)
