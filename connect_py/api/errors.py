@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
+
+
+class FailureReason(Enum):
+    """Why a record became a dead letter; the values label metrics and fill `_dlq_reason`. A small closed set."""
+
+    KEY_CONVERTER = "key_converter"
+    VALUE_CONVERTER = "value_converter"
+    HEADER_CONVERTER = "header_converter"
+    TRANSFORMATION = "transformation"  # predicates too
+    DOES_NOT_FIT = "does_not_fit"  # the sink's own: a value that its column cannot hold
+    NULL_KEY = "null_key"  # the sink's own: a row of a keyed table without a key
+    UNROUTED = "unrouted"  # the sink's own: nothing takes this record
+    SINK = "sink"  # any other error that the sink task reported
 
 
 class ConnectError(Exception):
@@ -26,6 +40,11 @@ class DataError(ConnectError):
     """One record does not fit: its bytes, its schema or a value. Tolerable under `errors.tolerance`."""
 
     java_name = "org.apache.kafka.connect.errors.DataException"
+
+    def __init__(self, *args: object, reason: FailureReason | None = None) -> None:
+        """`reason` tells dead letters apart that a sink task reports; None: `FailureReason.SINK`."""
+        super().__init__(*args)
+        self.reason = reason
 
 
 class SchemaBuilderError(DataError):

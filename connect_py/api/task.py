@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 from connect_py.api.batch import Batch
 from connect_py.api.cluster import SinkCluster
+from connect_py.api.dead_letter import DeadLetter
 from connect_py.api.metrics import PluginMetrics
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, SourceRecord, TopicPartition
 from connect_py.api.schema import Value
@@ -104,9 +105,10 @@ class SinkTaskContext(SinkCluster, Protocol):
 class SinkTask(Task):
     """Writes records elsewhere.
 
-    Life: `initialize`, `start`, then any number of `open`, `put` or `put_batch`, `pre_commit`, `close`; at the end
-    `pre_commit` and `close` for what is still owned, then `stop`. `open` comes with partitions gained and `close` with
-    partitions given up; `close` follows a `pre_commit` of these partitions unless they were lost.
+    Life: `initialize`, `start`, then any number of `open`, polls, `pre_commit`, `close`; at the end `pre_commit` and
+    `close` for what is still owned, then `stop`. `open` comes with partitions gained and `close` with partitions given
+    up; `close` follows a `pre_commit` of these partitions unless they were lost. Of a poll that brought records the
+    task sees: `put_dead_letter` for each that failed, `put` or `put_batch` with what is left, then `end_poll`.
     """
 
     context: SinkTaskContext
@@ -144,6 +146,34 @@ class SinkTask(Task):
         After a `RetriableError` the same batch comes again, alone: batches before it are not repeated.
         """
         self.put(batch.records())
+
+    def put_dead_letter(self, letter: DeadLetter) -> None:
+        """Keep a record that failed, as safely as records that did not. Not offered unless overridden.
+
+        Called if `errors.deadletterqueue.iceberg.table` is set: a connector that offers this defines the key, and
+        validation refuses it for all others. On the task thread; for records that fail in converters and
+        transformations before the first `put` of their poll, for those that the task reports itself from within
+        `report` and `report_row`. So offsets of letters lie between those of the puts, and only `end_poll` says that
+        all below an offset is known. A record that is read again comes again.
+
+        Raises:
+            ConnectError: The task fails.
+        """
+        raise NotImplementedError(f"{type(self).__name__} keeps no dead letters")
+
+    def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
+        """Everything that a poll brought was put, dropped by transformations, or handed over as dead letters.
+
+        `consumed` has the next offset to read of each partition that the poll had records of, without those that
+        were given up or rewound meanwhile. Records of one partition that went to different topics come in several
+        puts whose offsets interleave: only now is nothing missing below these offsets. Follows the last put of the
+        poll, also when nothing was left to put; the next `pre_commit` sees at least these offsets.
+
+        Raises:
+            RetriableError: Partitions pause, and the same call comes again.
+            ConnectError: The task fails.
+        """
+        return
 
     def pre_commit(self, current: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, SafeOffset]:
         """Return the next-to-read offsets that are safe, at most those in `current`.

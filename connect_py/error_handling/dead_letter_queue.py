@@ -12,13 +12,13 @@ from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.failed_record import FailedRecord, error_class_name, stack_trace
+from connect_py.error_handling.once import Once
 from connect_py.kafka.client_log import client_log
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.model import ConnectorTaskId
 
 PREFIX: Final = "__connect.errors."
 QUEUE_FULL_SLICE_SECONDS: Final = 0.1
-REMEMBERED: Final = 100_000  # records, so that one that is read again makes no second letter
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class DeadLetterQueue:
         self._headers = config.dead_letter_headers
         self._producer = producer
         self._clock = clock or SystemClock()
-        self._sent: set[tuple[str, int, int]] = set()
+        self._sent = Once()
         self._pending = 0
         self._failure: str | None = None
         self.produced = 0
@@ -69,12 +69,8 @@ class DeadLetterQueue:
         origin = failed.origin
         if origin is None:
             raise ConnectError("only consumed records can be dead-lettered")
-        place = (origin.topic, origin.partition, origin.offset)
-        if place in self._sent:
+        if not self._sent.first(origin):
             return
-        if len(self._sent) >= REMEMBERED:
-            self._sent.clear()
-        self._sent.add(place)
         headers: list[tuple[str, str | bytes | None]] = list(origin.headers)
         if self._headers:
             headers += self.context_headers(failed)

@@ -8,6 +8,8 @@ from typing import Self
 
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 
+DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
+
 _DEF = (
     ConfigDef()
     .define("errors.retry.timeout", Type.LONG, default=0, importance=Importance.MEDIUM,
@@ -26,6 +28,8 @@ _DEF = (
             doc="Replication factor of that topic if it is created.")
     .define("errors.deadletterqueue.context.headers.enable", Type.BOOLEAN, default=False,
             importance=Importance.MEDIUM, doc="Add headers that say where and why a record failed.")
+    .define(DEAD_LETTER_TABLE, Type.STRING, default="", importance=Importance.MEDIUM,
+            doc="Table in which the sink keeps records that fail; none when empty.")
 )  # fmt: skip
 
 
@@ -41,6 +45,7 @@ class ErrorConfig:
     dead_letter_topic: str = ""
     dead_letter_replication_factor: int = 3
     dead_letter_headers: bool = False
+    dead_letter_table: str = ""
 
     @classmethod
     def parse(cls, props: Mapping[str, str]) -> Self:
@@ -55,4 +60,5 @@ class ErrorConfig:
             dead_letter_topic=(parsed["errors.deadletterqueue.topic.name"] or "").strip(),
             dead_letter_replication_factor=parsed["errors.deadletterqueue.topic.replication.factor"],
             dead_letter_headers=parsed["errors.deadletterqueue.context.headers.enable"],
+            dead_letter_table=(parsed[DEAD_LETTER_TABLE] or "").strip(),
         )

@@ -5,9 +5,16 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConnectError, DataError, FailureReason
 from connect_py.api.record import RecordOrigin, TimestampType
 from connect_py.error_handling.stage import Stage
+
+_REASONS = {
+    Stage.KEY_CONVERTER: FailureReason.KEY_CONVERTER,
+    Stage.VALUE_CONVERTER: FailureReason.VALUE_CONVERTER,
+    Stage.HEADER_CONVERTER: FailureReason.HEADER_CONVERTER,
+    Stage.TRANSFORMATION: FailureReason.TRANSFORMATION,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +28,14 @@ class FailedRecord:
     timestamp: int | None = None  # ms since the epoch
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     source_record: str | None = None  # topic and source partition; never key or value
+
+    @property
+    def reason(self) -> FailureReason:
+        """Why, in one of few words: the stage, or what the sink task says of its own errors."""
+        if self.stage is Stage.TASK_PUT:
+            said = self.error.reason if isinstance(self.error, DataError) else None
+            return said or FailureReason.SINK
+        return _REASONS.get(self.stage, FailureReason.SINK)
 
     def place(self) -> str:
         """Which record it is, in words."""

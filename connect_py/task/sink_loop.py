@@ -289,12 +289,25 @@ class SinkTaskRunner:
                 raise ConnectError("Exiting WorkerSinkTask due to unrecoverable exception.") from error
             self._check_reporter()
             self.metrics.put(len(delivery), self._clock.monotonic() - start)
+        if self._consumed and not self._end_poll():
+            return
         self._offsets.current |= self._consumed
         self._consumed = {}
         if self._held:
             self._held = False
             self._redelivery_seconds = REDELIVERY_SECONDS[0]
             self._apply_pauses()
+
+    def _end_poll(self) -> bool:
+        """Tell the task; False: it is told again later."""
+        try:
+            self._task.end_poll(dict(self._consumed))
+        except RetriableError as error:
+            self._hold(error)
+            return False
+        except Exception as error:
+            raise ConnectError("Exiting WorkerSinkTask due to unrecoverable exception.") from error
+        return True
 
     def _check_reporter(self) -> None:
         if self._reporter is not None:

@@ -12,12 +12,14 @@ from confluent_kafka import Producer
 from connect_py.api.errors import ConnectError
 from connect_py.api.task import SinkTask, SourceTask
 from connect_py.clock import Clock, SystemClock
+from connect_py.error_handling.dead_letter_counter import DeadLetterCounter
 from connect_py.error_handling.dead_letter_queue import DeadLetterQueue
 from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler, ErrorReporter
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.error_handling.log_reporter import LogReporter
+from connect_py.error_handling.task_dead_letters import TaskDeadLetters
 from connect_py.kafka.client_config import ClientConfigs, exactly_once_sources, transactional_id
 from connect_py.kafka.client_log import client_log
 from connect_py.kafka.cluster_admin import ClusterAdmin
@@ -204,6 +206,10 @@ class TaskMain:
             if error_config.dead_letter_topic:
                 queue = DeadLetterQueue.open(spec.id, error_config, clients.dead_letter_producer(), admin)
                 reporters.append(queue)
+            if error_config.dead_letter_table:
+                reporters.append(TaskDeadLetters(task, self._clock))
+            if reporters:
+                reporters.append(DeadLetterCounter(self._plugin_metrics))
             if error_config.log_enable:
                 reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
             errors = self._errors = ErrorHandler(error_config, reporters, self._clock, runner.wait_polling)
