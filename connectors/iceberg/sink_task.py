@@ -1,6 +1,8 @@
 """`IcebergSinkTask`: stages rows as Parquet, and does what the coordinator says about them.
 
-Everything happens on the task thread, between polls: the channel is read on every call of `put` and after every batch.
+Everything happens on the task thread. A poll is taken whole or, partition by partition, not at all: its rows are
+converted as they come, and staged at its end together with its dead letters, because rows of one partition that went
+to several topics come one batch after the other. Then, and on every idle call of `put`, the channel is read.
 `TaskState` decides; this module carries out. Task 0 also owns the coordinator.
 """
 
@@ -10,18 +12,22 @@ import logging
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch
-from connect_py.api.errors import BadRows, ConnectError, DataError, NotFoundError, RetriableError
+from connect_py.api.dead_letter import DeadLetter
+from connect_py.api.errors import BadRows, ConnectError, DataError, FailureReason, NotFoundError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
 from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.coordinator import Coordinator
+from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
+from connectors.iceberg.dead_letters.waiting_letters import WaitingLetters
 from connectors.iceberg.event_writer import EventWriter
 from connectors.iceberg.events import EventPublisher
 from connectors.iceberg.faults import fault_point
@@ -55,7 +61,6 @@ STOP_SECONDS = 4.0  # for the coordinator; the worker allows 5 s for the whole t
 class _Held(NamedTuple):
     """Why a partition must be held."""
 
-    first: int  # offset of the first row that cannot be staged
     table: str
     need: Need
     wish: str
@@ -67,6 +72,32 @@ class _Converted(NamedTuple):
     table: str
     rows: StagedRows | None  # None: all were filtered away
     firsts: Mapping[TopicPartition, int | None]  # offset of the first row left, per partition met
+
+    def without(self, partition: TopicPartition) -> _Converted:
+        if partition not in self.firsts:
+            return self
+        firsts = {tp: first for tp, first in self.firsts.items() if tp != partition}
+        return _Converted(self.table, None if self.rows is None else self.rows.without(partition), firsts)
+
+
+@dataclass(slots=True)
+class _Poll:
+    """What the poll that is being worked on brought so far."""
+
+    converted: list[_Converted]
+    letters: WaitingLetters
+    latest: dict[TopicPartition, int]  # timestamp
+
+    def drop(self, partition: TopicPartition) -> None:
+        """Its rows come again, to us or to somebody else."""
+        self.converted = [item.without(partition) for item in self.converted]
+        self.letters.drop(partition)
+        self.latest.pop(partition, None)
+
+    def clear(self) -> None:
+        self.converted.clear()
+        self.letters.clear()
+        self.latest.clear()
 
 
 class IcebergSinkTask(SinkTask):
@@ -85,7 +116,9 @@ class IcebergSinkTask(SinkTask):
             max_staged_cycles=config.max_staged_cycles,
         )
         self._router = Router(config)
-        self._stage = Stage(config, self._name)
+        self._stage = Stage(config, self._name, context.partition_count)
+        self._poll = _Poll([], WaitingLetters(), {})
+        self._letter_rows = DeadLetterRows(config.connector, context.task, props)
         self._unrouted = 0  # rows since the start that no table took
         self._tell_unrouted_at = 0.0
         self._broken = False  # what is staged is not what the state says: nothing is reported any more
@@ -148,18 +181,60 @@ class IcebergSinkTask(SinkTask):
             self._turn()
 
     def put_batch(self, batch: Batch) -> None:
-        """Stage the rows that their tables still need; hold a partition at a row that cannot be staged yet."""
+        """Convert the rows that their tables still need; hold a partition whose rows cannot be staged yet."""
         self._check_whole()
-        readable = self._handleable(batch)
-        rest = readable
+        rest = self._handleable(batch)
         while rest is not None:
-            rest, held = self._stage_rows(rest)
+            latest = pc.max(rest.timestamp).as_py()
+            if latest is not None:
+                for tp in rest.origin.next_offsets():
+                    self._poll.latest[tp] = max(self._poll.latest.get(tp, latest), latest)
+            rest, held = self._convert_rows(rest)
             if rest is None or not held:
                 break
             rest = self._hold(rest, held)
-        if readable is not None:
-            self._advance(readable)
+
+    def put_dead_letter(self, letter: DeadLetter) -> None:
+        """Keep a letter until its poll ends; records of partitions that wait come again."""
+        partition, offset = letter.origin.topic_partition, letter.origin.offset
+        if self._state.is_reading(partition) and offset >= self._state.next_offset(partition):
+            self._poll.letters.add(letter)
+
+    def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
+        """Stage what the poll brought, and its dead letters: from now on everything below `consumed` is handled."""
+        self._check_whole()
+        self._convert_letters(consumed)
+        self._broken = True
+        for converted in self._poll.converted:
+            self._add(converted)
+        self._broken = False
+        for tp, following in consumed.items():
+            if self._state.is_reading(tp):
+                self._state.advance(tp, following, self._poll.latest.get(tp))
+        self._poll.clear()
         self._turn()
+
+    def _convert_letters(self, consumed: Mapping[TopicPartition, int]) -> None:
+        """Make rows of the poll's dead letters; a partition whose letters have no table yet is held."""
+        table, letters = self._config.dead_letter_table, self._poll.letters
+        found: list[DeadLetter] = []
+        for tp in letters.partitions():
+            if table is None or tp not in consumed or not self._state.is_reading(tp):
+                continue
+            if self._state.is_skipped(table):
+                raise ConnectError(f"dead letters have nowhere to go: table {table} is left out as missing")
+            if self._state.filter_position(table, tp) is None or self._state.answer(table) is None:
+                self._hold_partition(tp, _Held(table, Need.CREATE, self._letter_rows.creation(self._config)))
+                continue
+            found += letters.of(tp, self._state.next_offset(tp), consumed[tp])
+        for batch in self._letter_rows.batches(found):
+            try:
+                self._poll.converted.append(self._convert(Routed(table or "", batch)))
+            except BadRows as bad:
+                row, error = min(bad.errors.items())
+                raise ConnectError(
+                    f"the dead letter of {_place(batch, row)} does not fit its table: {error}"
+                ) from error
 
     def _handleable(self, batch: Batch) -> Batch | None:
         """The rows that may be handled now.
@@ -182,28 +257,26 @@ class IcebergSinkTask(SinkTask):
             return batch
         return batch.where(keep) if pc.any(keep).as_py() else None
 
-    def _stage_rows(self, batch: Batch) -> tuple[Batch | None, dict[int, _Held]]:
-        """Stage a batch whole, or nothing of it; bad rows are reported and left out first.
+    def _convert_rows(self, batch: Batch) -> tuple[Batch | None, dict[int, _Held]]:
+        """Convert a batch whole, or nothing of it; bad rows are reported and left out first.
 
-        Returns the rows that are left, and the partitions that must be held: then nothing was staged.
+        Returns the rows that are left, and the partitions that must be held: then nothing was converted.
         """
         rest: Batch | None = batch
         while rest is not None:
+            reason = FailureReason.UNROUTED
             try:
                 routing = self._router.route(rest)
+                reason = FailureReason.DOES_NOT_FIT
                 wanted = [routed for routed in routing.routed if not self._state.is_skipped(routed.table)]
                 held = self._needs(wanted)
                 if not held:
-                    converted = [self._convert(routed) for routed in wanted]
-                    self._broken = True
-                    for staged in converted:
-                        self._add(staged)
-                    self._broken = False
+                    self._poll.converted += [self._convert(routed) for routed in wanted]
                     if routing.unrouted:
                         self._count_unrouted(batch.topic, routing.unrouted)
                 return rest, held
             except BadRows as bad:
-                rest = self._report(rest, bad)
+                rest = self._report(rest, bad, reason)
         return None, {}
 
     def _count_unrouted(self, topic: str, rows: int) -> None:
@@ -218,23 +291,28 @@ class IcebergSinkTask(SinkTask):
             )  # fmt: skip
 
     def _needs(self, routed: Sequence[Routed]) -> dict[int, _Held]:
-        """Where a table is not open, or lacks columns, and so its partitions must be held."""
+        """Which partitions must be held, because a table is not open, or lacks columns."""
         epoch = self._epoch()
         held: dict[int, _Held] = {}
         for item in routed:
-            origin = item.batch.origin
-            for partition, first in _first_offsets(origin.partitions, origin.offsets).items():
-                tp = TopicPartition(origin.topic, partition)
-                answer = self._state.answer(item.table)
-                if self._state.filter_position(item.table, tp) is None or answer is None:
-                    need, wish = Need.CREATE, self._stage.creation(item.table, item.batch)
-                else:
-                    lacking = self._stage.lacks(item.table, answer, epoch, item.batch)
-                    if lacking is None:
-                        continue
-                    need, wish = Need.EVOLVE, lacking
-                if partition not in held or first < held[partition].first:
-                    held[partition] = _Held(first, item.table, need, wish)
+            if item.table == self._config.dead_letter_table:
+                raise ConnectError(f"rows are routed to {item.table}, which is for dead letters")
+            lacking: str | None = None
+            topic = item.batch.origin.topic
+            answer = self._state.answer(item.table)
+            partitions = pc.unique(item.batch.origin.partitions).to_pylist()
+            closed = [
+                p for p in partitions if self._state.filter_position(item.table, TopicPartition(topic, p)) is None
+            ]
+            if closed or answer is None:
+                wish = self._stage.creation(item.table, item.batch)
+                for partition in closed if answer is not None else partitions:
+                    held.setdefault(partition, _Held(item.table, Need.CREATE, wish))
+            if answer is not None and len(closed) < len(partitions):
+                lacking = self._stage.lacks(item.table, answer, epoch, item.batch)
+            if lacking is not None:
+                for partition in partitions:
+                    held.setdefault(partition, _Held(item.table, Need.EVOLVE, lacking))
         return held
 
     def _convert(self, routed: Routed) -> _Converted:
@@ -282,10 +360,12 @@ class IcebergSinkTask(SinkTask):
             raise ConnectError("rows are handled before any coordinator was heard of")
         return epoch
 
-    def _report(self, batch: Batch, bad: BadRows) -> Batch | None:
+    def _report(self, batch: Batch, bad: BadRows, reason: FailureReason) -> Batch | None:
         """Give bad rows to the reporter, which raises when nothing is tolerated; the rest goes on."""
         reporter = self.context.errant_record_reporter
         for row, error in sorted(bad.errors.items()):
+            if isinstance(error, DataError):
+                error.reason = error.reason or reason
             if reporter is None:
                 raise DataError(f"{_place(batch, row)}: {error}") from error
             reporter.report_row(batch, row, error)
@@ -295,23 +375,17 @@ class IcebergSinkTask(SinkTask):
         return batch.where(pa.array(keep)) if any(keep) else None
 
     def _hold(self, batch: Batch, held: Mapping[int, _Held]) -> Batch | None:
-        """Stop each of these partitions at its first row that cannot be staged; return the rows before and beside."""
+        """Stop these partitions where the poll began; return the rows of the others."""
         origin = batch.origin
-        keep: pa.BooleanArray = pa.repeat(pa.scalar(True), len(batch))
-        for partition, (first, table, need, wish) in held.items():
-            tp = TopicPartition(origin.topic, partition)
-            self._state.advance(tp, first)
-            self._carry_out(self._state.hold(tp, table, need, wish, _now_ms()))
-            beyond = pc.and_(pc.equal(origin.partitions, partition), pc.greater_equal(origin.offsets, first))
-            keep = pc.and_not(keep, beyond)
+        for partition, why in held.items():
+            self._hold_partition(TopicPartition(origin.topic, partition), why)
+        keep = pc.invert(pc.is_in(origin.partitions, value_set=pa.array(list(held), pa.int32())))
         return batch.where(keep) if pc.any(keep).as_py() else None
 
-    def _advance(self, batch: Batch) -> None:
-        """Everything in the batch was handled, but for the partitions that were held on the way."""
-        latest = pc.max(batch.timestamp).as_py()
-        for tp, following in batch.origin.next_offsets().items():
-            if self._state.is_reading(tp):
-                self._state.advance(tp, following, latest)
+    def _hold_partition(self, partition: TopicPartition, why: _Held) -> None:
+        """Stop a partition where the poll began, and forget what the poll brought of it."""
+        self._poll.drop(partition)
+        self._carry_out(self._state.hold(partition, why.table, why.need, why.wish, _now_ms()))
 
     # --- offsets
 
@@ -354,8 +428,10 @@ class IcebergSinkTask(SinkTask):
                 case Resume(partitions):
                     self.context.resume(*partitions)
                 case Seek(partition, offset):
+                    self._poll.drop(partition)
                     self.context.offset({partition: offset})
                 case Discard(partition):
+                    self._poll.drop(partition)
                     self._stage.discard(partition)
                 case RequestCommit():
                     self.context.request_commit()

@@ -91,7 +91,15 @@ class Stand:
         self.task.put([])
 
     def put(self, *offsets: int) -> None:
-        self.task.put([record({"n": offset}, offset) for offset in offsets])
+        """One poll."""
+        self.poll(offsets)
+
+    def poll(self, *parts: Iterable[int]) -> None:
+        """One poll whose rows parted ways, as rows of one partition do that a transformation sends to many topics."""
+        consumed = [offset for part in parts for offset in part]
+        for part in parts:
+            self.task.put([record({"n": offset}, offset) for offset in part])
+        self.task.end_poll({ORDERS_0: max(consumed) + 1})
 
     def last(self, kind: type[Any]) -> Any:
         return [message for message in self.writer.sent if isinstance(message, kind)][-1]
@@ -165,6 +173,14 @@ def test_nothing_is_reported_once_rows_were_staged_for_some_tables_only(
     with pytest.raises(ConnectError, match="must start again"):
         stand.task.pre_commit({})
     assert stand.reports() == []
+
+
+def test_rows_of_one_partition_that_part_ways_are_staged_whatever_their_order(stand: Stand) -> None:
+    stand.poll((0, 2, 4), (1, 3))
+    stand.hear(StartCommit(EPOCH, 1, {}))
+    [report] = stand.reports()
+    assert (report.ranges[ORDERS_0].start, report.ranges[ORDERS_0].next) == (0, 5)
+    assert stand.rows(report) == {"db.first": 5, "db.second": 5}
 
 
 def test_a_cluster_that_does_not_answer_costs_a_cycle_and_no_rows(stand: Stand) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import NamedTuple
 
 from connect_py.api.batch import Batch, Column
-from connect_py.api.errors import DataError
+from connect_py.api.errors import ConnectError, DataError
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
@@ -22,6 +22,11 @@ class StagedRows(NamedTuple):
 
     stager: TableStager
     rows: Prepared
+
+    def without(self, partition: TopicPartition) -> StagedRows:
+        """The same without the rows of a Kafka partition."""
+        parts = {tp: part for tp, part in self.rows.parts.items() if tp != partition}
+        return StagedRows(self.stager, Prepared(parts, self.rows.ignored))
 
 
 class Stage:
@@ -47,8 +52,12 @@ class Stage:
             return Wish(None, str(error)).to_text()
 
     def lacks(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> str | None:
-        """What to ask for when an open table lacks columns of these rows; None when it lacks nothing."""
-        if not self._config.evolve_schema:
+        """What to ask for when an open table lacks columns of these rows; None when it lacks nothing.
+
+        Raises:
+            BadRows: Rows that need a change which makes dead letters.
+        """
+        if self._config.evolution.idle:
             return None
         changes = self._stager(table, answer, epoch).needed_changes(self._rows(batch))
         return Wish(None, "", changes).to_text() if changes else None
@@ -67,7 +76,13 @@ class Stage:
         return StagedRows(stager, stager.prepare(batch))
 
     def add(self, converted: StagedRows) -> None:
-        """Keep converted rows until the cycle closes."""
+        """Keep converted rows until the cycle closes.
+
+        Raises:
+            ConnectError: The table was replaced since they were converted, so nobody would write them.
+        """
+        if all(stager is not converted.stager for _, stager in self._stagers.values()):
+            raise ConnectError("a table was replaced while rows of a poll waited; the task must start again")
         converted.stager.add(converted.rows)
 
     def _stager(self, table: str, answer: str, epoch: Epoch) -> TableStager:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch, Column
-from connect_py.api.errors import BadRows, DataError
+from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import Schema
 from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, NullKey, TruncateEvents
@@ -42,6 +42,7 @@ V = TypeVar("V")
 OFFSET = "__connect_py_offset"
 CHANGE = "__connect_py_change"
 UNAVAILABLE = "__connect_py_unavailable"  # names of columns, each between two separators; null: every value is known
+NULL_IN_KEY = "null in the key"
 _SEPARATOR = "\x1f"
 _MAX_COMPILED = 500  # schemas known at once; schemaless rows may bring a new type with every batch
 
@@ -314,7 +315,7 @@ class TableStager:
             named = pc.and_not(named, failure.rows)
         if any_true(named):
             if self._config.null_key is NullKey.FAIL:
-                failures.append(Failure(named, ",".join(self._keys), "null in the key"))
+                failures.append(Failure(named, ",".join(self._keys), NULL_IN_KEY))
             else:
                 self.null_keys += pc.sum(named).as_py()
         return as_array(pc.if_else(keyless, ignore, change))
@@ -364,7 +365,8 @@ class TableStager:
             rows = failure.rows
             if excused is not None and failure.column.split(".")[0].split(",")[0] not in self._keys:
                 rows = pc.and_not(rows, excused)
-            error = DataError(f"table {self.description.name}, column {failure.column}: {failure.reason}")
+            text = f"table {self.description.name}, column {failure.column}: {failure.reason}"
+            error = DataError(text, reason=FailureReason.NULL_KEY if failure.reason == NULL_IN_KEY else None)
             for row in pc.indices_nonzero(rows).to_pylist():
                 errors.setdefault(row, error)
         if errors:

@@ -1,0 +1,100 @@
+"""`DeadLetterRows`: dead letters as rows of their table."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+
+from connect_py.api.arrow import arrow_type
+from connect_py.api.batch import Batch
+from connect_py.api.dead_letter import DeadLetter
+from connect_py.api.record import RecordOrigin, SinkRecord
+from connect_py.api.schema import (
+    INT32,
+    INT64,
+    OPTIONAL_BYTES,
+    OPTIONAL_STRING,
+    STRING,
+    TIMESTAMP,
+    Schema,
+    Struct,
+    Type,
+    array,
+    struct,
+)
+from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.staging.types import TypeOptions, new_table_schema
+from connectors.iceberg.staging.wish import Wish
+
+_MOMENT = Schema(Type.INT64, optional=True, name=TIMESTAMP, version=1)
+_HEADER = struct(("key", STRING), ("value", OPTIONAL_BYTES))
+SCHEMA = struct(
+    ("topic", STRING),
+    ("partition", INT32),
+    ("offset", INT64),
+    ("timestamp", _MOMENT),
+    ("timestamp_type", OPTIONAL_STRING),
+    ("key", OPTIONAL_BYTES),
+    ("value", OPTIONAL_BYTES),
+    ("headers", array(_HEADER)),
+    ("_dlq_reason", STRING),
+    ("stage", STRING),
+    ("class_name", OPTIONAL_STRING),
+    ("error_class", OPTIONAL_STRING),
+    ("error_message", OPTIONAL_STRING),
+    ("connector", STRING),
+    ("task", INT32),
+    ("config_hash", STRING),
+    ("failed_at", _MOMENT),
+)
+"""A row is one record that failed, and why."""
+
+_SECRET = re.compile(r"password|secret|token|credential|jaas|access-key|passphrase", re.IGNORECASE)
+_LONGEST_MESSAGE = 10_000  # characters; some errors quote what they could not read
+
+
+class DeadLetterRows:
+    """Makes rows, for one task."""
+
+    def __init__(self, connector: str, task: int, props: Mapping[str, str]) -> None:
+        self._connector = connector
+        self._task = task
+        self._config_hash = config_hash(props)
+
+    @staticmethod
+    def creation(config: IcebergSinkConfig) -> str:
+        """What to ask for when the table is not open: how to create it."""
+        return Wish(new_table_schema(SCHEMA, arrow_type(SCHEMA), TypeOptions.of(config))).to_text()
+
+    def batches(self, letters: Iterable[DeadLetter]) -> list[Batch]:
+        """The letters as batches whose values are rows of the table, one per topic; letters come in offset order."""
+        by_topic: dict[str, list[SinkRecord]] = {}
+        for letter in letters:
+            by_topic.setdefault(letter.origin.topic, []).append(self._record(letter))
+        return [batch for records in by_topic.values() for batch in Batch.of(records)]
+
+    def _record(self, letter: DeadLetter) -> SinkRecord:
+        origin = letter.origin
+        message = letter.error_message
+        values = (
+            origin.topic, origin.partition, origin.offset, letter.timestamp, letter.timestamp_type.value,
+            origin.key, origin.value, [Struct(_HEADER, pair) for pair in origin.headers], letter.reason.value,
+            letter.stage, letter.class_name, letter.error_class,
+            None if message is None else message[:_LONGEST_MESSAGE], self._connector, self._task, self._config_hash,
+            letter.failed_at,
+        )  # fmt: skip
+        place = RecordOrigin(origin.topic, origin.partition, origin.offset)
+        return SinkRecord(
+            origin.topic, origin.partition, None, None, SCHEMA, Struct(SCHEMA, values), letter.timestamp,
+            timestamp_type=letter.timestamp_type, origin=place,
+        )  # fmt: skip
+
+
+def config_hash(props: Mapping[str, str]) -> str:
+    """Which configuration it was: 16 hexadecimal digits, the same in every task. Secrets do not go into it."""
+    digest = hashlib.sha256()
+    for key in sorted(props):
+        if not _SECRET.search(key):
+            digest.update(f"{key}\0{props[key]}\0".encode())
+    return digest.hexdigest()[:16]
