@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, TypeAlias
 
 from connect_py.api.record import (
@@ -20,8 +21,9 @@ from connect_py.api.record import (
     SinkRecord,
     TimestampType,
     TopicPartition,
+    sink_record,
 )
-from connect_py.api.schema import NULL, Schema, SchemaAndValue
+from connect_py.api.schema import Schema, SchemaAndValue, Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -209,19 +211,22 @@ class Column:
 
     def rows(self) -> list[SchemaAndValue]:
         """Return each row's schema and value, as the reference form would have made them."""
+        return list(map(SchemaAndValue, *self._schemas_and_values()))
+
+    def _schemas_and_values(self) -> tuple[list[Schema | None], list[Value]]:
+        """The schemas of `rows`, and the values."""
         from connect_py.api import arrow
 
         if self.schema is None:
             values = arrow.schemaless_values(self.data, self.absent)
         else:
             values = arrow.to_values(self.schema, self.data)
-        rows = [SchemaAndValue(self.schema, value) for value in values]
+        schemas: list[Schema | None] = [self.schema] * len(values)
         if self.tombstone is not None:
-            null = NULL if self.tombstone_schema is None else SchemaAndValue(self.tombstone_schema, None)
             for index, tombstone in enumerate(self.tombstone.to_pylist()):
                 if tombstone:
-                    rows[index] = null
-        return rows
+                    schemas[index], values[index] = self.tombstone_schema, None
+        return schemas, values
 
 
 class Origin:
@@ -270,12 +275,12 @@ class Origin:
     @property
     def keys(self) -> list[bytes | None]:
         """The raw key of each row."""
-        return [self._keys[i] for i in self._index()]
+        return list(self._keys) if self._rows is None else [self._keys[i] for i in self._index()]
 
     @property
     def values(self) -> list[bytes | None]:
         """The raw value of each row."""
-        return [self._values[i] for i in self._index()]
+        return list(self._values) if self._rows is None else [self._values[i] for i in self._index()]
 
     @property
     def headers(self) -> list[RawHeaders]:
@@ -310,9 +315,10 @@ class Origin:
     def records(self) -> list[RecordOrigin]:
         """Return the origin of each row."""
         columns = zip(
-            self.partitions.to_pylist(), self.offsets.to_pylist(), self.keys, self.values, self.headers, strict=True
-        )
-        return [RecordOrigin(self.topic, *row) for row in columns]
+            repeat(self.topic, len(self)), self.partitions.to_pylist(), self.offsets.to_pylist(), self.keys,
+            self.values, self.headers, strict=True,
+        )  # fmt: skip
+        return list(map(RecordOrigin._make, columns))
 
     def next_offsets(self) -> Mapping[TopicPartition, int]:
         """What to commit once these rows are safe: per partition, the next offset to read."""
@@ -376,18 +382,16 @@ class Batch:
 
     @cached_property
     def _records(self) -> list[SinkRecord]:
-        headers = self.headers if self.headers is not None else [NO_HEADERS] * len(self)
-        rows = zip(
-            self.key.rows(), self.value.rows(), self.timestamp.to_pylist(), headers, self.origin.records(), strict=True
-        )
-        kind = self.origin.timestamp_type
-        return [
-            SinkRecord(
-                self.topic, origin.partition, key.schema, key.value, value.schema, value.value, timestamp, header,
-                kind, origin,
-            )
-            for key, value, timestamp, header, origin in rows
-        ]  # fmt: skip
+        rows = len(self)
+        key_schemas, keys = self.key._schemas_and_values()
+        value_schemas, values = self.value._schemas_and_values()
+        origins = self.origin.records()
+        columns = zip(
+            repeat(self.topic, rows), [o.partition for o in origins], key_schemas, keys, value_schemas, values,
+            self.timestamp.to_pylist(), self.headers if self.headers is not None else repeat(NO_HEADERS, rows),
+            repeat(self.origin.timestamp_type, rows), origins, strict=True,
+        )  # fmt: skip
+        return list(starmap(sink_record, columns))
 
     def records(self) -> list[SinkRecord]:
         """Return the row view; it is made once."""

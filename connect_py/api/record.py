@@ -147,6 +147,75 @@ class SinkRecord(ConnectRecord):
         """The offset as consumed."""
         return self.origin.offset
 
+    def replace(self, **changes: Any) -> Self:
+        if type(self) is not SinkRecord:
+            return dataclasses.replace(self, **changes)
+        made = _UnfinishedSinkRecord(
+            self.topic, self.partition, self.key_schema, self.key, self.value_schema, self.value, self.timestamp,
+            self.headers, self.timestamp_type, self.origin,
+        )  # fmt: skip
+        for name, value in changes.items():
+            if name not in _SINK_MEMBERS:
+                raise TypeError(f"a SinkRecord has no {name}")
+            setattr(made, name, value)
+        made.__class__ = SinkRecord  # type: ignore[assignment] # of the same layout
+        return made  # type: ignore[return-value] # see above
+
+
+_SINK_MEMBERS = frozenset(f.name for f in dataclasses.fields(SinkRecord))
+
+
+class _UnfinishedSinkRecord(ConnectRecord):
+    """A sink record whose members can still be set: a frozen dataclass takes four times as long to make."""
+
+    __slots__ = ("origin", "timestamp_type")  # as `SinkRecord`, which this becomes
+    __setattr__ = object.__setattr__
+    __delattr__ = object.__delattr__  # both, or neither is quick
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int | None,
+        key_schema: Schema | None,
+        key: Value,
+        value_schema: Schema | None,
+        value: Value,
+        timestamp: int | None,
+        headers: Headers,
+        timestamp_type: TimestampType,
+        origin: RecordOrigin,
+    ) -> None:
+        self.topic = topic  # type: ignore[misc] # not frozen yet; so are the others
+        self.partition = partition  # type: ignore[misc]
+        self.key_schema = key_schema  # type: ignore[misc]
+        self.key = key  # type: ignore[misc]
+        self.value_schema = value_schema  # type: ignore[misc]
+        self.value = value  # type: ignore[misc]
+        self.timestamp = timestamp  # type: ignore[misc]
+        self.headers = headers  # type: ignore[misc]
+        self.timestamp_type = timestamp_type
+        self.origin = origin
+
+
+def sink_record(
+    topic: str,
+    partition: int | None,
+    key_schema: Schema | None,
+    key: Value,
+    value_schema: Schema | None,
+    value: Value,
+    timestamp: int | None,
+    headers: Headers,
+    timestamp_type: TimestampType,
+    origin: RecordOrigin,
+) -> SinkRecord:
+    """Make a `SinkRecord` as its constructor does, in a third of the time."""
+    made = _UnfinishedSinkRecord(
+        topic, partition, key_schema, key, value_schema, value, timestamp, headers, timestamp_type, origin
+    )
+    made.__class__ = SinkRecord  # type: ignore[assignment] # of the same layout
+    return made  # type: ignore[return-value] # see above
+
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord(ConnectRecord):
