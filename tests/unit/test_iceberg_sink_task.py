@@ -2,123 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from iceberg_staging_rows import BASE, ORDERS_0, record, table
+from iceberg_staging_rows import ORDERS_0
+from sink_task_stand import EPOCH, Stand, make_stand
 
 from connect_py.api.errors import ConnectError
-from connect_py.testing import FakeSinkTaskContext
-from connectors.iceberg import sink_task
-from connectors.iceberg.protocol.messages import (
-    Attach,
-    Attached,
-    Attachment,
-    EpochStarted,
-    Message,
-    OpenTable,
-    Report,
-    StartCommit,
-    TableOpened,
-)
-from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.sink_task import IcebergSinkTask
+from connectors.iceberg.protocol.messages import StartCommit
 from connectors.iceberg.staging.file_output import FileOutput
-
-EPOCH = Epoch(7, "a1b2")
-TABLES = ("db.first", "db.second")
-
-
-class FakeReader:
-    """Messages of the coordinator, handed out once."""
-
-    def __init__(self, *_: Any) -> None:
-        self.waiting: list[Message] = []
-
-    def start_at_end(self) -> None:
-        pass
-
-    def poll(self) -> list[Message]:
-        polled, self.waiting = self.waiting, []
-        return polled
-
-    def close(self) -> None:
-        pass
-
-
-class FakeWriter:
-    """Messages to the coordinator, kept."""
-
-    def __init__(self, *_: Any) -> None:
-        self.sent: list[Message] = []
-
-    def send(self, messages: Iterable[Message]) -> None:
-        self.sent += messages
-
-    def poll(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class Stand:
-    """A task with one attached partition and two open tables, which get every row."""
-
-    def __init__(self, folder: Path) -> None:
-        self.context = FakeSinkTaskContext(connector="orders-sink", task=1, topics={"orders": 1})
-        self.task = IcebergSinkTask()
-        self.task.initialize(self.context)
-        self.task.start(BASE | {"iceberg.tables": ",".join(TABLES)})
-        self.reader: FakeReader = self.task._reader  # type: ignore[assignment]
-        self.writer: FakeWriter = self.task._writer  # type: ignore[assignment]
-        self.task.open(self.context.assign(ORDERS_0))
-        self.hear(EpochStarted(EPOCH))
-        attach = self.last(Attach)
-        self.hear(Attached(EPOCH, attach.nonce, {ORDERS_0: Attachment("id-of-orders", 0, 0, 0, 0, {})}))
-        for name in TABLES:
-            self.put(0)
-            assert self.last(OpenTable).table == name
-            (folder / name).mkdir(exist_ok=True)
-            answer = json.dumps(table([("n", "long")], folder=folder / name).to_json())
-            self.hear(TableOpened(EPOCH, name, "u", {ORDERS_0: 0}, answer))
-
-    def hear(self, *messages: Message) -> None:
-        self.reader.waiting += messages
-        self.task.put([])
-
-    def put(self, *offsets: int) -> None:
-        """One poll."""
-        self.poll(offsets)
-
-    def poll(self, *parts: Iterable[int]) -> None:
-        """One poll whose rows parted ways, as rows of one partition do that a transformation sends to many topics."""
-        consumed = [offset for part in parts for offset in part]
-        for part in parts:
-            self.task.put([record({"n": offset}, offset) for offset in part])
-        self.task.end_poll({ORDERS_0: max(consumed) + 1})
-
-    def last(self, kind: type[Any]) -> Any:
-        return [message for message in self.writer.sent if isinstance(message, kind)][-1]
-
-    def reports(self) -> list[Report]:
-        return [message for message in self.writer.sent if isinstance(message, Report)]
-
-    def rows(self, report: Report) -> dict[str, int]:
-        """Rows of the report's files by table."""
-        parts = report.ranges[ORDERS_0].tables
-        return {name: sum(file.rows for file in part.files) for name, part in parts.items()}
 
 
 @pytest.fixture
 def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
-    monkeypatch.setattr(sink_task, "create_channel", lambda *_: None)
-    monkeypatch.setattr(sink_task, "ChannelReader", FakeReader)
-    monkeypatch.setattr(sink_task, "ChannelWriter", FakeWriter)
-    return Stand(tmp_path)
+    return make_stand(tmp_path, monkeypatch)
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, file: int) -> None:
