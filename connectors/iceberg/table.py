@@ -67,6 +67,7 @@ class StagedFile:
     spec_id: int
     partition: Sequence[str | None] = ()  # partition values in spec order, as Iceberg's single-value JSON text
     unavailable: Sequence[str] = ()  # PATCHES: the columns to complete; all rows of a file lack the same ones
+    moved: bool = False  # PATCHES: the key was changed; the file says under which one the table has each row
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value}

@@ -10,6 +10,7 @@ import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileContent;
 import org.apache.iceberg.FileFormat;
 import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.OverwriteFiles;
 import org.apache.iceberg.RowDelta;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
@@ -39,6 +40,7 @@ public class Delta {
     private final List completed = new ArrayList(); // DataFile: those of `added` that were written for this delta
     private final List scanned = new ArrayList(); // FileScanTask
     private final RowDeletes deletes;
+    private boolean truncates = false; // whatever is in the table goes
     private long unmatchedPatches = 0;
 
     public Delta(Table table, JsonNode request) throws IOException {
@@ -50,12 +52,17 @@ public class Delta {
         StagedFiles files = new StagedFiles(table);
         for (Iterator i = request.get("files").elements(); i.hasNext();) {
             JsonNode file = (JsonNode) i.next();
+            String kind = file.get("kind").asText();
+            if (kind.equals("truncates")) {
+                truncates = true;
+                continue;
+            }
             staged.add(file);
-            if (file.get("kind").asText().equals("rows")) {
+            if (kind.equals("rows")) {
                 added.add(files.dataFile(file));
             }
         }
-        if (head != null && !staged.isEmpty()) {
+        if (head != null && !staged.isEmpty() && !truncates) {
             scan(files);
         }
         this.deletes = new RowDeletes(table, scanned, request.get("file_prefix").asText());
@@ -114,8 +121,31 @@ public class Delta {
         return answer;
     }
 
-    /** All deletes and all added rows as one `RowDelta`, ready for its swap. */
+    /** All deletes and all added rows as one `RowDelta`, or what replaces every row, ready for its swap. */
     public Prepared prepare() throws IOException {
+        return truncates ? prepareTruncate() : prepareDelta();
+    }
+
+    private Prepared prepareTruncate() {
+        OverwriteFiles overwrite = (OverwriteFiles) transaction.newOverwrite();
+        overwrite.overwriteByRowFilter(Expressions.alwaysTrue()); // that of the head that it lands on: compaction may go on
+        long rows = 0;
+        for (Object file : added) {
+            overwrite.addFile((DataFile) file);
+            rows += ((DataFile) file).recordCount();
+        }
+        String gone = head == null ? null : (String) head.summary().get("total-records");
+        ObjectNode answer = JsonUtil.mapper().createObjectNode();
+        answer.put("added_files", added.size()).put("added_rows", rows);
+        answer.put("replaced_rows", gone == null ? 0 : Long.parseLong(gone)).put("unmatched_patches", unmatchedPatches);
+        Prepared made = new Prepared(transaction, overwrite, request, check, answer);
+        for (Object file : completed) {
+            made.wrote(((DataFile) file).location());
+        }
+        return made;
+    }
+
+    private Prepared prepareDelta() throws IOException {
         RowDelta delta = transaction.newRowDelta();
         deletes.write(TableAccess.formatVersion(table));
         if (deletes.count() > 0) {

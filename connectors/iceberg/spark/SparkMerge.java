@@ -8,11 +8,13 @@ import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 
+import org.apache.iceberg.DeleteFiles;
 import org.apache.iceberg.ManageSnapshots;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.catalog.Catalog;
 import org.apache.iceberg.exceptions.CommitFailedException;
+import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
@@ -68,13 +70,21 @@ public class SparkMerge {
         }
         ArrayNode sets = answer.putArray("sets");
         Map byMeaning = new LinkedHashMap(); // kind and unavailable columns -> list of files
+        boolean truncates = false;
         for (Iterator i = request.get("files").elements(); i.hasNext();) {
             JsonNode file = (JsonNode) i.next();
+            if (file.get("kind").asText().equals("truncates")) {
+                truncates = true;
+                continue;
+            }
             String meaning = file.get("kind").asText() + file.get("unavailable").toString();
             if (!byMeaning.containsKey(meaning)) {
                 byMeaning.put(meaning, new ArrayList());
             }
             ((List) byMeaning.get(meaning)).add(file);
+        }
+        if (truncates) {
+            truncate(table, branch, request, byMeaning.isEmpty());
         }
         SparkSets named = new SparkSets(table);
         for (Object each : byMeaning.values()) {
@@ -87,6 +97,17 @@ public class SparkMerge {
             part.set("unavailable", first.get("unavailable"));
         }
         return answer.toString();
+    }
+
+    /** Empty the branch. `whole`: nothing is merged afterwards, so this snapshot is the one that carries the summary. */
+    private static void truncate(Table table, String branch, JsonNode request, boolean whole) {
+        DeleteFiles delete = table.newDelete().deleteFromRowFilter(Expressions.alwaysTrue());
+        for (Iterator i = request.get("summary").fields(); whole && i.hasNext();) {
+            Map.Entry entry = (Map.Entry) i.next();
+            delete.set((String) entry.getKey(), ((JsonNode) entry.getValue()).asText());
+        }
+        delete.toBranch(branch);
+        delete.commit();
     }
 
     public String endMerge(String requestJson) throws IOException {

@@ -45,8 +45,9 @@ class MergeEngine:
         summary = {**request.summary, COMMIT_ID_KEY: request.commit_id}
         settings = {_SNAPSHOT_PROPERTY + key: value for key, value in summary.items()}
         try:
-            self._driver.set_conf(settings)
-            self._driver.sql(self._statement(request, prepared))
+            if prepared["sets"]:  # else the branch was emptied, and that is all
+                self._driver.set_conf(settings)
+                self._driver.sql(self._statement(request, prepared))
         finally:
             self._driver.unset_conf(list(settings))
             sets = to_json(request, sets=[part["set"] for part in prepared["sets"]])

@@ -26,13 +26,14 @@ class StagedKeys:
     def __init__(self, request: CommitRequest, files: TableFiles) -> None:
         """`files` opens what the table's paths name, staged files among them."""
         self._request = request
+        self._staged = [file for file in request.files if file.kind is not StagedKind.TRUNCATES]
         self.files = files
         self._table: pa.Table | None = None
 
     @property
     def rows(self) -> int:
         """How many keys are staged; nothing is read."""
-        return sum(file.rows for file in self._request.files)
+        return sum(file.rows for file in self._staged)
 
     def table(self) -> pa.Table:
         """The key columns, nullable, under their names in the table. Empty request: no columns.
@@ -44,7 +45,7 @@ class StagedKeys:
             import pyarrow as pa
 
             try:
-                parts = [self._read(file) for file in self._request.files]
+                parts = [self._read(file) for file in self._staged]
             except OSError as error:
                 raise CatalogUnavailableError(
                     f"table {self._request.table}: staged files cannot be read: {error}"
@@ -61,7 +62,7 @@ class StagedKeys:
             TableUnsuitableError: A key column holds a null.
             CatalogUnavailableError: A file could not be read.
         """
-        if len(self._request.files) < 2:
+        if len(self._staged) < 2:
             return
         import pyarrow.compute as pc
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import NamedTuple
 
 from connect_py.api.batch import Batch, Column
@@ -32,8 +33,12 @@ class StagedRows(NamedTuple):
 class Stage:
     """Owned by the task thread. Tables are known by name and by the coordinator's answer, a description as text."""
 
-    def __init__(self, config: IcebergSinkConfig, task: str) -> None:
+    def __init__(
+        self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int] = lambda _: 1
+    ) -> None:
+        """`partition_count` asks how many partitions a topic has; what it raises goes through."""
         self._config = config
+        self._partition_count = partition_count
         self._task = task
         self._options = TypeOptions.of(config)
         self._budget = MemoryBudget(config.staging_memory_bytes)
@@ -59,8 +64,9 @@ class Stage:
         """
         if self._config.evolution.idle:
             return None
-        changes = self._stager(table, answer, epoch).needed_changes(self._rows(batch))
-        return Wish(None, "", changes).to_text() if changes else None
+        stager = self._stager(table, answer, epoch)
+        changes = stager.wanted_changes(self._rows(batch))
+        return Wish(None, "", changes, stager.description.schema_id).to_text() if changes else None
 
     def _rows(self, batch: Batch) -> Column:
         """What shows the columns of a batch's rows."""
@@ -100,7 +106,9 @@ class Stage:
             if known is not None:
                 known[1].discard()
             identity = StagingIdentity(self._config.connector, epoch, self._task)
-            stager = TableStager(description, self._config, identity, self._budget)
+            stager = TableStager(
+                description, self._config, identity, self._budget, partition_count=self._partition_count
+            )
         self._stagers[table] = (answer, stager)
         return stager
 

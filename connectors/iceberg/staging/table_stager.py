@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -17,13 +18,25 @@ import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError, FailureReason
-from connect_py.api.record import TopicPartition
+from connect_py.api.record import Header, SinkRecord, TopicPartition
 from connect_py.api.schema import Schema
 from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, NullKey, TruncateEvents
+from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key, last_truncate
 from connectors.iceberg.staging.columns import any_true, as_array, tombstones
+from connectors.iceberg.staging.completion import (
+    CHANGE,
+    OFFSET,
+    SEPARATOR,
+    UNAVAILABLE,
+    Completion,
+    Key,
+    choose,
+    column_names,
+    key_type,
+)
 from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.file_output import FileOutput
@@ -31,7 +44,7 @@ from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.staged_file_name import StagedFileName
-from connectors.iceberg.staging.types import TypeOptions, arrow_schema, schema_changes, writable_fields
+from connectors.iceberg.staging.types import arrow_schema, writable_fields
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 log = logging.getLogger(__name__)
@@ -39,11 +52,9 @@ log = logging.getLogger(__name__)
 K = TypeVar("K")
 V = TypeVar("V")
 
-OFFSET = "__connect_py_offset"
-CHANGE = "__connect_py_change"
-UNAVAILABLE = "__connect_py_unavailable"  # names of columns, each between two separators; null: every value is known
 NULL_IN_KEY = "null in the key"
-_SEPARATOR = "\x1f"
+OLD_KEY = "__debezium.oldkey"  # header of the insert that a change of the key ends with
+OLD_KEY_COLUMN = "__connect_py_old_"  # before the name of a key column, in patches of such rows
 _MAX_COMPILED = 500  # schemas known at once; schemaless rows may bring a new type with every batch
 
 
@@ -84,6 +95,7 @@ class Prepared:
 
     parts: Mapping[TopicPartition, pa.Table]
     ignored: int = 0  # rows that mean nothing to the table
+    old_keys: Mapping[TopicPartition, pa.Table] = field(default_factory=dict)  # see `Completion`; few rows have one
 
 
 @dataclass(slots=True)
@@ -91,6 +103,7 @@ class _Held:
     """Rows of one Kafka partition in this cycle."""
 
     chunks: list[pa.Table] = field(default_factory=list)
+    old_keys: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
     spilled: list[Path] = field(default_factory=list)
 
@@ -112,14 +125,18 @@ class TableStager:
         identity: StagingIdentity,
         budget: MemoryBudget,
         scratch: Path | None = None,
+        partition_count: Callable[[str], int] = lambda _: 1,
     ) -> None:
-        """`scratch` is a folder for rows that exceed the memory budget; a temporary one unless given."""
+        """`scratch` is a folder for rows that exceed the memory budget; a temporary one unless given.
+
+        `partition_count` asks how many partitions a topic has now.
+        """
         self._config = config
         self._identity = identity
         self._budget = budget
         self._scratch = scratch
+        self._partition_count = partition_count
         self._own_scratch: Path | None = None
-        self._type_options = TypeOptions.of(config)
         self._conversion = ConversionOptions.of(config)
         self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
         self._held: dict[TopicPartition, _Held] = {}
@@ -138,7 +155,7 @@ class TableStager:
         self._output = FileOutput(description, self._config.write_props)
         self._value_converters: dict[tuple[Schema | None, pa.DataType], RowConverter] = {}
         self._key_converters: dict[tuple[Schema | None, pa.DataType], RowConverter] = {}
-        self._changes: dict[tuple[Schema | None, pa.DataType], tuple[SchemaChange, ...]] = {}
+        self._evolution = TableEvolution(description, self._config)
         self._keys = description.key_columns
         missing = [name for name in self._keys if self._schema.get_field_index(name) < 0]
         if missing:
@@ -148,17 +165,13 @@ class TableStager:
         """Go on with a newer schema or spec of the same table; rows already held are brought along."""
         self._describe(description)
 
-    def needed_changes(self, value: Column) -> tuple[SchemaChange, ...]:
-        """What the table lacks to hold these rows in full; empty: nothing. Cheap when asked again."""
-        key = (value.schema, value.data.type)
-        known = self._changes.get(key)
-        if known is None:
-            known = schema_changes(
-                json.loads(self.description.schema), value.schema, value.data.type, self._type_options,
-                self.description.properties, self._keys,
-            )  # fmt: skip
-            _remember(self._changes, key, known)
-        return known
+    def wanted_changes(self, value: Column) -> tuple[SchemaChange, ...]:
+        """The changes to ask for before these rows can be staged; empty: none. Cheap when asked again.
+
+        Raises:
+            BadRows: Rows that need a change which makes dead letters; ask again with the others.
+        """
+        return self._evolution.wanted(value)
 
     # --- rows in
 
@@ -169,18 +182,23 @@ class TableStager:
             BadRows: These rows do not fit, by their index in the batch.
         """
         merge = self.description.mode is WriteMode.MERGE
-        rows, kept = self._merge_rows(batch) if merge else self._append_rows(batch)
+        old_keys: dict[int, pa.Table] = {}
+        if merge:
+            rows, kept, old_keys = self._merge_rows(batch)
+        else:
+            rows, kept = self._append_rows(batch)
         partitions = batch.origin.partitions
         ignored = 0 if kept is None else len(batch) - rows.num_rows
         topic = batch.origin.topic
+        old = {TopicPartition(topic, number): keys for number, keys in old_keys.items()}
         ends = pc.min_max(partitions).as_py()
         if ends["min"] == ends["max"]:
-            return Prepared({TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}, ignored)
+            return Prepared({TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}, ignored, old)
         of_rows = partitions if kept is None else partitions.filter(kept)
         parts = {}
         for number in pc.unique(of_rows).to_pylist():
             parts[TopicPartition(topic, number)] = rows.filter(pc.equal(of_rows, number))
-        return Prepared(parts, ignored)
+        return Prepared(parts, ignored, old)
 
     def add(self, prepared: Prepared) -> None:
         """Keep what was prepared until the cycle closes."""
@@ -191,6 +209,8 @@ class TableStager:
             size = rows.nbytes
             held.bytes += size
             self._budget.used += size
+        for partition, keys in prepared.old_keys.items():
+            self._held[partition].old_keys.append(keys)
         self._budget.relieve()
 
     def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None]:
@@ -205,7 +225,8 @@ class TableStager:
         kept = pc.invert(gone)
         return rows.filter(kept), kept
 
-    def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None]:
+    def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None, dict[int, pa.Table]]:
+        """The rows that mean something, which these are, and by Kafka partition the old keys among them."""
         batch, change = self._meant(batch)
         value = batch.value
         ends = pc.min_max(change).as_py()
@@ -227,10 +248,11 @@ class TableStager:
             [*columns, batch.origin.offsets, change, unavailable],
             schema=pa.schema([*self._nullable, *_EXTRA]),
         )
+        old_keys = self._old_keys(batch, hidden)
         if only_upserts and keyless is None:
-            return rows, None
+            return rows, None, old_keys
         kept = pc.not_equal(change, Change.IGNORE)
-        return (rows, None) if pc.all(kept).as_py() else (rows.filter(kept), kept)
+        return (rows, None, old_keys) if pc.all(kept).as_py() else (rows.filter(kept), kept, old_keys)
 
     def _meant(self, batch: Batch) -> tuple[Batch, pa.Int8Array]:
         """The batch with rows for values, and what each of them does.
@@ -257,6 +279,13 @@ class TableStager:
                 extra={"action": "truncate_ignored", "table": self.description.name},
             )  # fmt: skip
             return batch, as_array(pc.if_else(truncate, pa.scalar(Change.IGNORE, pa.int8()), change))
+        count = self._partition_count(batch.origin.topic)
+        if count > 1:
+            refusal = DataError(
+                f"topic {batch.origin.topic} has {count} partitions, so nobody can tell which rows of the others came "
+                "before this truncate"
+            )
+            raise BadRows(dict.fromkeys(pc.indices_nonzero(truncate).to_pylist(), refusal))
         return batch, change
 
     def _place_keys(
@@ -277,7 +306,7 @@ class TableStager:
             if name in lacking:
                 columns[at] = key_columns[at]
             else:
-                columns[at] = _choose(gone, key_columns[at], columns[at])
+                columns[at] = choose(gone, key_columns[at], columns[at])
         for failure in key_failures:
             rows = failure.rows if failure.column in lacking or gone is None else pc.and_(failure.rows, gone)
             made.append(Failure(rows, failure.column, failure.reason))
@@ -334,15 +363,47 @@ class TableStager:
             rows = self._placeholder.rows(data, schemaless=value.schema is None)
             if rows is not None:
                 found[column] = rows if upsert is None else pc.and_(rows, upsert)
+                found.update(dict.fromkeys(converter.siblings[column], found[column]))  # one of them has the value
         return {column: rows for column, rows in found.items() if any_true(rows)}
+
+    def _old_keys(self, batch: Batch, hidden: Mapping[str, pa.BooleanArray]) -> dict[int, pa.Table]:
+        """By Kafka partition, the old keys of rows with unavailable values that came by a change of their key."""
+        if not hidden or batch.headers is None:
+            return {}
+        partitions, offsets = batch.origin.partitions, batch.origin.offsets
+        found: dict[int, list[pa.Table]] = {}
+        for row in sorted({i for rows in hidden.values() for i in pc.indices_nonzero(rows).to_pylist()}):
+            header = batch.headers[row].last_with(OLD_KEY)
+            columns = None if header is None else self._old_key(header)
+            if columns is not None:
+                made = pa.table([offsets.slice(row, 1), *columns], names=[OFFSET, *self._keys])
+                found.setdefault(partitions[row].as_py(), []).append(made)
+        return {partition: pa.concat_tables(tables) for partition, tables in found.items()}
+
+    def _old_key(self, header: Header) -> list[pa.Array] | None:
+        """The key columns that a header holds, a row each; None: it holds no whole key."""
+        value = header.value
+        if isinstance(value, str):  # of a header converter that reads nothing
+            try:
+                value = json.loads(value)
+            except ValueError:
+                return None
+        if value is None:
+            return None
+        (key,) = Batch.of([SinkRecord("", 0, None, None, header.schema, value, 0)])
+        converted = self._converted_keys(key.value)
+        if converted is None or converted[1]:
+            return None
+        columns = [converted[0][self._schema.get_field_index(name)] for name in self._keys]
+        return None if any(column.null_count for column in columns) else columns
 
     @staticmethod
     def _unavailable_names(hidden: Mapping[str, pa.BooleanArray], length: int) -> pa.StringArray:
         if not hidden:
             return pa.nulls(length, pa.string())
-        texts = [pc.if_else(rows, name + _SEPARATOR, "") for name, rows in hidden.items()]
-        joined = pc.binary_join_element_wise(_SEPARATOR, *texts, "")
-        return as_array(pc.if_else(pc.equal(joined, _SEPARATOR), pa.scalar(None, pa.string()), joined))
+        texts = [pc.if_else(rows, name + SEPARATOR, "") for name, rows in hidden.items()]
+        joined = pc.binary_join_element_wise(SEPARATOR, *texts, "")
+        return as_array(pc.if_else(pc.equal(joined, SEPARATOR), pa.scalar(None, pa.string()), joined))
 
     def _value_converter(self, value: Column) -> RowConverter:
         key = (value.schema, value.data.type)
@@ -472,9 +533,12 @@ class TableStager:
             yield StagedFile(StagedKind.TRUNCATES, "", 0, 0, self.description.schema_id, self._partitioner.spec_id)
             pieces = [piece.filter(pc.greater(piece.column(OFFSET), truncated)) for piece in pieces]
             whole = pa.concat_tables(pieces)
+        old_keys = pa.concat_tables(held.old_keys) if held.old_keys else None
         last = last_per_key([whole.column(k) for k in self._keys], whole.column(OFFSET))
         patched = whole.column(UNAVAILABLE).null_count < whole.num_rows
-        completed = _Completion(whole, self._keys) if patched and last is not None else None
+        completed: Completion | None = None
+        if patched and (last is not None or old_keys is not None):
+            completed = Completion(whole, self._keys, old_keys)
         for piece in pieces:
             winners = piece if last is None else piece.filter(pc.is_in(piece.column(OFFSET), value_set=last))
             if not winners.num_rows:
@@ -484,15 +548,20 @@ class TableStager:
             if any_true(deletes):
                 yield self._write_deletes(winners.filter(deletes), name)
                 upserts = winners.filter(pc.invert(deletes))
-            if completed is not None:
+            keys: list[Key | None] = []
+            if completed is not None and upserts.num_rows:
                 upserts = completed.complete(upserts)
-            yield from self._upsert_files(upserts, name)
+                keys = completed.old_keys(upserts)
+            yield from self._upsert_files(upserts, keys, name)
 
     def _write_deletes(self, rows: pa.Table, name: StagedFileName) -> StagedFile:
         schema = pa.schema([self._schema.field(k).with_nullable(False) for k in self._keys])
         return self._write(StagedKind.DELETES, rows.select(list(self._keys)), schema, name, ())
 
-    def _upsert_files(self, rows: pa.Table, name: StagedFileName) -> Iterator[StagedFile]:
+    def _upsert_files(
+        self, rows: pa.Table, old_keys: Sequence[Key | None], name: StagedFileName
+    ) -> Iterator[StagedFile]:
+        """`old_keys`: of each row, or empty when there are none."""
         if not rows.num_rows:
             return
         plain = rows.select(self._schema.names)
@@ -506,10 +575,26 @@ class TableStager:
         for text in pc.unique(unavailable).to_pylist():
             if text is None:
                 continue
-            lacking = tuple(text.strip(_SEPARATOR).split(_SEPARATOR))
-            mine = plain.filter(pc.equal(unavailable, text).combine_chunks().fill_null(False))
+            lacking = column_names(text)
+            mine = pc.equal(unavailable, text).combine_chunks().fill_null(False)
             schema = pa.schema([f.with_nullable(True) if f.name in lacking else f for f in self._schema])
-            yield self._write(StagedKind.PATCHES, mine, schema, name, (), lacking)
+            moved = pa.array([key is not None for key in old_keys] or [False] * len(mine))
+            if any_true(here := pc.and_not(mine, moved)):
+                yield self._write(StagedKind.PATCHES, plain.filter(here), schema, name, (), lacking)
+            if any_true(there := pc.and_(mine, moved)):
+                keys = [key for key, its in zip(old_keys, there.to_pylist(), strict=True) if its and key is not None]
+                yield self._write_moved(plain.filter(there), keys, schema, name, lacking)
+
+    def _write_moved(
+        self, rows: pa.Table, old_keys: Sequence[Key], schema: pa.Schema, name: StagedFileName, lacking: Sequence[str]
+    ) -> StagedFile:
+        """Patches with the keys under which the table has their rows, in columns without field ids."""
+        for index, key in enumerate(self._keys):
+            values = pa.array([old[index] for old in old_keys], key_type(self._schema.field(key).type))
+            added = pa.field(OLD_KEY_COLUMN + key, values.type, nullable=False)
+            rows, schema = rows.append_column(added, values), schema.append(added)
+        file = self._write(StagedKind.PATCHES, rows, schema, name, (), lacking)
+        return dataclasses.replace(file, moved=True)
 
     def _write(
         self,
@@ -566,78 +651,3 @@ def _remember(known: dict[K, V], key: K, value: V) -> None:
     if len(known) >= _MAX_COMPILED:
         known.clear()
     known[key] = value
-
-
-def _choose(rows: pa.BooleanArray | None, yes: pa.Array, no: pa.Array) -> pa.Array:
-    if rows is None:
-        return no
-    if isinstance(no, pa.ExtensionArray):
-        chosen = as_array(pc.if_else(rows, yes.storage, no.storage))
-        return pa.ExtensionArray.from_storage(no.type, chosen)
-    if pa.types.is_nested(no.type):  # if_else knows no lists of UUIDs
-        place = pa.array(range(len(no)), pa.int64())
-        return pa.concat_arrays([no, yes]).take(pc.if_else(rows, pc.add(place, len(no)), place))
-    return as_array(pc.if_else(rows, yes, no))
-
-
-class _Completion:
-    """Fills unavailable values of last changes from earlier changes of the same key in the same cycle.
-
-    A value is taken from the newest earlier upsert that has it, unless the row was deleted in between.
-    """
-
-    def __init__(self, whole: pa.Table, keys: Sequence[str]) -> None:
-        self._whole = whole
-        texts = [t for t in pc.unique(whole.column(UNAVAILABLE)).to_pylist() if t is not None]
-        self._columns = sorted({name for text in texts for name in text.strip(_SEPARATOR).split(_SEPARATOR)})
-        offset, change = whole.column(OFFSET), whole.column(CHANGE)
-        deleted = pc.equal(change, Change.DELETE)
-        nothing = pa.scalar(None, pa.int64())
-        plain = [_plain(whole.column(k)) for k in keys]
-        names = [f"k{i}" for i in range(len(plain))]
-        sources = [pc.if_else(pc.or_(deleted, self._lacks(whole, c)), nothing, offset) for c in self._columns]
-        table = pa.table(
-            [*plain, offset, pc.if_else(deleted, offset, nothing), *sources],
-            names=[*names, "last", "deleted", *(f"s{i}" for i in range(len(sources)))],
-        )
-        made = table.group_by(names, use_threads=False).aggregate(
-            [("last", "max"), ("deleted", "max"), *((f"s{i}", "max") for i in range(len(sources)))]
-        )
-        self._last = as_array(made.column("last_max"))
-        deleted_at = as_array(made.column("deleted_max")).fill_null(-1)
-        self._sources = []
-        for i in range(len(sources)):
-            source = as_array(made.column(f"s{i}_max"))
-            self._sources.append(as_array(pc.if_else(pc.greater(source, deleted_at), source, nothing)))
-
-    @staticmethod
-    def _lacks(rows: pa.Table, column: str) -> pa.ChunkedArray:
-        found = pc.match_substring(rows.column(UNAVAILABLE), f"{_SEPARATOR}{column}{_SEPARATOR}")
-        return found.fill_null(False)
-
-    def complete(self, rows: pa.Table) -> pa.Table:
-        """The same rows, completed where the cycle knows a value; the list of unavailable columns shrinks."""
-        if rows.column(UNAVAILABLE).null_count == rows.num_rows:
-            return rows
-        key = pc.index_in(rows.column(OFFSET), value_set=self._last)
-        for column, sources in zip(self._columns, self._sources, strict=True):
-            source = as_array(pc.if_else(self._lacks(rows, column), sources.take(as_array(key)), None))
-            if source.null_count == len(source):
-                continue
-            at = as_array(pc.index_in(source, value_set=as_array(self._whole.column(OFFSET)), skip_nulls=True))
-            values = as_array(self._whole.column(column)).take(at)
-            known = source.is_valid()
-            filled = _choose(known, values, as_array(rows.column(column)))
-            index = rows.schema.get_field_index(column)
-            rows = rows.set_column(index, rows.schema.field(index), filled)
-            text = as_array(rows.column(UNAVAILABLE))
-            shorter = pc.replace_substring(text, f"{_SEPARATOR}{column}{_SEPARATOR}", _SEPARATOR)
-            shorter = pc.if_else(pc.equal(shorter, _SEPARATOR), pa.scalar(None, pa.string()), shorter)
-            index = rows.schema.get_field_index(UNAVAILABLE)
-            rows = rows.set_column(index, rows.schema.field(index), as_array(pc.if_else(known, shorter, text)))
-        return rows
-
-
-def _plain(column: pa.ChunkedArray) -> pa.Array:
-    data = as_array(column)
-    return data.storage if isinstance(data, pa.ExtensionArray) else data
