@@ -1,0 +1,308 @@
+"""What all runs of the harness share: a broker behind a line that can be cut, workers, tables, and their auditor."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+import psutil
+import pyarrow as pa
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from exactly_once_events import SHORT_TIMEOUTS
+from fault_kinds import Shape
+from kafka_offsets import committed, ends
+from lakehouse import Lakehouse
+from tcp_cut import TcpCut
+from worker_process import WorkerProcess, free_port
+
+from connect_py.embedded.broker import KafkaBroker
+from connectors.iceberg.audit.table_audit import AuditReport, audit
+from connectors.iceberg.audit.table_history import TableHistory
+from connectors.iceberg.spark.errors import CatalogUnavailableError, TableMissingError
+from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+
+ASK_SECONDS = 30.0
+KEYS = 40
+
+
+class FaultBench:
+    """One broker, worker `a` on the line that can be cut, worker `b` now and then, one catalog."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        port, line, controller = free_port(), free_port(), free_port()
+        self.line = TcpCut(("127.0.0.1", line))
+        self.broker = KafkaBroker(
+            port=port,
+            properties={
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},LINE://127.0.0.1:{line},CONTROLLER://127.0.0.1:{controller}",
+                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},LINE://127.0.0.1:{self.line.port}",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LINE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            },
+        )
+        self.lake = Lakehouse(folder / "lake")
+        self.plan = folder / "plan"
+        self.points = folder / "points.log"
+        self.workers: list[WorkerProcess] = []
+        self.wanted: set[int] = {0}  # workers that should run
+        catalog = {
+            k.removeprefix("iceberg.catalog."): v for k, v in self.lake.sink_config().items() if k.count(".") > 1
+        }
+        self._driver = SparkDriver(SparkConfig("lake", catalog, quick_jvm=True), log_path=folder / "auditor.log")
+        self._producer: Producer | None = None
+
+    def __enter__(self) -> Self:
+        self.broker.start()
+        faults = {"CONNECT_PY_FAULTS": f"@{self.plan}", "CONNECT_PY_FAULTS_LOG": str(self.points)}
+        for name, servers in (("a", f"127.0.0.1:{self.line.port}"), ("b", self.broker.bootstrap_servers)):
+            self.workers.append(
+                WorkerProcess(self.folder / name, servers, "faults", SHORT_TIMEOUTS, {**faults, "FAULT_WORKER": name})
+            )
+        self.workers[0].start()
+        self._driver.start()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": self.broker.bootstrap_servers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "partitioner": "murmur2_random",
+                "log_level": 0,
+            }
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear_plan()
+        with contextlib.suppress(Exception):  # a broker that is gone already
+            self.broker.resume()
+        self.line.mend()
+        for worker in self.workers:
+            for process in worker.processes() if worker.seen or worker.running else []:
+                _signal(process, signal.SIGCONT)
+            worker.close()
+        self._driver.stop()
+        self.broker.close()
+        self.line.close()
+
+    # --- Kafka
+
+    @property
+    def servers(self) -> str:
+        return self.broker.bootstrap_servers
+
+    def create_topics(self, topics: Sequence[str], partitions: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        for future in admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
+            future.result(ASK_SECONDS)
+
+    def produce(self, topic: str, key: str, value: Mapping[str, object]) -> None:
+        assert self._producer is not None
+        while True:
+            try:
+                self._producer.produce(topic, key=key, value=json.dumps(value).encode())
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                self._producer.poll(0)
+                return
+
+    def flush(self) -> None:
+        assert self._producer is not None
+        left = self._producer.flush(60)
+        assert not left, f"{left} events were not produced"
+
+    def behind(self, connector: str, topics: Sequence[str]) -> str:
+        """What the connector's group has not committed yet; empty: nothing."""
+        done = committed(self.servers, f"connect-{connector}")
+        left = {
+            f"{topic}-{partition}": f"{done.get((topic, partition), 0)} of {end}"
+            for (topic, partition), end in ends(self.servers, *topics).items()
+            if done.get((topic, partition), 0) < end
+        }
+        return str(left) if left else ""
+
+    def empty_channel(self, connector: str) -> None:
+        """Delete every record of the channel, as retention may."""
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        partition = TopicPartition(f"control-iceberg-connect-{connector}", 0)
+        end = admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(ASK_SECONDS).offset
+        partition.offset = end
+        admin.delete_records([partition])[partition].result(ASK_SECONDS)
+
+    # --- workers and their processes
+
+    def running(self) -> list[WorkerProcess]:
+        return [worker for worker in self.workers if worker.running]
+
+    def keep_running(self) -> None:
+        """Start those workers again that should run."""
+        for number in self.wanted:
+            if not self.workers[number].running:
+                self.workers[number].start(wait=False)
+
+    def ask(self, method: str, path: str, body: object = None, seconds: float = 60.0) -> httpx.Response:
+        """Ask any worker, again while the group is being rebalanced or the worker starts."""
+        deadline = time.monotonic() + seconds
+        while True:
+            told = "no worker runs"
+            for worker in self.running():
+                try:
+                    answer = httpx.request(method, f"{worker.url}{path}", json=body, timeout=15)
+                except httpx.HTTPError as error:
+                    told = repr(error)
+                    continue
+                if answer.status_code < 300 or answer.status_code == 404:
+                    return answer
+                told = answer.text
+            assert time.monotonic() < deadline, f"{method} {path}: {told}"
+            self.keep_running()
+            time.sleep(0.2)
+
+    def revive(self, connector: str) -> None:
+        """Restart what failed: a task whose process died stays FAILED until somebody asks."""
+        with contextlib.suppress(httpx.HTTPError, ValueError):
+            for worker in self.running():
+                status = httpx.get(f"{worker.url}/connectors/{connector}/status", timeout=5).json()
+                states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
+                if "FAILED" in states:
+                    path = f"/connectors/{connector}/restart?includeTasks=true&onlyFailed=true"
+                    httpx.post(f"{worker.url}{path}", timeout=15)
+                return
+
+    def pids_at(self, *points: str) -> list[int]:
+        """Processes that came by one of these points, the latest first, and that are alive."""
+        lines = self.points.read_text().splitlines() if self.points.exists() else []
+        found = dict.fromkeys(int(line.split()[2]) for line in reversed(lines) if line.split()[0] in points)
+        return [pid for pid in found if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+
+    def coordinator(self) -> psutil.Process | None:
+        found = self.pids_at("after_fencing", "before_start_commit")
+        return psutil.Process(found[0]) if found else None
+
+    def tasks(self) -> list[psutil.Process]:
+        return [psutil.Process(pid) for pid in self.pids_at("before_group_commit", "before_close_files")]
+
+    def jvm(self) -> psutil.Process | None:
+        coordinator = self.coordinator()
+        children = coordinator.children() if coordinator is not None else []
+        return next((child for child in children if "java" in child.name()), None)
+
+    # --- faults inside processes
+
+    def write_plan(self, items: Sequence[str]) -> None:
+        fresh = self.plan.with_name("plan.new")
+        fresh.write_text(",".join(items))
+        os.replace(fresh, self.plan)
+
+    def clear_plan(self) -> Counter[str]:
+        """End all injected faults; returns how many of them acted, by point."""
+        self.plan.unlink(missing_ok=True)
+        acted: Counter[str] = Counter()
+        for claim in self.folder.glob("plan.*.*"):
+            acted[claim.name.split(".", 2)[2]] += 1
+            claim.unlink()
+        return acted
+
+    def take_hits(self) -> Counter[str]:
+        """How often each point was come by since the last time."""
+        lines = self.points.read_text().splitlines() if self.points.exists() else []
+        self.points.unlink(missing_ok=True)
+        return Counter(line.split()[0] for line in lines)
+
+    # --- tables
+
+    def lock_catalog(self, seconds: float) -> threading.Timer:
+        """Hold the catalog's write lock for a while."""
+        connection = sqlite3.connect(self.lake.directory / "catalog.db", timeout=10, check_same_thread=False)
+        connection.execute("BEGIN IMMEDIATE")
+
+        def release() -> None:
+            connection.rollback()
+            connection.close()
+
+        timer = threading.Timer(seconds, release)
+        timer.start()
+        return timer
+
+    def compact(self, table: str) -> bool:
+        """Rewrite small files into one, as somebody's maintenance does; returns whether there was something to do."""
+        return self._maintain(
+            f"CALL lake.system.rewrite_data_files(table => '{table}', options => map('min-input-files','2',"
+            "'delete-file-threshold','1'))"
+        )
+
+    def expire(self, table: str) -> bool:
+        """Expire all snapshots but the newest."""
+        return self._maintain(
+            f"CALL lake.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP '2999-01-01 00:00:00', "
+            "retain_last => 1)"
+        )
+
+    def _maintain(self, statement: str) -> bool:
+        try:
+            self._driver.sql(statement)
+        except (TableMissingError, CatalogUnavailableError):  # not made yet, or the connector was faster
+            return False
+        return True
+
+    def rows(self, table: str) -> pa.Table:
+        return self.lake.rows(table)
+
+    def audit(self, table: str) -> AuditReport:
+        return audit(TableHistory.read(self._driver, table, "main"))
+
+    def engine_session(self) -> None:
+        """Have the auditor's Spark session at hand for maintenance."""
+        self._driver.start_session()
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> bool:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return False
+    return True
+
+
+def connector_config(shape: Shape, topics: Sequence[str], tables: Sequence[str], lake: Lakehouse) -> dict[str, str]:
+    """A sink with cycles of a third of a second."""
+    config = {
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics": ",".join(topics),
+        "tasks.max": str(shape.tasks),
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "iceberg.tables.auto-create-enabled": "true",
+        "iceberg.control.commit.interval-ms": "350",
+        "iceberg.control.commit.timeout-ms": "3000",
+        "iceberg.ext.quick-jvm": "true",
+        **lake.sink_config(),
+    }
+    if shape.tables == "routed":
+        pairs = zip(topics, tables, strict=True)
+        config["iceberg.ext.topic-to-table"] = ",".join(f"{topic}:{table}" for topic, table in pairs)
+    else:
+        config["iceberg.tables"] = ",".join(tables)
+    if shape.mode == "merge":
+        config |= {
+            "iceberg.tables.cdc-field": "op",
+            "iceberg.tables.default-id-columns": "id",
+            "iceberg.ext.commit-engine": shape.engine,
+        }
+    return config

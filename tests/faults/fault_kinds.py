@@ -1,0 +1,154 @@
+"""What may go wrong in a run of the harness, and the plan of one run, drawn from its seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Fault(Enum):
+    """One kind each. Every kind must happen in a long run of the harness."""
+
+    KILL_AT_POINT = auto()
+    KILL_GROUP_AT_POINT = auto()
+    STOP_AT_POINT = auto()
+    DELAY_AT_POINT = auto()
+    FAIL_AT_POINT = auto()
+    COMMIT_REFUSED = auto()
+    OUTCOME_UNKNOWN_LOST = auto()
+    OUTCOME_UNKNOWN_APPLIED = auto()
+    OUTCOME_UNKNOWN_FOR_LONG = auto()
+    CATALOG_AWAY = auto()
+    CATALOG_LOCKED = auto()
+    DISK_FULL = auto()
+    DISK_SLOW = auto()
+    KILL_TASK = auto()
+    KILL_COORDINATOR = auto()
+    KILL_WORKER = auto()
+    KILL_JVM = auto()
+    KILL_BROKER = auto()
+    PAUSE_TASK = auto()
+    PAUSE_COORDINATOR = auto()
+    PAUSE_WORKER = auto()
+    PAUSE_JVM = auto()
+    PAUSE_BROKER = auto()
+    FEWER_TASKS = auto()
+    MORE_TASKS = auto()
+    SECOND_WORKER = auto()
+    RESTART_CONNECTOR = auto()
+    STOP_CONNECTOR = auto()
+    LINE_CUT = auto()
+    LINE_RESET = auto()
+    LINE_SLOW = auto()
+    CHANNEL_EMPTIED = auto()
+    FOREIGN_COMPACTION = auto()
+    FOREIGN_EXPIRY = auto()
+
+
+AT_POINT = (
+    Fault.KILL_AT_POINT, Fault.KILL_GROUP_AT_POINT, Fault.STOP_AT_POINT, Fault.DELAY_AT_POINT, Fault.FAIL_AT_POINT,
+)  # fmt: skip
+INJECTED: dict[Fault, tuple[str, ...]] = {  # items of the plan that processes read; {n} is drawn
+    Fault.COMMIT_REFUSED: ("before_compare_and_swap=raise:forbidden@{n}",),
+    Fault.OUTCOME_UNKNOWN_LOST: ("before_compare_and_swap=raise:unknown@{n}",),
+    Fault.OUTCOME_UNKNOWN_APPLIED: ("after_swap=raise:unknown@{n}",),
+    Fault.OUTCOME_UNKNOWN_FOR_LONG: ("after_swap=raise:unknown@{n}", "catalog_findCommit=raise:unavailable@1"),
+    Fault.CATALOG_AWAY: ("catalog_load=raise:unavailable@{n}",),
+    Fault.DISK_FULL: ("staging_write=raise:full@{n}",),
+    Fault.DISK_SLOW: ("staging_write=delay:700@1+",),
+}
+POINTS = (
+    "after_fencing",
+    "before_epoch_started",
+    "before_start_commit",
+    "after_start_commit",
+    "before_close_files",
+    "staging_write",
+    "after_close_files",
+    "after_report",
+    "after_accept",
+    "catalog_load",
+    "catalog_create",
+    "after_create_table",
+    "before_prepare",
+    "before_compare_and_swap",
+    "after_swap",
+    "catalog_findCommit",
+    "after_compare_and_swap",
+    "before_clean",
+    "after_clean",
+    "before_commit_complete",
+    "after_commit_complete",
+    "before_group_commit",
+    "after_group_commit",
+)
+# Come by once in the life of a coordinator or a table, so that only a restart or a new connector shows them.
+_ONCE = frozenset({"after_fencing", "before_epoch_started", "catalog_create", "after_create_table", "before_clean",
+                   "after_clean", "catalog_findCommit"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One fault of a run."""
+
+    fault: Fault
+    at_seconds: float  # after the run's beginning
+    lasts_seconds: float  # for pauses, cuts and absences
+    items: tuple[str, ...] = ()  # of the plan that processes read
+    point: str | None = None
+
+    def __str__(self) -> str:
+        what = ",".join(self.items)
+        return f"{self.fault.name.lower()}{f' {what}' if what else ''} at {self.at_seconds:.1f}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The connector of a few runs."""
+
+    mode: str  # append or merge
+    tables: str  # one, both (one topic into two tables), routed (two topics into two tables)
+    engine: str  # of merges
+    partitions: int
+    tasks: int
+
+
+def shape_of(seed: int) -> Shape:
+    chance = random.Random(f"shape {seed}")
+    mode = chance.choice(("append", "merge"))
+    engine = "merge" if mode == "merge" and chance.random() < 0.15 else "auto"
+    return Shape(
+        mode, chance.choice(("one", "both", "routed")), engine, chance.choice((2, 3)), chance.choice((1, 2, 2))
+    )
+
+
+def plan_of(seed: int, begins: bool, only: Sequence[Fault] = tuple(Fault)) -> list[Planned]:
+    """One to three faults. `begins`: the connector is new, so that its first steps can be met."""
+    chance = random.Random(f"plan {seed}")
+    planned: list[Planned] = []
+    for fault in chance.sample(list(only), chance.choice((1, 1, 2, 2, 3))):
+        at, lasts = chance.uniform(0.0, 1.5), chance.choice((0.5, 1.5, 3.0, 5.5))
+        point = None
+        items: tuple[str, ...] = ()
+        if fault in AT_POINT:
+            point = chance.choice([p for p in POINTS if begins or p not in ("catalog_create", "after_create_table")])
+            number = 1 if point in _ONCE else chance.choice((1, 1, 2, 3))
+            action = {
+                Fault.KILL_AT_POINT: "kill",
+                Fault.KILL_GROUP_AT_POINT: "killgroup",
+                Fault.STOP_AT_POINT: "stop",
+                Fault.DELAY_AT_POINT: f"delay:{round(min(lasts, 3.0) * 1000)}",
+                Fault.FAIL_AT_POINT: "raise",
+            }[fault]
+            items = (f"{point}={action}@{number}",)
+        elif fault in INJECTED:
+            items = tuple(item.format(n=chance.choice((1, 2, 3))) for item in INJECTED[fault])
+        taken = {item.split("=")[0] for other in planned for item in other.items}
+        if not taken & {item.split("=")[0] for item in items}:
+            planned.append(Planned(fault, at, lasts, items, point))
+    if any(p.point in _ONCE or "catalog_findCommit" in str(p) for p in planned) and not begins:
+        # A coordinator that begins anew comes by; an unknown outcome has somebody look for the commit.
+        planned.append(Planned(Fault.KILL_COORDINATOR, 0.2, 0.0))
+    return sorted(planned, key=lambda each: each.at_seconds)
