@@ -64,6 +64,7 @@ PLUGINS = (
     *_iceberg("DmsTransform", "dms_transform"),
     *_iceberg("JsonToMapTransform", "json_to_map_transform"),
     *_iceberg("KafkaMetadataTransform", "kafka_metadata_transform"),
+    *_iceberg("MongoDebeziumTransform", "mongo_debezium_transform"),
     *_sides("Drop", "confluent.drop", _CONFLUENT),
     *_sides("ExtractTopic", "confluent.extract_topic", _CONFLUENT),
     _transformation(f"{_CONFLUENT}.ExtractTopic$Header", "confluent.extract_topic:ExtractTopicHeader"),

@@ -70,9 +70,9 @@ class ExtractNewDocumentState(Unwrapping[R]):
 
     def configure_further(self, props: Mapping[str, Parsed]) -> None:
         encoding = ArrayEncoding(props["array.encoding"].lower())
-        adjusted = ADJUSTMENTS[props["field.name.adjustment.mode"].lower()]
-        self._converter = DocumentConverter(encoding, adjusted)
-        self._id = adjusted(ID)
+        self._adjusted = ADJUSTMENTS[props["field.name.adjustment.mode"].lower()]
+        self._converter = DocumentConverter(encoding, self._adjusted)
+        self._id = self._adjusted(ID)
         self._delimiter: str = props["flatten.struct.delimiter"] or ""
         self._flatten: FlattenValue[R] | None = None
         if props["flatten.struct"]:
@@ -144,13 +144,13 @@ class ExtractNewDocumentState(Unwrapping[R]):
         fields, values = members(row.schema), list(row.values)
         added: list[tuple[str, SchemaAndValue]] = []
         if self.handling.rewrites:
-            added.append((DELETED, SchemaAndValue(OPTIONAL_BOOLEAN, deleted)))
+            added.append((self._adjusted(DELETED), SchemaAndValue(OPTIONAL_BOOLEAN, deleted)))
         if key is not None and row.schema.field(self._id) is None:
             added.append((self._id, SchemaAndValue(key.schema["id"], key["id"])))
         for reference in self.add_fields:
             schema = reference.schema(event.schema)
             if schema is not None:
-                added.append((reference.new_name, SchemaAndValue(schema, reference.value(event))))
+                added.append((self._adjusted(reference.new_name), SchemaAndValue(schema, reference.value(event))))
         fields += [(field, each.schema) for field, each in added if each.schema is not None]
         result = rebuilt(row.schema, fields)
         return Struct(result, [*values, *(each.value for _, each in added)])

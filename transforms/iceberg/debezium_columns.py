@@ -40,6 +40,7 @@ class _Plan:
     """What follows from the schema of the envelope."""
 
     db: str  # what holds the database's name, or its schema's
+    table: str  # what holds the table's name, or the collection's
     same_before: bool  # `before` has the schema of `after`
     row: Schema  # of `after`
     defaults: list[pa.Scalar | None]
@@ -105,7 +106,7 @@ class DebeziumColumns:
         try:
             source = envelope["source"]
             db = source.field("schema") or source.field("db")
-            table = source.field("table")
+            table = source.field("table") or source.field("collection")
             row = envelope["after"]
             well_typed = (
                 db is not None and table is not None and db.schema.type is table.schema.type is STRING.type
@@ -116,7 +117,7 @@ class DebeziumColumns:
             raise DataError(f"{error.args[0]} is not a valid field name") from error
         if not well_typed or db is None or table is None:
             raise DataError("not the types of a change event")
-        return _Plan(db.name, envelope["before"] == row, row, defaults(row))
+        return _Plan(db.name, table.name, envelope["before"] == row, row, defaults(row))
 
     def _with_schema(self, batch: Batch) -> Sequence[Batch]:
         value = batch.value
@@ -145,7 +146,7 @@ class DebeziumColumns:
         columns = children(mixed(after, before, rows.deleted, rows.selected).data)
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         moment = as_logical(cdc_schema["ts"], taken(moments.data, rows.index))
-        db, table = (taken(_found(source, name).data, rows.index) for name in (plan.db, "table"))
+        db, table = (taken(_found(source, name).data, rows.index) for name in (plan.db, plan.table))
         cdc = [rows.op, moment, made.origin.offsets, *self._names(db, table, rows.null)]
         if cdc_schema.field("key") is not None:
             cdc.append(made.key.data)
@@ -235,6 +236,8 @@ class DebeziumColumns:
         if schema is not None and schema.missing is not None and schema.missing.true_count:
             raise NotColumnar("some events have a schema in their source, others do not")
         names = []
+        if source is not None and source.member("table") is None and source.member("collection") is not None:
+            raise NotColumnar("collections instead of tables")
         for name in ("db" if schema is None else "schema", "table"):
             found = None if source is None else source.member(name)
             names.append(nothing if found is None or pa.types.is_null(found.data.type) else found.data)

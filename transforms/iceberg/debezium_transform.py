@@ -33,7 +33,8 @@ class DebeziumTransform(Transformation[R]):
 
     config_def = ConfigDef().define(
         "cdc.target.pattern", Type.STRING, default="{db}.{table}", importance=Importance.MEDIUM,
-        doc="How _cdc.target is made: {db} is the source's schema, or its database where there is none.",
+        doc="How _cdc.target is made: {db} is the source's schema, or its database where there is none, {table} its "
+        "table or collection.",
     )  # fmt: skip
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -71,7 +72,7 @@ class DebeziumTransform(Transformation[R]):
         moment = _present(checked(event, "ts_ms", INT64), "ts_ms")
         source = require_struct(_present(event.get_without_default("source"), "source"), PURPOSE)
         db = checked(source, "schema" if source.schema.field("schema") is not None else "db", STRING)
-        table = checked(source, "table", STRING)
+        table = checked(source, "table" if source.schema.field("table") is not None else "collection", STRING)
         names = ["null" if name is None else name for name in (db, table)]
         cdc = [CDC_OPERATIONS.get(code, INSERT), moment, _offset(record), ".".join(names), self.target(*names)]
         if record.key_schema is not None:
@@ -88,7 +89,7 @@ class DebeziumTransform(Transformation[R]):
             return None
         source = require_map(event.get("source"), PURPOSE)
         db = str(_present(source["schema"] if "schema" in source else source.get("db"), "source.db"))
-        table = str(_present(source.get("table"), "source.table"))
+        table = str(_present(source.get("table", source.get("collection")), "source.table"))
         cdc: dict[str, Any] = {"op": CDC_OPERATIONS.get(code, INSERT), "ts": event.get("ts_ms")}
         offset = _offset(record)
         if offset is not None:
