@@ -27,6 +27,7 @@ from connect_py.api.config import (
     with_prefix,
 )
 from connect_py.api.errors import ConfigError
+from connectors.iceberg.evolution.evolution_policy import ChangeAction, EvolutionPolicy
 from connectors.iceberg.java_pattern import compile_java_pattern
 from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
 from connectors.iceberg.table import WriteMode
@@ -71,6 +72,12 @@ UNROUTED = "iceberg.ext.unrouted"
 PRESERVE_CASE = "iceberg.ext.preserve-case"
 MISSING_TABLE = "iceberg.ext.missing-table"
 LENIENT = "iceberg.ext.lenient-conversion"
+EVOLVE_ADD = "iceberg.ext.evolution.add-column"
+EVOLVE_WIDEN = "iceberg.ext.evolution.widen"
+EVOLVE_OPTIONAL = "iceberg.ext.evolution.make-optional"
+EVOLVE_RENAME = "iceberg.ext.evolution.rename"
+EVOLVE_INCOMPATIBLE = "iceberg.ext.evolution.incompatible"
+EVOLVE_VIEW = "iceberg.ext.evolution.view"
 LOGICAL_TYPES = "iceberg.ext.logical-types"
 OUT_OF_RANGE = "iceberg.ext.out-of-range"
 VARIABLE_SCALE = "iceberg.ext.variable-decimal-scale"
@@ -398,6 +405,45 @@ def _config_def() -> ConfigDef:
         doc="Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, any other "
         "text is false.",
     )
+    for key, what in (
+        (EVOLVE_ADD, "A field has no column"),
+        (EVOLVE_WIDEN, "A field is wider than its column (long for int, double for float, more digits)"),
+        (EVOLVE_OPTIONAL, "A field is optional, its column is not"),
+    ):
+        d.define(
+            key,
+            Type.STRING,
+            default="auto",
+            validator=one_of("auto", *_values(ChangeAction)),
+            importance=medium,
+            doc=f"{what}: change the table, leave it as it is, hold the rows until somebody changes it, or make dead "
+            f"letters of them. `auto` is apply with {EVOLVE_SCHEMA}, else ignore.",
+        )
+    d.define(
+        EVOLVE_RENAME,
+        Type.STRING,
+        default=ChangeAction.IGNORE.value,
+        validator=one_of(*_values(ChangeAction)),
+        importance=medium,
+        doc="A field without a column has a column under a former name, told by an alias of its schema or by "
+        "iceberg.table.<table>.renamed: rename it, add a new column all the same (`ignore`), hold, or dead letters.",
+    )
+    d.define(
+        EVOLVE_INCOMPATIBLE,
+        Type.STRING,
+        default=ChangeAction.IGNORE.value,
+        validator=one_of(*_values(ChangeAction)),
+        importance=medium,
+        doc="A field's type does not fit its column: add a column for it and a view over both (`apply`), convert what "
+        "can be converted (`ignore`), hold, or dead letters.",
+    )
+    d.define(
+        EVOLVE_VIEW,
+        Type.STRING,
+        default="{table}_unified",
+        importance=low,
+        doc="Name of the view over a table with several columns for one field; {table} is the table. Empty: no view.",
+    )
     d.define(
         LOGICAL_TYPES,
         Type.STRING,
@@ -611,6 +657,7 @@ class TableConfig:
     partition_by: tuple[PartitionTerm, ...] = ()
     commit_branch: str | None = None  # None: main
     route_regex: re.Pattern[str] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)  # field of the records -> the name it had
 
 
 @dataclass(frozen=True, slots=True)
@@ -629,7 +676,8 @@ class IcebergSinkConfig:
     cdc_field: tuple[str, ...]  # path; empty: none
     upsert: bool
     auto_create: bool
-    evolve_schema: bool
+    evolution: EvolutionPolicy
+    evolution_view: str  # name of the view over versions of columns, with {table}; empty: none
     force_optional: bool
     case_insensitive: bool
     auto_create_props: Mapping[str, str]
@@ -797,6 +845,7 @@ def _table_config(
         return found
 
     ids, parts, branch, route = read("id-columns"), read("partition-by"), read("commit-branch"), read("route-regex")
+    renamed = read("renamed")
     prefix = f"{TABLE_PREFIX}{name}."
     return TableConfig(
         name,
@@ -804,7 +853,28 @@ def _table_config(
         default.partition_by if parts is None else _terms(prefix + "partition-by", parts),
         default.commit_branch if branch is None else branch.strip() or None,
         None if route is None else _pattern(prefix + "route-regex", route),
+        {} if renamed is None else _renamed(prefix + "renamed", renamed),
     )
+
+
+def _renamed(key: str, text: str) -> dict[str, str]:
+    """`new:old` pairs, comma separated."""
+    pairs = [item.partition(":") for item in _columns(text)]
+    if not all(new.strip() and old.strip() for new, _, old in pairs):
+        raise ConfigError(key, "expected new:old, comma separated")
+    return {new.strip(): old.strip() for new, _, old in pairs}
+
+
+def _evolution(values: Mapping[str, Any]) -> EvolutionPolicy:
+    usual = ChangeAction.APPLY if values[EVOLVE_SCHEMA] else ChangeAction.IGNORE
+
+    def action(key: str) -> ChangeAction:
+        return usual if values[key] == "auto" else ChangeAction(values[key])
+
+    return EvolutionPolicy(
+        action(EVOLVE_ADD), action(EVOLVE_WIDEN), action(EVOLVE_OPTIONAL), action(EVOLVE_RENAME),
+        action(EVOLVE_INCOMPATIBLE),
+    )  # fmt: skip
 
 
 def _terms(key: str, text: str | None) -> tuple[PartitionTerm, ...]:
@@ -956,7 +1026,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         connector=connector, family=family, mode=mode, tables=tables or (), dynamic=values[DYNAMIC],
         route_field=_path(route_field), topic_rules=rules, unrouted=Unrouted(values[UNROUTED]),
         preserve_case=values[PRESERVE_CASE], cdc_field=_path(values[CDC_FIELD]), upsert=values[UPSERT_MODE],
-        auto_create=values[AUTO_CREATE], evolve_schema=values[EVOLVE_SCHEMA], force_optional=values[FORCE_OPTIONAL],
+        auto_create=values[AUTO_CREATE], evolution=_evolution(values),
+        evolution_view=(values[EVOLVE_VIEW] or "").strip(), force_optional=values[FORCE_OPTIONAL],
         case_insensitive=values[CASE_INSENSITIVE], auto_create_props=create,
         write_props={k: v for prefix in WRITE_PREFIXES for k, v in with_prefix(known, prefix).items()},
         catalog_name=values[CATALOG_NAME], catalog=catalog, hadoop_conf_dir=values[HADOOP_CONF_DIR],

@@ -27,6 +27,7 @@ from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
 from connectors.iceberg.config import IcebergSinkConfig, MissingTable, RecreatedTopic
 from connectors.iceberg.events import CommitListener
+from connectors.iceberg.evolution.held_changes import ChangesHeldError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
@@ -299,7 +300,11 @@ class _Life:
                 self._then(
                     future,
                     lambda found: state.on_table_prepared(table, found[0], found[1], _now_ms()),
-                    lambda error: state.on_table_refused(table, _why(error)),
+                    lambda error: (
+                        state.on_table_held(table)
+                        if isinstance(error, ChangesHeldError)
+                        else state.on_table_refused(table, _why(error))
+                    ),
                 )
             case CommitTable(request):
                 future = executor.submit(self._tables.commit, request, state.epoch)

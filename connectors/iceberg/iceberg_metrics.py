@@ -43,6 +43,13 @@ class IcebergMetrics:
                 {"table": table},
             ).set(valid_through_ms / 1000)  # fmt: skip
 
+    def held_change(self, table: str, change: str, *, held: bool) -> None:
+        """Rows of a table wait for a change of its schema, or no longer do."""
+        self._metrics.gauge(
+            "iceberg_held_changes", "Changes of tables that rows wait for: 1, or 0 once they no longer do.",
+            {"table": table, "change": change},
+        ).set(int(held))  # fmt: skip
+
     def driver_replaced(self) -> None:
         """Spark's driver died, and another one takes its place."""
         self._metrics.counter(

@@ -14,6 +14,8 @@ class ChangeKind(Enum):
     ADD = "add"  # add a column, optional
     WIDEN = "widen"  # a wider primitive type
     OPTIONAL = "make optional"  # no longer required
+    RENAME = "rename"  # another name, the same field id
+    VERSION = "add version"  # one more column, for values of a type that the column cannot take
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,34 @@ class SchemaChange:
 
     kind: ChangeKind
     path: tuple[str, ...]
-    type: str | None = None  # ADD and WIDEN: JSON text, `"long"` or `{"type":...}`; field ids in it are provisional
+    type: str | None = None  # not RENAME: JSON text, `"long"` or `{"type":...}`; field ids in it are provisional
     default: str | None = None  # ADD: the default of the source's column, as Iceberg's single-value JSON
+    name: str | None = None  # RENAME: the new name; VERSION: the new column's name, beside the one of `path`
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value, "path": list(self.path)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> SchemaChange:
-        return SchemaChange(ChangeKind(data["kind"]), tuple(data["path"]), data["type"], data["default"])
+        return SchemaChange(
+            ChangeKind(data["kind"]), tuple(data["path"]), data["type"], data["default"], data.get("name")
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        """The change in words, as logs, errors and metrics have it."""
+        column = ".".join(self.path)
+        match self.kind:
+            case ChangeKind.ADD:
+                return f"add column {column} of type {_shown(self.type)}"
+            case ChangeKind.WIDEN:
+                return f"widen column {column} to {_shown(self.type)}"
+            case ChangeKind.OPTIONAL:
+                return f"make column {column} optional"
+            case ChangeKind.RENAME:
+                return f"rename column {column} to {self.name}"
+        return f"add column {self.name} of type {_shown(self.type)} beside {column}, which cannot take such values"
+
+
+def _shown(type_: str | None) -> str:
+    text = type_ or ""
+    return text.strip('"') if text.startswith('"') else "struct, list or map"

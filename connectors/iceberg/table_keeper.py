@@ -15,6 +15,9 @@ from datetime import UTC, datetime
 from connect_py.api.errors import DataError
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.events import CommitListener
+from connectors.iceberg.evolution.evolution_policy import ChangeAction
+from connectors.iceberg.evolution.held_changes import ChangesHeldError, HeldChanges
+from connectors.iceberg.evolution.unified_view import UnifiedView
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol import actions
@@ -22,7 +25,6 @@ from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog
 from connectors.iceberg.spark.commit_request import (
     COMMIT_ID_KEY,
@@ -36,6 +38,7 @@ from connectors.iceberg.spark.committer import TableCommitter
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
     SparkLostError,
+    TableForbiddenError,
     TableMissingError,
     TableUnsuitableError,
 )
@@ -90,6 +93,7 @@ class TableKeeper:
         )
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
+        self._held = HeldChanges(metrics)
         self._stopping = threading.Event()
         self._started = False
         self._deaths = 0  # of the driver, since the last commit
@@ -150,6 +154,7 @@ class TableKeeper:
         Returns the view of the protocol and the description that goes to the tasks.
 
         Raises:
+            ChangesHeldError: The rows need what only a person may change; whoever waits for it asks again and again.
             ConnectError: It cannot be had; the text goes to the tasks that wait.
         """
         wish = Wish.from_text(wish_text)
@@ -158,11 +163,8 @@ class TableKeeper:
         except TableMissingError:
             self._create(name, wish)
             loaded = self._load(name)
-        if need is Need.EVOLVE and wish.changes and self._config.evolve_schema:
-            changed = self._catalog.evolve(name, wish.changes)
-            if changed:
-                log.info("table %s: %s", name, ", ".join(_in_words(c) for c in wish.changes))
-                loaded = self._load(name)
+        if need is Need.EVOLVE and wish.changes:
+            loaded = self._evolve(loaded, wish)
         description = loaded.description
         if description.mode is WriteMode.MERGE and not description.key_columns:
             raise TableUnsuitableError(
@@ -175,6 +177,38 @@ class TableKeeper:
                 name, f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged"
             )
         return loaded.view, json.dumps(description.to_json(), separators=(",", ":"))
+
+    def _evolve(self, loaded: LoadedTable, wish: Wish) -> LoadedTable:
+        """Make the changes that may be made; hold the rows if they need others."""
+        policy, name = self._config.evolution, loaded.description.name
+        wanted = [c for c in wish.changes if policy.action(c.kind) is ChangeAction.APPLY]
+        if wanted and self._catalog.evolve(name, wanted):
+            made = ", ".join(map(str, wanted))
+            log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
+            loaded = self._load(name)
+            self._show_unified(loaded.description)
+        held = [c for c in wish.changes if policy.action(c.kind) is ChangeAction.HOLD]
+        if held and loaded.description.schema_id == wish.schema_id:
+            self._held.hold(name, held)
+            raise ChangesHeldError(name, held)
+        self._held.release(name)
+        return loaded
+
+    def _show_unified(self, description: TableDescription) -> None:
+        """Make or renew the view over versions of columns. Without it nothing is lost: the columns can be read."""
+        view = UnifiedView.of(description) if self._config.evolution_view else None
+        if view is None:
+            return
+        name = self._config.evolution_view.replace("{table}", description.name)
+        try:
+            shown = self._catalog.replace_view(name, view.schema, view.sql)
+        except (TableForbiddenError, TableUnsuitableError) as error:
+            log.warning("view %s over table %s is not made: %s", name, description.name, error.why)
+            return
+        if shown:
+            log.info("view %s shows table %s with one column per field", name, description.name)
+        else:
+            log.warning("this catalog has no views: %s over table %s is not made", name, description.name)
 
     def _create(self, name: str, wish: Wish) -> None:
         config = self._config
@@ -262,10 +296,3 @@ class TableKeeper:
             log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
         elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
-
-
-def _in_words(change: SchemaChange) -> str:
-    column = ".".join(change.path)
-    if change.kind is ChangeKind.ADD:
-        return f"added column {column}"
-    return f"column {column} is now optional" if change.kind is ChangeKind.OPTIONAL else f"widened column {column}"

@@ -35,7 +35,8 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
     assert config.commit_timeout_ms == 30_000
     assert config.commit_max_failures == 1
     assert config.catalog_name == "iceberg"
-    assert not any((config.auto_create, config.evolve_schema, config.force_optional, config.case_insensitive))
+    assert not any((config.auto_create, config.force_optional, config.case_insensitive))
+    assert config.evolution.idle
     assert config.mode is WriteMode.APPEND
     assert config.unrouted is Unrouted.IGNORE
     assert config.commit_engine is CommitEngine.AUTO

@@ -1,4 +1,4 @@
-"""Types of new columns, partition specs, and what a table lacks."""
+"""Types of new columns and partition specs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from connect_py.api.schema import (
     INT16,
     INT32,
     INT64,
-    OPTIONAL_INT64,
     OPTIONAL_STRING,
     STRING,
     Schema,
@@ -35,14 +34,12 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connectors.iceberg.config import LogicalTypes
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.staging.partition_by import parse_partition_by, split_outside_brackets
 from connectors.iceberg.staging.types import (
     TypeOptions,
     arrow_schema,
     new_table_schema,
     partition_spec,
-    schema_changes,
     type_of_arrow,
     type_of_schema,
 )
@@ -190,56 +187,6 @@ def test_partition_specs_that_do_not_fit_the_table_are_refused(text: str, messag
 
 LIST = {"type": "list", "element-id": 20, "element-required": False, "element": {
     "type": "struct", "fields": [{"id": 21, "name": "a", "required": True, "type": "int"}]}}  # fmt: skip
-
-
-def test_changes_are_additions_widenings_and_relaxations_at_every_depth() -> None:
-    have = json.loads(
-        table([("id", "int"), ("f", "float"), ("gone", "string"), ("l", LIST)], required=["id", "gone"]).schema
-    )
-    row = struct(
-        ("id", OPTIONAL_INT64),
-        ("f", FLOAT64),
-        ("new", Schema(Type.STRING, optional=True, default="x")),
-        ("l", array(struct(("a", OPTIONAL_INT64), ("b", STRING)))),
-    )
-    made = schema_changes(have, row, pa.null(), CONNECT)
-    assert made == (
-        SchemaChange(ChangeKind.OPTIONAL, ("id",)),
-        SchemaChange(ChangeKind.WIDEN, ("id",), '"long"'),
-        SchemaChange(ChangeKind.WIDEN, ("f",), '"double"'),
-        SchemaChange(ChangeKind.ADD, ("new",), '"string"', '"x"'),
-        SchemaChange(ChangeKind.OPTIONAL, ("l", "element", "a")),
-        SchemaChange(ChangeKind.WIDEN, ("l", "element", "a"), '"long"'),
-        SchemaChange(ChangeKind.ADD, ("l", "element", "b"), '"string"'),
-    )
-    assert [SchemaChange.from_json(c.to_json()) for c in made] == list(made)
-    kept = schema_changes(have, row, pa.null(), CONNECT, keep_required=["id"])
-    assert SchemaChange(ChangeKind.OPTIONAL, ("id",)) not in kept
-
-
-def test_schemaless_rows_add_columns_and_widen_nothing() -> None:
-    have = json.loads(table([("id", "int"), ("o", {"type": "struct", "fields": []})]).schema)
-    incoming = pa.struct(
-        [
-            ("id", pa.int64()),
-            ("x", pa.null()),
-            ("y", pa.string()),
-            ("o", pa.struct([("z", pa.float64())])),
-        ]
-    )
-    assert schema_changes(have, None, incoming, CONNECT) == (
-        SchemaChange(ChangeKind.ADD, ("y",), '"string"'),
-        SchemaChange(ChangeKind.ADD, ("o", "z"), '"double"'),
-    )
-
-
-def test_names_are_found_without_case_or_through_the_name_mapping() -> None:
-    have = json.loads(table([("Id", "long")]).schema)
-    row = struct(("id", INT64))
-    assert len(schema_changes(have, row, pa.null(), CONNECT)) == 1
-    assert schema_changes(have, row, pa.null(), TypeOptions(case_insensitive=True)) == ()
-    mapping = {"schema.name-mapping.default": '[{"field-id":1,"names":["id"]}]'}
-    assert schema_changes(have, row, pa.null(), CONNECT, mapping) == ()
 
 
 def test_files_carry_field_ids_down_to_list_elements() -> None:

@@ -435,6 +435,11 @@ class CoordinatorState:
             self._tables.pop(name, None)
         return [Send(TableRefused(self.epoch, name, error, skip))]
 
+    def on_table_held(self, name: str) -> list[CoordinatorAction]:
+        """The third answer to `PrepareTable`: not now. Who holds a partition for it asks again in a while."""
+        self._asked.pop(name, None)
+        return []
+
     def on_leadership(self, token: str, proven: bool, now_ms: int) -> list[CoordinatorAction]:
         """The answer to `ProveLeadership`."""
         if self.ended or self._cycle is None:

@@ -22,12 +22,15 @@ import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.SingleValueParser;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
+import org.apache.iceberg.Transaction;
 import org.apache.iceberg.UpdateSchema;
 import org.apache.iceberg.catalog.Catalog;
 import org.apache.iceberg.catalog.Namespace;
 import org.apache.iceberg.catalog.SupportsNamespaces;
 import org.apache.iceberg.catalog.TableIdentifier;
+import org.apache.iceberg.catalog.ViewCatalog;
 import org.apache.iceberg.exceptions.AlreadyExistsException;
+import org.apache.iceberg.exceptions.CommitFailedException;
 import org.apache.iceberg.exceptions.ForbiddenException;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.io.CloseableIterable;
@@ -42,6 +45,8 @@ import org.apache.iceberg.util.JsonUtil;
 
 /** The catalog's tables, for Python: JSON text in and out. */
 public class TableAccess {
+    private static final String HISTORY = "connect-py.columns";
+    private static final int EVOLVE_ATTEMPTS = 5;
     private static final int LEDGERS = 20; // of our snapshots a view shows that many; older ones decide nothing
 
     private final Catalog catalog;
@@ -161,58 +166,166 @@ public class TableAccess {
         }
     }
 
+    /** All changes in one transaction; somebody else's commit in between makes us look again what is left to do. */
     public String evolve(String name, String changesJson) throws IOException {
-        Table table = table(name);
-        UpdateSchema update = table.updateSchema();
-        int changes = 0;
-        for (Iterator i = JsonUtil.mapper().readTree(changesJson).elements(); i.hasNext();) {
-            changes += change(update, table.schema(), (JsonNode) i.next()) ? 1 : 0;
+        JsonNode changes = JsonUtil.mapper().readTree(changesJson);
+        for (int attempt = 1;; attempt++) {
+            try {
+                return JsonUtil.mapper().createObjectNode().put("changed", evolveOnce(table(name), changes)).toString();
+            } catch (CommitFailedException e) {
+                if (attempt == EVOLVE_ATTEMPTS) {
+                    throw e;
+                }
+            }
         }
-        if (changes > 0) {
-            update.commit();
-        }
-        return JsonUtil.mapper().createObjectNode().put("changed", changes > 0).toString();
     }
 
-    private static boolean change(UpdateSchema update, Schema schema, JsonNode change) {
-        List parts = new ArrayList();
-        for (Iterator i = change.get("path").elements(); i.hasNext();) {
-            parts.add(((JsonNode) i.next()).asText());
+    private static boolean evolveOnce(Table table, JsonNode changes) throws IOException {
+        Transaction transaction = table.newTransaction();
+        UpdateSchema update = transaction.updateSchema();
+        List done = new ArrayList();
+        for (Iterator i = changes.elements(); i.hasNext();) {
+            JsonNode change = (JsonNode) i.next();
+            if (change(update, table.schema(), change, formatVersion(table))) {
+                done.add(change);
+            }
         }
-        String path = String.join(".", (Iterable) parts);
+        if (done.isEmpty()) {
+            return false;
+        }
+        update.commit();
+        String history = history(table, transaction.table().schema(), done);
+        if (history != null) {
+            transaction.updateProperties().set(HISTORY, history).commit();
+        }
+        transaction.commitTransaction();
+        return true;
+    }
+
+    private static boolean change(UpdateSchema update, Schema schema, JsonNode change, int version) {
+        List path = path(change);
         String kind = change.get("kind").asText();
-        Types.NestedField field = schema.findField(path);
+        Types.NestedField field = schema.findField(dotted(path));
         if (kind.equals("add")) {
             if (field != null) {
                 return false;
             }
-            String parent = parts.size() == 1 ? null : String.join(".", (Iterable) parts.subList(0, parts.size() - 1));
-            String column = (String) parts.get(parts.size() - 1);
+            String column = (String) path.get(path.size() - 1);
             Type type = type(change.get("type").asText());
-            if (change.get("default").isNull()) {
-                update.addColumn(parent, column, type);
+            if (change.get("default").isNull() || version < 3) {
+                update.addColumn(parent(path), column, type);
             } else {
                 Object value = SingleValueParser.fromJson(type, change.get("default").asText());
-                update.addColumn(parent, column, type, null, Expressions.lit(value).to(type));
+                update.addColumn(parent(path), column, type, null, Expressions.lit(value).to(type));
             }
             return true;
         }
+        if (kind.equals("rename") && schema.findField(dotted(renamed(path, change))) != null) {
+            return false;
+        }
         if (field == null) {
-            throw new IllegalArgumentException("no column " + path);
+            throw new IllegalArgumentException("no column " + dotted(path));
+        }
+        if (kind.equals("rename")) {
+            update.renameColumn(dotted(path), change.get("name").asText());
+            return true;
+        }
+        if (kind.equals("add version")) {
+            if (schema.findField(dotted(renamed(path, change))) != null) {
+                return false;
+            }
+            String doc = "Values of " + path.get(path.size() - 1) + " since their type changed";
+            update.addColumn(parent(path), change.get("name").asText(), type(change.get("type").asText()), doc);
+            return true;
         }
         if (kind.equals("widen")) {
             Type type = type(change.get("type").asText());
             if (field.type().equals(type)) {
                 return false;
             }
-            update.updateColumn(path, type.asPrimitiveType());
+            update.updateColumn(dotted(path), type.asPrimitiveType());
             return true;
         }
         if (field.isOptional()) {
             return false;
         }
-        update.makeColumnOptional(path);
+        update.makeColumnOptional(dotted(path));
         return true;
+    }
+
+    /** What the table's property says about former names and versions of columns after these changes; null: nothing. */
+    private static String history(Table table, Schema after, List changes) throws IOException {
+        String before = (String) table.properties().get(HISTORY);
+        ObjectNode history = before == null
+            ? JsonUtil.mapper().createObjectNode() : (ObjectNode) JsonUtil.mapper().readTree(before);
+        boolean told = false;
+        for (Object each : changes) {
+            JsonNode change = (JsonNode) each;
+            String kind = change.get("kind").asText();
+            if (!kind.equals("rename") && !kind.equals("add version")) {
+                continue;
+            }
+            List path = path(change);
+            String id = String.valueOf(table.schema().findField(dotted(path)).fieldId());
+            if (kind.equals("rename")) {
+                array(history, "names", id).add((String) path.get(path.size() - 1));
+            } else {
+                int version = versionId(table.schema(), after, path, change.get("name").asText());
+                array(history, "versions", id).add(version);
+            }
+            told = true;
+        }
+        return told ? history.toString() : null;
+    }
+
+    /** The id of a column added beside the one of this path, whose struct may have been renamed meanwhile. */
+    private static int versionId(Schema before, Schema after, List path, String name) {
+        if (path.size() == 1) {
+            return after.findField(name).fieldId();
+        }
+        int parent = before.findField(parent(path)).fieldId();
+        return after.findField(after.findColumnName(parent) + "." + name).fieldId();
+    }
+
+    private static ArrayNode array(ObjectNode history, String key, String id) {
+        ObjectNode inner = history.has(key) ? (ObjectNode) history.get(key) : history.putObject(key);
+        return inner.has(id) ? (ArrayNode) inner.get(id) : inner.putArray(id);
+    }
+
+    private static List path(JsonNode change) {
+        List parts = new ArrayList();
+        for (Iterator i = change.get("path").elements(); i.hasNext();) {
+            parts.add(((JsonNode) i.next()).asText());
+        }
+        return parts;
+    }
+
+    private static List renamed(List path, JsonNode change) {
+        List parts = new ArrayList(path.subList(0, path.size() - 1));
+        parts.add(change.get("name").asText());
+        return parts;
+    }
+
+    private static String parent(List path) {
+        return path.size() == 1 ? null : dotted(path.subList(0, path.size() - 1));
+    }
+
+    private static String dotted(List path) {
+        return String.join(".", (Iterable) path);
+    }
+
+    /** Create a view, or give it a new text, if the catalog has views. */
+    public String replaceView(String name, String schemaJson, String sql) {
+        boolean made = catalog instanceof ViewCatalog;
+        if (made) {
+            TableIdentifier identifier = identifier(name);
+            ((ViewCatalog) catalog).buildView(identifier)
+                .withSchema(SchemaParser.fromJson(schemaJson))
+                .withDefaultNamespace(identifier.namespace())
+                .withQuery("spark", sql)
+                .createOrReplace();
+        }
+        return JsonUtil.mapper().createObjectNode().put("made", made).toString();
     }
 
     /** A type from its JSON form, through a schema of one column. */

@@ -90,11 +90,23 @@ class TableCatalog:
         return bool(made["created"])
 
     def evolve(self, name: str, changes: Sequence[SchemaChange]) -> bool:
-        """Make all changes in one schema update; those that the table has already are left out.
+        """Make all changes in one transaction; those that the table has already are left out.
+
+        Former names and versions of columns are noted in the table's property `connect-py.columns`.
 
         Returns whether the schema changed.
         """
         return bool(self._call(name, "evolve", name, json.dumps([change.to_json() for change in changes]))["changed"])
+
+    def replace_view(self, name: str, schema: str, sql: str) -> bool:
+        """Create a view, or give it a new text. Returns False when the catalog has no views.
+
+        Args:
+            name: As of a table.
+            schema: Iceberg schema JSON of what it shows.
+            sql: Its text in Spark's words; tables without a catalog in their names are of this one.
+        """
+        return bool(self._call(name, "replaceView", name, schema, sql)["made"])
 
     def find_commit(self, name: str, ref: str, commit_id: str) -> int | None:
         """The snapshot with this commit id among the ancestors of the ref, if it is there."""

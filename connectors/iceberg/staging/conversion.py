@@ -17,17 +17,12 @@ import pyarrow.compute as pc
 
 from connect_py.api.batch import Column
 from connect_py.api.schema import Schema
+from connectors.iceberg.evolution.column_names import ColumnNames, inner_mapping
 from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
 from connectors.iceberg.staging.kernels.container_kernels import incoming_members, missing_column
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure, Kernel, Run
 from connectors.iceberg.staging.kernels.kernel_compiler import KernelCompiler
-from connectors.iceberg.staging.types import (
-    arrow_schema,
-    inner_mapping,
-    name_lookup,
-    read_name_mapping,
-    writable_fields,
-)
+from connectors.iceberg.staging.types import arrow_schema, writable_fields
 from connectors.iceberg.table import TableDescription
 
 
@@ -70,18 +65,23 @@ class RowConverter:
         checked = (f["name"] for f in self._fields if f["required"] and f["name"] not in unchecked)
         self._only = None if only is None else frozenset(only)
         self._required = frozenset(checked) if only is None else frozenset()
-        mapping = read_name_mapping(description.properties)
-        lookup = name_lookup(table["fields"], mapping, case_insensitive=options.case_insensitive)
-        compiler = KernelCompiler(options)
+        names = ColumnNames.of(
+            description.properties, options.types, case_insensitive=options.case_insensitive
+        )  # fmt: skip
+        compiler = KernelCompiler(options, names)
         self.sources: dict[str, str] = {}  # table column -> incoming member
+        self.siblings: dict[str, tuple[str, ...]] = {}  # table column -> other columns with values of the same member
         self._kernels: dict[str, Kernel | None] = {}
-        for name, inner_schema, inner_type in incoming_members(schema, type_, self._fields):
-            column = lookup(name)
+        members = incoming_members(schema, type_, self._fields)
+        found = names.columns(members, table["fields"], names.mapping)
+        for name, inner_schema, inner_type in members:
+            column = found.get(name)
             if column is None or (only is not None and column["name"] not in only):
                 continue
             target = column["name"]
             self.sources[target] = name
-            inner = inner_mapping(mapping, column["id"])
+            self.siblings[target] = tuple(f["name"] for f in names.siblings(column, table["fields"]))
+            inner = inner_mapping(names.mapping, column["id"])
             self._kernels[target] = compiler.kernel(column["type"], inner_schema, inner_type, (name,), target, inner)
 
     def convert(self, column: Column, hidden: Mapping[str, pa.BooleanArray] | None = None) -> Converted:

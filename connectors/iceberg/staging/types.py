@@ -2,7 +2,6 @@
 
 - `arrow_schema`: the Arrow schema of a table's files, with field ids.
 - `new_table_schema`, `partition_spec`: what a missing table is created with.
-- `schema_changes`: what a table lacks to hold rows of another schema, as plain data for whoever evolves it.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ from connect_py.api.arrow import DECIMAL_DIGITS, PRECISION
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_scale
 from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, LogicalTypes
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.staging.partition_by import PartitionTerm
 from connectors.iceberg.table import WriteMode
 
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
 FIELD_ID = b"PARQUET:field_id"
-NAME_MAPPING = "schema.name-mapping.default"
 VARIABLE_SCALE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
@@ -192,7 +189,7 @@ def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | No
     ids = ids or _Ids()
     name = logical_name(schema)
     if schema.type is Type.BYTES and schema.name == DECIMAL:
-        return _decimal_type(schema, options)
+        return decimal_type(schema, options)
     if name is not None:
         known = _CONNECT_NAMES.get((name, schema.type))
         if known is None and options.logical_types is LogicalTypes.FULL:
@@ -238,7 +235,12 @@ def _present(schema: Schema | None) -> Schema:
     return schema
 
 
-def _decimal_type(schema: Schema, options: TypeOptions) -> str:
+def decimal_type(schema: Schema, options: TypeOptions) -> str:
+    """The type of a new column of decimals.
+
+    Raises:
+        DataError: Iceberg has none of this scale.
+    """
     scale = decimal_scale(schema)
     digits = DECIMAL_DIGITS
     if options.logical_types is LogicalTypes.FULL:
@@ -392,160 +394,3 @@ def _check_transform(term: PartitionTerm, type_: IcebergType) -> None:
         return
     if not allowed(type_):
         raise DataError(f"Invalid source type {type_} for transform: {term.iceberg_transform}")
-
-
-# --- evolution
-
-
-def name_lookup(
-    fields: Sequence[Mapping[str, Any]], mapping: Sequence[Mapping[str, Any]] | None, *, case_insensitive: bool
-) -> Callable[[str], Mapping[str, Any] | None]:
-    """How a record's field names find the columns of one struct level.
-
-    With a name mapping names go through it, case-sensitively; a name that it does not know counts as it is.
-    """
-    by_name = {f["name"]: f for f in fields}
-    if mapping is not None:
-        by_id = {f["id"]: f for f in fields}
-        mapped = {n: by_id[m["field-id"]] for m in mapping if m.get("field-id") in by_id for n in m["names"]}
-        return {**by_name, **mapped}.get
-    if not case_insensitive:
-        return by_name.get
-    folded = {name.lower(): f for name, f in by_name.items()}
-    return lambda name: by_name.get(name) or folded.get(name.lower())
-
-
-def read_name_mapping(properties: Mapping[str, str]) -> Sequence[Mapping[str, Any]] | None:
-    """The table's default name mapping."""
-    text = properties.get(NAME_MAPPING)
-    return None if text is None else json.loads(text)
-
-
-def inner_mapping(mapping: Sequence[Mapping[str, Any]] | None, field_id: int) -> Sequence[Mapping[str, Any]] | None:
-    """The mapping of the fields below a field."""
-    if mapping is None:
-        return None
-    return next((m.get("fields", ()) for m in mapping if m.get("field-id") == field_id), ())
-
-
-def schema_changes(
-    table: Mapping[str, Any],
-    schema: Schema | None,
-    type_: pa.DataType,
-    options: TypeOptions,
-    properties: Mapping[str, str] | None = None,
-    keep_required: Sequence[str] = (),
-) -> tuple[SchemaChange, ...]:
-    """What a table with this schema (JSON form) lacks to hold such rows; empty: nothing.
-
-    Columns named in `keep_required` (the key) are never relaxed.
-    """
-    found: list[SchemaChange] = []
-    mapping = read_name_mapping(properties or {})
-    if schema is None:
-        if pa.types.is_struct(type_):
-            _changes_of_arrow(table["fields"], type_, (), mapping, options, found)
-    elif schema.type is Type.STRUCT:
-        _changes_of_struct(table["fields"], schema, (), mapping, options, found)
-    kept = {(name,) for name in keep_required}
-    return tuple(c for c in found if not (c.kind is ChangeKind.OPTIONAL and c.path in kept))
-
-
-def _changes_of_struct(
-    fields: Sequence[Mapping[str, Any]],
-    schema: Schema,
-    path: tuple[str, ...],
-    mapping: Sequence[Mapping[str, Any]] | None,
-    options: TypeOptions,
-    found: list[SchemaChange],
-) -> None:
-    lookup = name_lookup(fields, mapping, case_insensitive=options.case_insensitive)
-    for field in schema.fields:
-        column = lookup(field.name)
-        if column is None:
-            try:
-                type_ = type_of_schema(field.schema, options)
-            except DataError:
-                continue  # a struct without fields: nothing to add yet
-            added = SchemaChange(ChangeKind.ADD, (*path, field.name), json.dumps(type_), _default(field.schema, type_))
-            found.append(added)
-            continue
-        here = (*path, column["name"])
-        if column["required"] and (field.schema.optional or options.force_optional):
-            found.append(SchemaChange(ChangeKind.OPTIONAL, here))
-        _changes_of_type(column["type"], field.schema, here, inner_mapping(mapping, column["id"]), options, found)
-
-
-def _default(schema: Schema, type_: IcebergType) -> str | None:
-    """A schema default that means the same in the column: moments and decimals are left out."""
-    default = schema.default
-    if default is None or logical_name(schema) is not None or type_ not in _PLAIN_DEFAULTS:
-        return None
-    return json.dumps(default)
-
-
-_PLAIN_DEFAULTS = frozenset({"boolean", "int", "long", "float", "double", "string"})
-
-
-def _changes_of_type(
-    type_: IcebergType,
-    schema: Schema,
-    path: tuple[str, ...],
-    mapping: Sequence[Mapping[str, Any]] | None,
-    options: TypeOptions,
-    found: list[SchemaChange],
-) -> None:
-    if isinstance(type_, str):
-        wider = _wider(type_, schema, options)
-        if wider is not None:
-            found.append(SchemaChange(ChangeKind.WIDEN, path, json.dumps(wider)))
-    elif type_["type"] == "struct" and schema.type is Type.STRUCT:
-        _changes_of_struct(type_["fields"], schema, path, mapping, options, found)
-    elif type_["type"] == "list" and schema.type is Type.ARRAY:
-        inner = inner_mapping(mapping, type_["element-id"])
-        _changes_of_type(type_["element"], _present(schema.value_schema), (*path, "element"), inner, options, found)
-    elif type_["type"] == "map" and schema.type is Type.MAP:
-        inner = inner_mapping(mapping, type_["value-id"])
-        _changes_of_type(type_["value"], _present(schema.value_schema), (*path, "value"), inner, options, found)
-
-
-def _wider(type_: str, schema: Schema, options: TypeOptions) -> str | None:
-    if type_ == "int" and schema.type is Type.INT64:
-        return "long"
-    if type_ == "float" and schema.type is Type.FLOAT64:
-        return "double"
-    if options.logical_types is LogicalTypes.FULL and schema.name == DECIMAL:
-        have = decimal_parts(type_)
-        try:
-            want = decimal_parts(_decimal_type(schema, options))
-        except DataError:
-            return None
-        if have and want and want[1] == have[1] and want[0] > have[0]:
-            return f"decimal({want[0]}, {want[1]})"
-    return None
-
-
-def _changes_of_arrow(
-    fields: Sequence[Mapping[str, Any]],
-    type_: pa.StructType,
-    path: tuple[str, ...],
-    mapping: Sequence[Mapping[str, Any]] | None,
-    options: TypeOptions,
-    found: list[SchemaChange],
-) -> None:
-    lookup = name_lookup(fields, mapping, case_insensitive=options.case_insensitive)
-    for field in type_:
-        column = lookup(field.name)
-        if column is None:
-            inferred = type_of_arrow(field.type)
-            if inferred is not None:
-                found.append(SchemaChange(ChangeKind.ADD, (*path, field.name), json.dumps(inferred)))
-            continue
-        here = (*path, column["name"])
-        inner_map = inner_mapping(mapping, column["id"])
-        target, incoming = column["type"], field.type
-        while not isinstance(target, str) and target["type"] == "list" and pa.types.is_list(incoming):
-            inner_map = inner_mapping(inner_map, target["element-id"])
-            target, incoming, here = target["element"], incoming.value_type, (*here, "element")
-        if not isinstance(target, str) and target["type"] == "struct" and pa.types.is_struct(incoming):
-            _changes_of_arrow(target["fields"], incoming, here, inner_map, options, found)

@@ -17,13 +17,17 @@ class Wish:
     schema: Mapping[str, Any] | None  # Iceberg schema JSON for a new table; None: the rows do not tell
     reason: str = ""  # why they do not
     changes: tuple[SchemaChange, ...] = ()
+    schema_id: int | None = None  # of the table's schema that lacks them
 
     def to_text(self) -> str:
         changes = [change.to_json() for change in self.changes]
-        return json.dumps({"schema": self.schema, "reason": self.reason, "changes": changes}, separators=(",", ":"))
+        return json.dumps(
+            {"schema": self.schema, "reason": self.reason, "changes": changes, "schema_id": self.schema_id},
+            separators=(",", ":"),
+        )
 
     @staticmethod
     def from_text(text: str) -> Wish:
         data = json.loads(text)
         changes = tuple(SchemaChange.from_json(change) for change in data["changes"])
-        return Wish(data["schema"], data["reason"], changes)
+        return Wish(data["schema"], data["reason"], changes, data.get("schema_id"))

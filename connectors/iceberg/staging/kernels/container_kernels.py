@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Path
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Type
+from connectors.iceberg.evolution.column_names import ColumnNames, inner_mapping
 from connectors.iceberg.staging.columns import any_true, as_array, member
-from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure, Kernel, Run, Unfit
-from connectors.iceberg.staging.types import IcebergType, arrow_type_of, inner_mapping, name_lookup
+from connectors.iceberg.staging.kernels.kernel import Failure, Kernel, Run, Unfit
+from connectors.iceberg.staging.types import IcebergType, arrow_type_of
 
 
 class Compile(Protocol):
@@ -33,8 +34,8 @@ class Compile(Protocol):
 class ContainerKernels:
     """Makes kernels. Each method answers for one kind of target type."""
 
-    def __init__(self, options: ConversionOptions, compile_: Compile) -> None:
-        self._options = options
+    def __init__(self, names: ColumnNames, compile_: Compile) -> None:
+        self._names = names
         self._compile = compile_
 
     def struct(
@@ -50,15 +51,15 @@ class ContainerKernels:
         if not (pa.types.is_struct(type_) or pa.types.is_map(type_)):
             raise Unfit
         fields = target["fields"]
-        lookup = name_lookup(fields, mapping, case_insensitive=self._options.case_insensitive)
+        members = incoming_members(schema, type_, fields)
+        found = self._names.columns(members, fields, mapping)
         sources: dict[str, tuple[str, Kernel | None]] = {}
-        for name, inner_schema, inner_type in incoming_members(schema, type_, fields):
-            found = lookup(name)
-            if found is not None:
-                inner = inner_mapping(mapping, found["id"])
-                below = f"{column}.{found['name']}"
-                kernel = self._compile(found["type"], inner_schema, inner_type, (*path, name), below, inner)
-                sources[found["name"]] = (name, kernel)
+        for name, inner_schema, inner_type in members:
+            if name in found:
+                below = found[name]
+                inner, place = inner_mapping(mapping, below["id"]), f"{column}.{below['name']}"
+                kernel = self._compile(below["type"], inner_schema, inner_type, (*path, name), place, inner)
+                sources[below["name"]] = (name, kernel)
 
         def convert(data: pa.Array, run: Run) -> pa.Array:
             children = []

@@ -47,9 +47,14 @@ _OTHER_UNITS = frozenset({
 })  # fmt: skip
 
 
+def moment_of_name(name: str) -> Moment | None:
+    """What numbers of a logical type mean, if they are moments."""
+    return _MOMENTS.get(name)
+
+
 def incoming_moment(schema: Schema | None, type_: pa.DataType) -> Moment | None:
     if schema is not None and (pa.types.is_integer(type_) or pa.types.is_temporal(type_)):
-        known = _MOMENTS.get(logical_name(schema) or "")
+        known = moment_of_name(logical_name(schema) or "")
         if known is not None:
             return known
     if pa.types.is_date(type_):

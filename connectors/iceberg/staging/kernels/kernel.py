@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Path
 from connectors.iceberg.config import IcebergSinkConfig, OutOfRange
 from connectors.iceberg.staging.columns import as_array
+from connectors.iceberg.staging.types import TypeOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +22,13 @@ class ConversionOptions:
     lenient: bool = False  # as Java's sink: wrap, round, any other text is false
     out_of_range: OutOfRange = OutOfRange.ERROR
     case_insensitive: bool = False
+    types: TypeOptions = field(default_factory=TypeOptions)  # tells which version of a column takes a field
 
     @staticmethod
     def of(config: IcebergSinkConfig) -> ConversionOptions:
-        return ConversionOptions(config.lenient, config.out_of_range, config.case_insensitive)
+        return ConversionOptions(
+            config.lenient, config.out_of_range, config.case_insensitive, TypeOptions.of(config)
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

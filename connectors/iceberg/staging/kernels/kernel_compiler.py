@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from connect_py.api.batch import Path
 from connect_py.api.schema import Schema
+from connectors.iceberg.evolution.column_names import ColumnNames
 from connectors.iceberg.staging.kernels.container_kernels import ContainerKernels
 from connectors.iceberg.staging.kernels.incoming_moment import incoming_moment
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Kernel, Unfit, refuse
@@ -21,11 +22,11 @@ from connectors.iceberg.staging.types import IcebergType, arrow_type_of, decimal
 class KernelCompiler:
     """Chooses the kernel from an incoming type to a column's."""
 
-    def __init__(self, options: ConversionOptions) -> None:
+    def __init__(self, options: ConversionOptions, names: ColumnNames) -> None:
         self._numbers = NumberKernels(options)
         self._texts = TextKernels(options)
         self._moments = MomentKernels(options, self._numbers)
-        self._containers = ContainerKernels(options, self.kernel)
+        self._containers = ContainerKernels(names, self.kernel)
 
     def kernel(
         self,

@@ -1,0 +1,44 @@
+"""`HeldChanges`: changes of tables that wait for somebody, listed in the log and among the metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.schema_change import SchemaChange
+from connectors.iceberg.spark.errors import TableError
+
+log = logging.getLogger(__name__)
+
+
+class ChangesHeldError(TableError):
+    """Rows of a table wait because the configuration lets nobody but a person change it as they need."""
+
+    def __init__(self, table: str, changes: Sequence[SchemaChange]) -> None:
+        super().__init__(table, "rows wait for it to " + ", ".join(map(str, changes)))
+
+
+class HeldChanges:
+    """Of one coordinator; told by its table thread."""
+
+    def __init__(self, metrics: IcebergMetrics) -> None:
+        self._metrics = metrics
+        self._held: dict[str, frozenset[SchemaChange]] = {}
+
+    def hold(self, table: str, changes: Sequence[SchemaChange]) -> None:
+        """Rows wait for these changes; told in the log when they were not known yet."""
+        now = self._held.get(table, frozenset()) | frozenset(changes)  # tasks ask for different ones
+        if now != self._held.get(table):
+            self._held[table] = now
+            log.warning(
+                "table %s: rows wait until somebody lets it %s (change the table, or the configuration)",
+                table, ", or ".join(sorted(map(str, now))), extra={"action": "schema_change_held", "table": table},
+            )  # fmt: skip
+        for change in now:
+            self._metrics.held_change(table, str(change), held=True)
+
+    def release(self, table: str) -> None:
+        """The table has changed: whoever still lacks something asks again."""
+        for change in self._held.pop(table, frozenset()):
+            self._metrics.held_change(table, str(change), held=False)

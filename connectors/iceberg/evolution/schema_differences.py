@@ -1,0 +1,187 @@
+"""`SchemaDifferences`: what a table lacks to hold rows of some schema, as changes that the catalog can make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from connect_py.api.errors import DataError
+from connect_py.api.schema import DECIMAL, Schema, Type
+from connectors.iceberg.config import LogicalTypes
+from connectors.iceberg.evolution.column_default import column_default
+from connectors.iceberg.evolution.column_names import ColumnField, ColumnNames, Member, NameMapping, inner_mapping
+from connectors.iceberg.evolution.evolution_policy import ChangeAction, EvolutionPolicy
+from connectors.iceberg.evolution.type_fit import takes
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.staging.types import (
+    IcebergType,
+    TypeOptions,
+    decimal_parts,
+    decimal_type,
+    type_of_arrow,
+    type_of_schema,
+)
+
+ALIASES = "connect_py.aliases"  # parameter of a field's schema: its former names, comma separated
+_VERSION = "_v"
+
+Path = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class SchemaDifferences:
+    """One comparison of a table with a schema. Make it, call `find`, read `changes`.
+
+    Changes that the policy ignores are not found. Key columns are never relaxed, renamed or versioned.
+    """
+
+    options: TypeOptions
+    names: ColumnNames
+    policy: EvolutionPolicy
+    keys: frozenset[str] = frozenset()
+    former: Mapping[str, str] = field(default_factory=dict)  # configured: field -> the name it had
+    changes: list[SchemaChange] = field(default_factory=list)
+
+    def find(self, table: Mapping[str, Any], schema: Schema | None, type_: pa.DataType) -> tuple[SchemaChange, ...]:
+        """What a table with this Iceberg schema (JSON form) lacks to hold such rows."""
+        if schema is None:
+            if pa.types.is_struct(type_):
+                self._level(table["fields"], [(f.name, None, f.type) for f in type_], (), self.names.mapping)
+        elif schema.type is Type.STRUCT:
+            members: list[Member] = [(f.name, f.schema, _UNKNOWN) for f in schema.fields]
+            self._level(table["fields"], members, (), self.names.mapping)
+        return tuple(self.changes)
+
+    def _wanted(self, kind: ChangeKind) -> bool:
+        return self.policy.action(kind) is not ChangeAction.IGNORE
+
+    def _level(
+        self, fields: Sequence[ColumnField], members: Sequence[Member], path: Path, mapping: NameMapping
+    ) -> None:
+        found = self.names.columns(members, fields, mapping)
+        taken = {column["id"] for column in found.values()}
+        taken |= {sibling["id"] for column in found.values() for sibling in self.names.siblings(column, fields)}
+        for name, schema, type_ in members:
+            column = found.get(name)
+            if column is None:
+                column = self._renamed(name, schema, fields, path, taken)
+                if column is None:
+                    self._add((*path, name), schema, type_)
+                    continue
+                taken.add(column["id"])
+            self._column(column, schema, type_, path, mapping, fields)
+
+    def _renamed(
+        self, name: str, schema: Schema | None, fields: Sequence[ColumnField], path: Path, taken: set[int]
+    ) -> ColumnField | None:
+        """The column that a field without one had under a former name."""
+        if not self._wanted(ChangeKind.RENAME):
+            return None
+        aliases = (schema.parameters.get(ALIASES, "") if schema is not None else "").split(",")
+        former = [*(a for a in aliases if a), *([] if path or name not in self.former else [self.former[name]])]
+        for old in former:
+            column = next((f for f in fields if f["name"] == old and f["id"] not in taken), None)
+            if column is not None and not self._is_key(path, old):
+                self.changes.append(SchemaChange(ChangeKind.RENAME, (*path, old), name=name))
+                return column
+        return None
+
+    def _add(self, path: Path, schema: Schema | None, type_: pa.DataType) -> None:
+        if not self._wanted(ChangeKind.ADD):
+            return
+        wanted = self._type(schema, type_)
+        if wanted is not None:  # else nothing to add yet: a struct without fields, values that say nothing
+            default = None if schema is None else column_default(schema, wanted)
+            self.changes.append(SchemaChange(ChangeKind.ADD, path, json.dumps(wanted), default))
+
+    def _type(self, schema: Schema | None, type_: pa.DataType) -> IcebergType | None:
+        if schema is None:
+            return type_of_arrow(type_)
+        try:
+            return type_of_schema(schema, self.options)
+        except DataError:
+            return None
+
+    def _column(
+        self,
+        column: ColumnField,
+        schema: Schema | None,
+        type_: pa.DataType,
+        path: Path,
+        mapping: NameMapping,
+        fields: Sequence[ColumnField],
+    ) -> None:
+        here = (*path, column["name"])
+        relaxed = schema is not None and (schema.optional or self.options.force_optional)
+        if column["required"] and relaxed and self._wanted(ChangeKind.OPTIONAL) and not self._is_key(path, here[-1]):
+            self.changes.append(SchemaChange(ChangeKind.OPTIONAL, here))
+        if self._wanted(ChangeKind.VERSION) and not self._is_key(path, here[-1]):
+            wider = _wider(column["type"], schema, self.options) if isinstance(column["type"], str) else None
+            widened = wider if wider is not None and self._wanted(ChangeKind.WIDEN) else column["type"]
+            if not pa.types.is_null(type_) and not takes(widened, schema, type_, self.options):
+                self._version(here, schema, type_, fields)
+                return
+        self._inside(column["type"], schema, type_, here, inner_mapping(mapping, column["id"]))
+
+    def _version(self, path: Path, schema: Schema | None, type_: pa.DataType, fields: Sequence[ColumnField]) -> None:
+        wanted = self._type(schema, type_)
+        if wanted is None:
+            return
+        names = {f["name"].lower() for f in fields}
+        base = next((f["name"] for f in fields if self._is_version_of(f, path[-1], fields)), path[-1])
+        free = next(name for n in range(2, len(fields) + 3) if (name := f"{base}{_VERSION}{n}").lower() not in names)
+        self.changes.append(SchemaChange(ChangeKind.VERSION, (*path[:-1], base), json.dumps(wanted), name=free))
+
+    def _is_version_of(self, base: ColumnField, name: str, fields: Sequence[ColumnField]) -> bool:
+        return any(f["name"] == name for f in self.names.history.versions_of(base, fields))
+
+    def _inside(
+        self, column: IcebergType, schema: Schema | None, type_: pa.DataType, path: Path, mapping: NameMapping
+    ) -> None:
+        """What a column's type lacks: a wider type, or fields of structs inside."""
+        if isinstance(column, str):
+            wider = _wider(column, schema, self.options)
+            if wider is not None and self._wanted(ChangeKind.WIDEN):
+                self.changes.append(SchemaChange(ChangeKind.WIDEN, path, json.dumps(wider)))
+        elif column["type"] == "struct":
+            if schema is not None and schema.type is Type.STRUCT:
+                self._level(column["fields"], [(f.name, f.schema, _UNKNOWN) for f in schema.fields], path, mapping)
+            elif schema is None and pa.types.is_struct(type_):
+                self._level(column["fields"], [(f.name, None, f.type) for f in type_], path, mapping)
+        elif column["type"] == "list":
+            inner = inner_mapping(mapping, column["element-id"])
+            if schema is not None and schema.type is Type.ARRAY:
+                self._inside(column["element"], schema.value_schema, _UNKNOWN, (*path, "element"), inner)
+            elif schema is None and pa.types.is_list(type_):
+                self._inside(column["element"], None, type_.value_type, (*path, "element"), inner)
+        elif schema is not None and schema.type is Type.MAP:
+            inner = inner_mapping(mapping, column["value-id"])
+            self._inside(column["value"], schema.value_schema, _UNKNOWN, (*path, "value"), inner)
+
+    def _is_key(self, path: Path, name: str) -> bool:
+        return not path and name in self.keys
+
+
+_UNKNOWN = pa.bool_()  # the Arrow type of rows with a schema is not looked at
+
+
+def _wider(column: str, schema: Schema | None, options: TypeOptions) -> str | None:
+    if schema is None:
+        return None
+    if column == "int" and schema.type is Type.INT64:
+        return "long"
+    if column == "float" and schema.type is Type.FLOAT64:
+        return "double"
+    if options.logical_types is LogicalTypes.FULL and schema.name == DECIMAL:
+        have = decimal_parts(column)
+        try:
+            want = decimal_parts(decimal_type(schema, options))
+        except DataError:
+            return None
+        if have and want and want[1] == have[1] and want[0] > have[0]:
+            return f"decimal({want[0]}, {want[1]})"
+    return None

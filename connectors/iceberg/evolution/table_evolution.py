@@ -1,0 +1,86 @@
+"""`TableEvolution`: what one table lacks for rows of each schema, and what the configuration says about that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.batch import Column
+from connect_py.api.errors import BadRows, DataError
+from connect_py.api.schema import Schema
+from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.evolution.column_names import ColumnNames
+from connectors.iceberg.evolution.evolution_policy import ChangeAction
+from connectors.iceberg.evolution.schema_differences import SchemaDifferences
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
+from connectors.iceberg.staging.types import TypeOptions
+from connectors.iceberg.table import TableDescription
+
+_MAX_KNOWN = 500  # schemas; schemaless rows may bring a new type with every batch
+
+
+class TableEvolution:
+    """One per table description; used by the task thread."""
+
+    def __init__(self, description: TableDescription, config: IcebergSinkConfig) -> None:
+        self._description = description
+        self._policy = config.evolution
+        self._options = TypeOptions.of(config)
+        self._names = ColumnNames.of(
+            description.properties, self._options, case_insensitive=config.case_insensitive
+        )  # fmt: skip
+        self._former = config.table(description.name).renamed
+        self._known: dict[tuple[Schema | None, pa.DataType], tuple[SchemaChange, ...]] = {}
+
+    def needed(self, value: Column) -> tuple[SchemaChange, ...]:
+        """What the table lacks to hold these rows in full; empty: nothing. Cheap when asked again."""
+        if self._policy.idle:
+            return ()
+        key = (value.schema, value.data.type)
+        known = self._known.get(key)
+        if known is None:
+            differences = SchemaDifferences(
+                self._options, self._names, self._policy, frozenset(self._description.key_columns), self._former
+            )
+            known = differences.find(json.loads(self._description.schema), value.schema, value.data.type)
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[key] = known
+        return known
+
+    def wanted(self, value: Column) -> tuple[SchemaChange, ...]:
+        """The changes to ask the coordinator for before these rows can be staged.
+
+        Raises:
+            BadRows: Rows that need a change which makes dead letters; ask again with the others.
+        """
+        needed = self.needed(value)
+        refused = [c for c in needed if self._policy.action(c.kind) is ChangeAction.DEAD_LETTER]
+        if refused:
+            self._refuse(value, refused)
+        return tuple(c for c in needed if c not in refused)
+
+    def _refuse(self, value: Column, changes: Sequence[SchemaChange]) -> None:
+        errors: dict[int, Exception] = {}
+        for change in changes:
+            error = DataError(f"table {self._description.name} would have to {change}")
+            for row in pc.indices_nonzero(_rows_in_need(change, value)).to_pylist():
+                errors.setdefault(row, error)
+        if errors:
+            raise BadRows(dict(sorted(errors.items())))
+
+
+def _rows_in_need(change: SchemaChange, value: Column) -> pa.BooleanArray:
+    """The rows that would lose something without the change: a new column matters to those that have a value for it."""
+    gone = tombstones(value)
+    rows = pa.repeat(pa.scalar(True), len(value)) if gone is None else pc.invert(gone)
+    if len(change.path) > 1 or not any_true(rows):
+        return rows
+    if change.kind is ChangeKind.ADD:
+        data, _ = member(value.data, None, change.path[0])
+        return as_array(pc.and_(rows, data.is_valid()))
+    return rows

@@ -1,0 +1,144 @@
+"""Whether a column can take every value of a field, without looking at any value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from connect_py.api.arrow import PRECISION
+from connect_py.api.errors import DataError
+from connect_py.api.schema import DECIMAL, Schema, Type
+from connectors.iceberg.config import LogicalTypes
+from connectors.iceberg.staging.types import (
+    VARIABLE_SCALE_DECIMAL,
+    IcebergType,
+    TypeOptions,
+    decimal_parts,
+    type_of_arrow,
+    type_of_schema,
+)
+
+_MOMENTS = frozenset({"date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
+_INTEGER_DIGITS = {"int": 10, "long": 19}
+# By column: the types of fields that it takes too, beside its own.
+_TAKES: Mapping[str, frozenset[str]] = {
+    "long": frozenset({"int"}),
+    "float": frozenset({"int", "long"}),  # schemaless numbers change between whole and not
+    "double": frozenset({"int", "long", "float"}),
+    "string": frozenset({"int", "long", "float", "double", "boolean", "uuid"}),
+    "timestamp": _MOMENTS - {"time"},
+    "timestamptz": _MOMENTS - {"time"},
+    "timestamp_ns": _MOMENTS - {"time"},
+    "timestamptz_ns": _MOMENTS - {"time"},
+}
+_READ_FROM_TEXT = _MOMENTS | {"string", "uuid", "binary"}  # a text is how these usually travel
+
+
+def takes(column: IcebergType, schema: Schema | None, type_: pa.DataType, options: TypeOptions) -> bool:
+    """Whether a column takes all values of a field with this Connect schema or, schemaless, of this Arrow type.
+
+    What is inside structs is not looked at: their fields are columns of their own.
+    """
+    if schema is None:
+        wanted = type_of_arrow(type_)
+        return wanted is None or _takes(column, wanted, text=wanted == "string")
+    if column in ("unknown", "variant"):
+        return True
+    if schema.name == VARIABLE_SCALE_DECIMAL and (column == "string" or decimal_parts(column) is not None):
+        return True
+    text = schema.type is Type.STRING
+    choices = [replace(options, logical_types=LogicalTypes.FULL) if PRECISION in schema.parameters else options]
+    if isinstance(column, str) and (column in _MOMENTS or column == "uuid"):  # then the logical name decides
+        choices.append(replace(options, logical_types=LogicalTypes.FULL, times=True))
+    for choice in choices:
+        try:
+            wanted = type_of_schema(schema, choice)
+        except DataError:
+            return True  # nothing could be made for it either
+        if schema.name == DECIMAL and PRECISION not in schema.parameters and (have := decimal_parts(column)):
+            parts = decimal_parts(wanted)
+            if parts is not None and parts[1] <= have[1]:
+                return True  # how many digits there are is known by the values only
+        if _takes(column, wanted, text=text, schema=schema, options=choice):
+            return True
+    return False
+
+
+def _takes(
+    column: IcebergType,
+    wanted: IcebergType,
+    *,
+    text: bool,
+    schema: Schema | None = None,
+    options: TypeOptions | None = None,
+) -> bool:
+    if isinstance(column, str):
+        if not isinstance(wanted, str):
+            return column in ("string", "unknown", "variant")
+        if column == wanted or wanted in _TAKES.get(column, ()) or column in ("unknown", "variant"):
+            return True
+        if text and (column in _READ_FROM_TEXT or column.startswith("fixed[")):
+            return True
+        if wanted == "binary":
+            return column.startswith("fixed[")
+        return _decimal_takes(column, wanted)
+    if isinstance(wanted, str):
+        return False
+    if column["type"] == "struct":
+        return str(wanted["type"]) == "struct"
+    if column["type"] == "map" and schema is None and wanted["type"] == "struct":
+        return True  # an object's members are entries
+    return str(column["type"]) == wanted["type"] and _members_fit(column, wanted, schema, options)
+
+
+def _members_fit(
+    column: Mapping[str, Any], wanted: Mapping[str, Any], schema: Schema | None, options: TypeOptions | None
+) -> bool:
+    for part, inner in (
+        ("element", None if schema is None else schema.value_schema),
+        ("key", None if schema is None else schema.key_schema),
+        ("value", None if schema is None else schema.value_schema),
+    ):
+        if part not in column:
+            continue
+        if inner is not None and options is not None:
+            if not takes(column[part], inner, pa.null(), options):
+                return False
+        elif not _takes(column[part], wanted[part], text=wanted[part] == "string"):
+            return False
+    return True
+
+
+def _decimal_takes(column: str, wanted: str) -> bool:
+    have, want = decimal_parts(column), decimal_parts(wanted)
+    if want is not None and column == "string":
+        return True
+    if want is not None and column in _INTEGER_DIGITS:
+        return want[1] == 0 and want[0] < _INTEGER_DIGITS[column]
+    if have is None:
+        return False
+    if want is None:
+        return _INTEGER_DIGITS.get(wanted, 99) <= have[0] - have[1]
+    return want[1] <= have[1] and want[0] - want[1] <= have[0] - have[1]
+
+
+def common_type(older: str, newer: str) -> str:
+    """The type that values of both columns have in a view over them: the newer one if the older fits, else string."""
+    if older == newer or newer in ("string", "binary"):
+        return newer
+    if newer in _MOMENTS or older in _MOMENTS:
+        dates = older == "date" and newer in ("timestamp", "timestamptz")
+        return newer if dates else "string"
+    if newer in ("float", "double", "long", "int") and older in ("int", "long", "float", "double"):
+        return newer if _takes(newer, older, text=False) else "double" if "double" in (older, newer) else newer
+    if _decimal_takes(newer, older):
+        return newer
+    have, want = decimal_parts(older), decimal_parts(newer)
+    if have and want:
+        scale = max(have[1], want[1])
+        digits = max(have[0] - have[1], want[0] - want[1]) + scale
+        return f"decimal({digits}, {scale})" if digits <= 38 else "string"
+    return "string"

@@ -1,0 +1,383 @@
+"""What a table lacks for rows of a schema, what is done about it, and which columns fields mean afterwards."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from iceberg_staging_rows import batch, config, record, stage, stager, table
+
+from connect_py.api.batch import Column
+from connect_py.api.errors import BadRows, ConfigError
+from connect_py.api.schema import (
+    BOOLEAN,
+    BYTES,
+    FLOAT64,
+    INT32,
+    INT64,
+    OPTIONAL_INT64,
+    OPTIONAL_STRING,
+    STRING,
+    Schema,
+    Struct,
+    Type,
+    array,
+    date,
+    decimal,
+    map_of,
+    struct,
+    timestamp,
+)
+from connect_py.testing import FakePluginMetrics
+from connectors.iceberg.config import LogicalTypes
+from connectors.iceberg.evolution.column_default import column_default
+from connectors.iceberg.evolution.column_history import HISTORY, ColumnHistory
+from connectors.iceberg.evolution.held_changes import HeldChanges
+from connectors.iceberg.evolution.schema_differences import ALIASES
+from connectors.iceberg.evolution.table_evolution import TableEvolution
+from connectors.iceberg.evolution.type_fit import common_type, takes
+from connectors.iceberg.evolution.unified_view import UnifiedView
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.staging.types import TypeOptions
+from connectors.iceberg.table import TableDescription
+
+CONNECT = TypeOptions()
+FULL = TypeOptions(LogicalTypes.FULL)
+LIST = {"type": "list", "element-id": 20, "element-required": False, "element": {
+    "type": "struct", "fields": [{"id": 21, "name": "a", "required": True, "type": "int"}]}}  # fmt: skip
+
+
+def changes(
+    have: TableDescription, schema: Schema | None, type_: pa.DataType | None = None, **props: str
+) -> tuple[SchemaChange, ...]:
+    given = {"tables__evolve_schema_enabled": "true", **props}
+    evolution = TableEvolution(have, config(**given))
+    return evolution.needed(Column(schema, pa.nulls(1, type_ or pa.struct([("id", pa.int32())]))))
+
+
+def test_changes_are_additions_widenings_and_relaxations_at_every_depth() -> None:
+    columns = [("id", "int"), ("f", "float"), ("gone", "string"), ("l", LIST)]
+    row = struct(
+        ("id", OPTIONAL_INT64),
+        ("f", FLOAT64),
+        ("new", Schema(Type.STRING, optional=True, default="x")),
+        ("l", array(struct(("a", OPTIONAL_INT64), ("b", STRING)))),
+    )
+    made = changes(table(columns, required=["id", "gone"]), row)
+    assert made == (
+        SchemaChange(ChangeKind.OPTIONAL, ("id",)),
+        SchemaChange(ChangeKind.WIDEN, ("id",), '"long"'),
+        SchemaChange(ChangeKind.WIDEN, ("f",), '"double"'),
+        SchemaChange(ChangeKind.ADD, ("new",), '"string"', '"x"'),
+        SchemaChange(ChangeKind.OPTIONAL, ("l", "element", "a")),
+        SchemaChange(ChangeKind.WIDEN, ("l", "element", "a"), '"long"'),
+        SchemaChange(ChangeKind.ADD, ("l", "element", "b"), '"string"'),
+    )
+    assert [SchemaChange.from_json(c.to_json()) for c in made] == list(made)
+    kept = changes(table(columns, required=["id", "gone"], keys=["id"]), row)
+    assert SchemaChange(ChangeKind.OPTIONAL, ("id",)) not in kept
+
+
+def test_schemaless_rows_add_columns_and_widen_nothing() -> None:
+    incoming = pa.struct(
+        [
+            ("id", pa.int64()),
+            ("x", pa.null()),
+            ("y", pa.string()),
+            ("o", pa.struct([("z", pa.float64())])),
+        ]
+    )
+    assert changes(table([("id", "int"), ("o", {"type": "struct", "fields": []})]), None, incoming) == (
+        SchemaChange(ChangeKind.ADD, ("y",), '"string"'),
+        SchemaChange(ChangeKind.ADD, ("o", "z"), '"double"'),
+    )
+
+
+def test_names_are_found_without_case_or_through_the_name_mapping() -> None:
+    row = struct(("id", INT64))
+    assert len(changes(table([("Id", "long")]), row)) == 1
+    assert changes(table([("Id", "long")]), row, tables__schema_case_insensitive="true") == ()
+    mapping = {"schema.name-mapping.default": '[{"field-id":1,"names":["id"]}]'}
+    assert changes(table([("Id", "long")], properties=mapping), row) == ()
+
+
+def test_decimals_get_more_digits_where_the_source_tells_how_many() -> None:
+    wider = decimal(2, parameters={"connect.decimal.precision": "12"})
+    have = table([("c", "decimal(6, 2)")])
+    assert changes(have, struct(("c", wider)), ext__logical_types="full") == (
+        SchemaChange(ChangeKind.WIDEN, ("c",), '"decimal(12, 2)"'),
+    )
+
+
+def test_each_kind_of_change_is_made_only_if_its_policy_says_so() -> None:
+    have = table([("a", "int"), ("b", "int")], required=["b"])
+    row = struct(("a", INT64), ("b", Schema(Type.INT32, optional=True)), ("c", STRING))
+    kinds = {c.kind for c in changes(have, row)}
+    assert kinds == {ChangeKind.ADD, ChangeKind.WIDEN, ChangeKind.OPTIONAL}
+    for key, kind in (
+        ("add_column", ChangeKind.ADD),
+        ("widen", ChangeKind.WIDEN),
+        ("make_optional", ChangeKind.OPTIONAL),
+    ):
+        assert {c.kind for c in changes(have, row, **{f"ext__evolution__{key}": "ignore"})} == kinds - {kind}
+        only = changes(have, row, tables__evolve_schema_enabled="false", **{f"ext__evolution__{key}": "hold"})
+        assert {c.kind for c in only} == {kind}
+    assert changes(have, row, tables__evolve_schema_enabled="false") == ()
+
+
+# --- renaming
+
+
+def test_a_field_with_an_alias_renames_the_column_of_that_name() -> None:
+    renamed = Schema(Type.STRING, optional=True, parameters={ALIASES: "older,b"})
+    have = table([("id", "int"), ("b", "string")])
+    row = struct(("id", INT32), ("b_new", renamed))
+    assert changes(have, row) == (SchemaChange(ChangeKind.ADD, ("b_new",), '"string"'),)
+    rename = SchemaChange(ChangeKind.RENAME, ("b",), name="b_new")
+    assert changes(have, row, ext__evolution__rename="apply") == (rename,)
+    both = struct(("b", OPTIONAL_STRING), ("b_new", renamed))
+    assert changes(have, both, ext__evolution__rename="apply") == (
+        SchemaChange(ChangeKind.ADD, ("b_new",), '"string"'),
+    )  # the column is that of the other field
+
+
+def test_a_renaming_may_be_told_by_the_configuration_and_takes_a_wider_type_along() -> None:
+    have = table([("id", "int"), ("b", "int")])
+    props = {"ext__evolution__rename": "apply", "table__db__orders__renamed": "b_new:b"}
+    made = changes(have, struct(("id", INT32), ("b_new", INT64)), **props)
+    assert made == (
+        SchemaChange(ChangeKind.RENAME, ("b",), name="b_new"),
+        SchemaChange(ChangeKind.WIDEN, ("b",), '"long"'),
+    )
+    schemaless = pa.struct([("id", pa.int64()), ("b_new", pa.int64())])
+    assert changes(have, None, schemaless, **props) == (SchemaChange(ChangeKind.RENAME, ("b",), name="b_new"),)
+    with pytest.raises(ConfigError, match="new:old"):
+        changes(have, None, schemaless, **{**props, "table__db__orders__renamed": "b_new"})
+
+
+def test_keys_are_neither_renamed_nor_versioned() -> None:
+    have = table([("id", "int"), ("b", "int")], keys=["id"])
+    row = struct(("number", Schema(Type.INT32, parameters={ALIASES: "id"})), ("id2", STRING))
+    made = changes(have, row, ext__evolution__rename="apply", ext__evolution__incompatible="apply")
+    assert {c.kind for c in made} == {ChangeKind.ADD}
+    assert changes(have, struct(("id", STRING)), ext__evolution__incompatible="apply") == ()
+
+
+def test_rows_under_a_former_name_go_to_the_renamed_column(tmp_path: Any) -> None:
+    history = {HISTORY: '{"names":{"2":["b"]}}'}
+    made = stager(table([("id", "int"), ("b_new", "string")], folder=tmp_path, properties=history))
+    old, new = struct(("id", INT32), ("b", STRING)), struct(("id", INT32), ("b_new", STRING))
+    files = stage(
+        made, batch([record(Struct(old, [1, "x"]), 0)]), batch([record(Struct(new, [2, "y"]), 1)]),
+    )  # fmt: skip
+    import pyarrow.parquet as pq
+
+    assert pq.read_table(files[0].path).to_pylist() == [{"id": 1, "b_new": "x"}, {"id": 2, "b_new": "y"}]
+
+
+# --- incompatible changes
+
+
+@pytest.mark.parametrize(
+    ("column", "schema", "fits"),
+    [
+        ("int", INT64, False),
+        ("long", INT32, True),
+        ("long", FLOAT64, False),
+        ("double", INT64, True),
+        ("int", STRING, False),
+        ("string", INT32, True),
+        ("string", BYTES, False),
+        ("string", struct(("x", INT32)), True),
+        ("boolean", STRING, False),
+        ("date", INT32, False),
+        ("date", date(), True),
+        ("date", STRING, True),
+        ("int", date(), False),
+        ("long", timestamp(), False),
+        ("timestamptz", INT64, False),
+        ("timestamp", Schema(Type.INT64, name="io.debezium.time.MicroTimestamp"), True),
+        ("timestamptz", date(), True),
+        ("uuid", STRING, True),
+        ("uuid", BYTES, False),
+        ("binary", BYTES, True),
+        ("fixed[4]", BYTES, True),
+        ("decimal(6, 2)", decimal(2), True),
+        ("decimal(6, 2)", decimal(4), False),
+        ("decimal(6, 2)", decimal(2, parameters={"connect.decimal.precision": "12"}), False),
+        ("decimal(12, 4)", decimal(2, parameters={"connect.decimal.precision": "6"}), True),
+        ("decimal(20, 0)", INT64, True),
+        ("decimal(12, 2)", INT64, False),
+        ("variant", struct(("x", INT32)), True),
+        (LIST, INT32, False),
+        (LIST, array(STRING), False),
+        ({"type": "list", "element-id": 2, "element": "long", "element-required": False}, array(INT32), True),
+        ({"type": "map", "key-id": 2, "key": "string", "value-id": 3, "value": "int", "value-required": False},
+         map_of(STRING, BOOLEAN), False),
+    ],
+)  # fmt: skip
+def test_a_column_takes_a_field_if_no_value_of_it_can_be_lost(column: Any, schema: Schema, fits: bool) -> None:
+    options = FULL if column == "uuid" or (schema.name or "").startswith("io.") else CONNECT
+    assert takes(column, schema, pa.null(), options) is fits
+
+
+def test_the_logical_types_of_new_columns_are_those_that_columns_take() -> None:
+    debezium = Schema(Type.INT32, name="io.debezium.time.Date")
+    assert takes("int", debezium, pa.null(), CONNECT)
+    assert not takes("int", debezium, pa.null(), FULL)
+    assert takes("date", debezium, pa.null(), CONNECT)
+
+
+def test_a_field_that_does_not_fit_gets_a_column_of_its_own_beside_the_first() -> None:
+    have = table([("id", "int"), ("c", "decimal(6, 2)"), ("C_V2", "string")])
+    row = struct(("id", INT32), ("c", decimal(4, parameters={"connect.decimal.precision": "12"})))
+    props = {"ext__evolution__incompatible": "apply", "ext__logical_types": "full"}
+    assert changes(have, row, ext__logical_types="full") == ()
+    version = SchemaChange(ChangeKind.VERSION, ("c",), '"decimal(12, 4)"', name="c_v3")
+    assert changes(have, row, **props) == (version,)
+    assert str(version) == "add column c_v3 of type decimal(12, 4) beside c, which cannot take such values"
+    schemaless = pa.struct([("id", pa.string())])
+    assert changes(have, None, schemaless, **props) == (
+        SchemaChange(ChangeKind.VERSION, ("id",), '"string"', name="id_v2"),
+    )
+
+
+def test_versions_take_the_rows_that_fit_them_and_a_third_type_makes_a_third(tmp_path: Any) -> None:
+    history = {HISTORY: '{"versions":{"2":[3]}}'}
+    have = table(
+        [("id", "int"), ("c", "int"), ("c_v2", "string")], folder=tmp_path, properties=history
+    )  # fmt: skip
+    props = {"tables__evolve_schema_enabled": "true", "ext__evolution__incompatible": "apply"}
+    made = stager(have, **props)
+    numbers, texts = struct(("id", INT32), ("c", INT32)), struct(("id", INT32), ("c", STRING))
+    assert made.wanted_changes(batch([record(Struct(texts, [1, "x"]), 0)]).value) == ()
+    files = stage(made, batch([record(Struct(numbers, [1, 7]), 0)]), batch([record(Struct(texts, [2, "x"]), 1)]))
+    import pyarrow.parquet as pq
+
+    assert pq.read_table(files[0].path).to_pylist() == [
+        {"id": 1, "c": 7, "c_v2": None},
+        {"id": 2, "c": None, "c_v2": "x"},
+    ]
+    assert changes(have, struct(("c", BYTES)), **props) == (
+        SchemaChange(ChangeKind.VERSION, ("c",), '"binary"', name="c_v3"),
+    )
+
+
+def test_an_unavailable_value_is_looked_for_in_every_version_of_its_column(tmp_path: Any) -> None:
+    history = {HISTORY: '{"versions":{"2":[3]}}'}
+    have = table(
+        [("id", "int"), ("c", "int"), ("c_v2", "string")], keys=["id"], folder=tmp_path, properties=history
+    )  # fmt: skip
+    row = struct(("id", INT32), ("c", STRING))
+    value = Struct(row, [1, "__debezium_unavailable_value"])
+    (patch,) = stage(
+        stager(have, tables__upsert_mode_enabled="true"), batch([record(value, 0, key=1, key_schema=INT32)])
+    )
+    assert set(patch.unavailable) == {"c", "c_v2"}
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "common"),
+    [
+        ("int", "long", "long"),
+        ("int", "string", "string"),
+        ("string", "int", "string"),
+        ("date", "int", "string"),
+        ("date", "timestamp", "timestamp"),
+        ("decimal(6, 2)", "decimal(12, 4)", "decimal(12, 4)"),
+        ("decimal(12, 2)", "decimal(6, 4)", "decimal(14, 4)"),
+        ("decimal(38, 2)", "decimal(38, 9)", "string"),
+        ("long", "double", "double"),
+        ("int", "decimal(12, 2)", "decimal(12, 2)"),
+        ("boolean", "int", "string"),
+    ],
+)
+def test_versions_are_shown_in_a_type_that_has_all_their_values(older: str, newer: str, common: str) -> None:
+    assert common_type(older, newer) == common
+
+
+def test_a_view_shows_one_column_for_all_versions() -> None:
+    columns = [
+        ("id", "int"),
+        ("c", "decimal(6, 2)"),
+        ("odd `name", LIST),
+        ("c_v2", "decimal(12, 4)"),
+        ("n_v2", "string"),
+    ]
+    have = table(columns, properties={HISTORY: '{"versions":{"2":[4],"3":[5]}}'})
+    view = UnifiedView.of(have)
+    assert view is not None
+    assert view.sql == (
+        "SELECT `id`, coalesce(CAST(`c_v2` AS DECIMAL(12, 4)), CAST(`c` AS DECIMAL(12, 4))) AS `c`, "
+        "coalesce(CAST(`n_v2` AS STRING), to_json(`odd ``name`)) AS `odd ``name` FROM `db`.`orders`"
+    )
+    assert [(f["name"], f["type"]) for f in json.loads(view.schema)["fields"]] == [
+        ("id", "int"), ("c", "decimal(12, 4)"), ("odd `name", "string"),
+    ]  # fmt: skip
+    assert UnifiedView.of(table(columns)) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"names":[]}', '{"versions":{"x":[1]}}'])
+def test_a_property_that_is_not_ours_is_no_history(text: str) -> None:
+    assert ColumnHistory.of({HISTORY: text}) == ColumnHistory()
+
+
+# --- dead letters and holding
+
+
+def test_rows_that_need_a_refused_change_are_bad_and_others_go_on() -> None:
+    evolution = TableEvolution(table([("id", "int")]), config(ext__evolution__add_column="dead-letter"))
+    row = struct(("id", INT32), ("new", OPTIONAL_STRING))
+    rows = batch([record(Struct(row, [1, None]), 0), record(Struct(row, [2, "x"]), 1), record(None, 2, schema=row)])
+    with pytest.raises(BadRows) as raised:
+        evolution.wanted(rows.value)
+    assert {at: str(e) for at, e in raised.value.errors.items()} == {
+        1: "table db.orders would have to add column new of type string"
+    }
+    rest = batch([record(Struct(row, [1, None]), 0), record(None, 2, schema=row)])
+    assert evolution.wanted(rest.value) == ()
+
+
+def test_held_changes_are_listed_until_the_table_has_changed(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = FakePluginMetrics()
+    held = HeldChanges(IcebergMetrics(metrics))
+    change = SchemaChange(ChangeKind.ADD, ("new",), '"string"')
+    for _ in range(3):
+        held.hold("db.orders", [change])
+    assert [r.getMessage() for r in caplog.records] == [
+        "table db.orders: rows wait until somebody lets it add column new of type string "
+        "(change the table, or the configuration)"
+    ]
+    labels = {"table": "db.orders", "change": "add column new of type string"}
+    gauge = metrics.gauge("iceberg_held_changes", "", labels)
+    assert gauge.value == 1  # type: ignore[attr-defined] # the fake's
+    held.release("db.orders")
+    assert gauge.value == 0  # type: ignore[attr-defined] # the fake's
+
+
+# --- defaults
+
+
+@pytest.mark.parametrize(
+    ("schema", "type_", "text"),
+    [
+        (Schema(Type.INT32, default=3), "int", "3"),
+        (Schema(Type.BOOLEAN, default=True), "boolean", "true"),
+        (decimal(3, default=Decimal("1.250")), "decimal(9, 3)", '"1.250"'),
+        (date(default=18_321), "date", '"2020-02-29"'),
+        (date(default=99_999_999), "date", None),
+        (timestamp(default=1), "timestamptz", '"1970-01-01T00:00:00.001000+00:00"'),
+        (Schema(Type.INT64, name="io.debezium.time.MicroTimestamp", default=-1), "timestamp",
+         '"1969-12-31T23:59:59.999999"'),
+        (Schema(Type.INT64, name="io.debezium.time.MicroTime", default=1), "time", '"00:00:00.000001"'),
+        (Schema(Type.INT64, name="io.debezium.time.MicroTime", default=1), "long", "1"),
+        (Schema(Type.BYTES, default=b"x"), "binary", None),
+        (Schema(Type.STRING), "string", None),
+    ],
+)  # fmt: skip
+def test_defaults_of_fields_become_defaults_of_columns(schema: Schema, type_: str, text: str | None) -> None:
+    assert column_default(schema, type_) == text
