@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
 from connect_py.api.errors import ConfigError, DataError
-from connect_py.api.record import R, SinkRecord
+from connect_py.api.record import ConnectRecord, R, SinkRecord
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Value, timestamp
 from connect_py.api.transformation import Transformation
 from transforms.rebuild import check_required, members, rebuilt, values_of
@@ -92,6 +93,7 @@ class InsertField(Transformation[R]):
         props = self.config_def.parse(configs)
         self.insertions = _insertions(props)
         self.static_value: str = props["static.value"]
+        self._inserted = [(i.name, _getter(i.origin, self.static_value)) for i in self.insertions]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
         self.result = lru_cache(maxsize=64)(self._result)
         self._columns: InsertColumns | None = None
@@ -105,16 +107,16 @@ class InsertField(Transformation[R]):
             return record
         if schema is None:
             inserted = dict(require_map(value, PURPOSE))
-            for insertion in self.insertions:
-                found = self._value(insertion.origin, record)
+            for name, get in self._inserted:
+                found = get(record)
                 if found is not None:
-                    inserted[insertion.name] = found
+                    inserted[name] = found
             return self.side.put(record, None, inserted)
         row = require_struct(value, PURPOSE, schema)
         result = self.result(row.schema)
         values = values_of(row, replace_null_with_default=self.replace_null_with_default)
         check_required(row.schema, values)
-        values += [self._value(insertion.origin, record) for insertion in self.insertions]
+        values += [get(record) for _, get in self._inserted]
         return self.side.put(record, result, Struct(result, values))
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
@@ -123,21 +125,6 @@ class InsertField(Transformation[R]):
 
             self._columns = InsertColumns(self)
         return self._columns.apply(batch)
-
-    def _value(self, origin: Origin, record: R) -> Value:
-        match origin:
-            case Origin.TOPIC:
-                return record.topic
-            case Origin.PARTITION:
-                return record.partition
-            case Origin.OFFSET:
-                if not isinstance(record, SinkRecord):
-                    raise DataError(f"Only SinkRecord supported for [{PURPOSE}], found: {type(record).__name__}")
-                return record.kafka_offset
-            case Origin.TIMESTAMP:
-                return record.timestamp
-            case Origin.STATIC:
-                return self.static_value
 
 
 class InsertFieldKey(InsertField[R]):
@@ -150,6 +137,21 @@ class InsertFieldValue(InsertField[R]):
     """`InsertField$Value`."""
 
     side = Side.VALUE
+
+
+def _getter(origin: Origin, static_value: str) -> Callable[[ConnectRecord], Value]:
+    """What takes the value to insert from a record."""
+    if origin is Origin.STATIC:
+        return lambda _: static_value
+    if origin is Origin.OFFSET:
+        return _offset
+    return attrgetter(origin.name.lower())
+
+
+def _offset(record: ConnectRecord) -> int:
+    if not isinstance(record, SinkRecord):
+        raise DataError(f"Only SinkRecord supported for [{PURPOSE}], found: {type(record).__name__}")
+    return record.kafka_offset
 
 
 def _insertions(props: Mapping[str, Parsed]) -> tuple[Insertion, ...]:

@@ -13,7 +13,7 @@ from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Field, Schema, Struct, Value, java_class_name
 from connect_py.api.transformation import Transformation
-from transforms.rebuild import rebuilt, values_of
+from transforms.rebuild import check_values, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
 from transforms.side import Side
 
@@ -83,8 +83,9 @@ class ReplaceField(Transformation[R]):
         """What a field is called afterwards."""
         return self._new_names.get(name, name)
 
-    def _result(self, schema: Schema) -> tuple[Schema, tuple[int, ...]]:
-        """The schema afterwards, and for each of its fields the index of the one its value comes from.
+    def _result(self, schema: Schema) -> tuple[Schema, tuple[int, ...], bool]:
+        """The schema afterwards, for each of its fields the index of the one its value comes from, and whether all of
+        them have the schema of that one: not where a field is renamed onto one that stays.
 
         Raises:
             SchemaBuilderError: Two fields get the same name.
@@ -99,7 +100,8 @@ class ReplaceField(Transformation[R]):
             if source is None:
                 raise DataError(f"{name} is not a valid field name")
             sources.append(source.index)
-        return result, tuple(sources)
+        same = all(schema.fields[i].schema is f.schema for i, f in zip(sources, result.fields, strict=True))
+        return result, tuple(sources), same
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
@@ -109,14 +111,16 @@ class ReplaceField(Transformation[R]):
             kept = {self.new_name(k): v for k, v in require_map(value, PURPOSE).items() if self.keeps(k)}
             return self.side.put(record, None, kept)
         row = require_struct(value, PURPOSE, schema)
-        result, sources = self.result(row.schema)
-        values = values_of(row, replace_null_with_default=self.replace_null_with_default)
+        result, sources, same = self.result(row.schema)
+        old = values_of(row, replace_null_with_default=self.replace_null_with_default)
+        values = [old[source] for source in sources]
+        if same:
+            check_values(result, values)
+            return self.side.put(record, result, Struct(result, values))
         made = Struct(result)
-        for field, source in zip(result.fields, sources, strict=True):
-            origin = row.schema.fields[source].schema
-            if origin is not field.schema:  # renamed onto a field that stays
-                _check_class(origin, field, values[source])
-            made.put(field.name, values[source])
+        for field, source, value in zip(result.fields, sources, values, strict=True):
+            _check_class(row.schema.fields[source].schema, field, value)
+            made.put(field.name, value)
         return self.side.put(record, result, made)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:

@@ -17,15 +17,15 @@ class Side(Enum):
 
     def of(self, record: ConnectRecord) -> SchemaAndValue:
         """Schema and value of this side."""
-        if self is Side.KEY:
-            return SchemaAndValue(record.key_schema, record.key)
-        return SchemaAndValue(record.value_schema, record.value)
+        if self is Side.VALUE:
+            return SchemaAndValue._make((record.value_schema, record.value))  # half the time of the constructor
+        return SchemaAndValue(record.key_schema, record.key)
 
     def put(self, record: R, schema: Schema | None, value: Value) -> R:
         """The record with another schema and value on this side."""
-        if self is Side.KEY:
-            return record.replace(key_schema=schema, key=value)
-        return record.replace(value_schema=schema, value=value)
+        if self is Side.VALUE:
+            return record.replace(value_schema=schema, value=value)
+        return record.replace(key_schema=schema, key=value)
 
     def column(self, batch: Batch) -> Column:
         """This side of a batch."""

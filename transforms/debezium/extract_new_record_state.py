@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Parsed, Type
@@ -64,6 +64,7 @@ class ExtractNewRecordState(Unwrapping[R]):
         self._keep_compatible: bool = props["drop.fields.keep.schema.compatible"]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
         self.row_schema = lru_cache(maxsize=64)(self._row_schema)
+        self._places = lru_cache(maxsize=64)(_places)
         self._columns: UnwrapColumns | None = None
 
     def _row_schema(self, row: Schema, envelope: Schema) -> Schema:
@@ -87,7 +88,8 @@ class ExtractNewRecordState(Unwrapping[R]):
             return record
         self.note_envelope()
         event: Struct = record.value
-        after, before = _block(event, AFTER), _block(event, BEFORE)
+        at_after, at_before = self._places(event.schema)
+        after, before = event.values[at_after], event.values[at_before]
         if after is not None:
             return self._unwrapped(record, event, after, deleted=False)
         deletes = self.handling.deletes
@@ -121,12 +123,15 @@ class ExtractNewRecordState(Unwrapping[R]):
         values = values_of(row, replace_null_with_default=replace)
         if self.handling.rewrites:
             values.append("true" if deleted else "false")
-        values += [r.value(event) for r in self.add_fields if r.path(event.schema) is not None]
-        made = record.replace(
-            topic=self._topic(record.topic, row), value_schema=schema, value=Struct(schema, values),
-            headers=self.event_headers(record.headers, event),
-        )  # fmt: skip
-        return self._without_dropped(made)
+        if self.add_fields:
+            values += [r.value(event) for r in self.add_fields if r.path(event.schema) is not None]
+        changed: dict[str, Any] = {}
+        if self.route_by_field:
+            changed["topic"] = self._topic(record.topic, row)
+        if self.add_headers:
+            changed["headers"] = self.event_headers(record.headers, event)
+        made = record.replace(value_schema=schema, value=Struct(schema, values), **changed)
+        return self._without_dropped(made) if self.drop_fields_header else made
 
     def _topic(self, topic: str, block: Value) -> str:
         if not self.route_by_field:
@@ -175,8 +180,13 @@ def routing_column(row: Schema, name: str) -> int:
     return field.index
 
 
-def _block(event: Struct, name: str) -> Value:
-    field = event.schema.field(name)
+def _places(envelope: Schema) -> tuple[int, int]:
+    """Where the rows after and before the change are among the members of an envelope."""
+    return _place(envelope, AFTER), _place(envelope, BEFORE)
+
+
+def _place(envelope: Schema, name: str) -> int:
+    field = envelope.field(name)
     if field is None:
         raise IllegalArgumentError(f"Unknown field: {name}")
-    return event.values[field.index]
+    return field.index
