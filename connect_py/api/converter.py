@@ -10,7 +10,7 @@ from typing import ClassVar
 from connect_py.api.batch import Column
 from connect_py.api.config import ConfigDef
 from connect_py.api.errors import NotColumnar
-from connect_py.api.record import RawHeaders
+from connect_py.api.record import MutableHeaders, RawHeaders
 from connect_py.api.schema import Schema, SchemaAndValue, Value
 
 
@@ -56,8 +56,12 @@ class Converter(ABC):
         """
 
     @abstractmethod
-    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+    def from_connect(
+        self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
+    ) -> bytes | None:
         """Convert one value to bytes; None makes a message without bytes.
+
+        `headers` are those of the message, converted; more may be appended. None: the message has no place for any.
 
         Raises:
             DataError: The value cannot be written in this format.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 from connect_py.api.schema import Schema, Value
 
 RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]  # as Kafka carries them, in order
+MutableHeaders: TypeAlias = list[tuple[str, bytes | None]]
 
 
 class TopicPartition(NamedTuple):

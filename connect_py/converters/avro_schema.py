@@ -28,6 +28,7 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
+from connect_py.converters import generalized_sums
 from connect_py.converters.avro_body import width
 from connect_py.converters.json_values import INTEGER_BITS, decimal_of
 
@@ -40,6 +41,7 @@ ToColumn: TypeAlias = "Callable[[Schema, pa.Array], pa.Array]"
 
 ENUM_PARAMETER: Final = "io.confluent.connect.avro.Enum"
 UNION_NAME: Final = "io.confluent.connect.avro.Union"
+FIXED_SIZE: Final = "connect.fixed.size"
 NAMELESS: Final = "io.confluent.connect.avro.ConnectDefault"
 MAP_ENTRY: Final = "MapEntry"
 PRECISION: Final = "connect.decimal.precision"
@@ -60,6 +62,15 @@ _PLAIN_KEYS: Final = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """How schemas are read; the names are those of the converter's properties."""
+
+    full_branch_names: bool = False  # enhanced.avro.schema.support
+    generalized_sums: bool = False
+    flatten_singletons: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class AvroType:
     """One Avro type, ready to use."""
 
@@ -73,17 +84,16 @@ class AvroType:
 
 
 def avro_type(
-    text: str, references: Mapping[str, str] | None = None, version: int | None = None, *, enhanced: bool = False
+    text: str, references: Mapping[str, str] | None = None, version: int | None = None, options: Options | None = None
 ) -> AvroType:
     """Read a schema.
 
-    `references` holds the schemas it refers to, by name; `version` is the registry's; `enhanced` names branches of
-    unions by their full names.
+    `references` holds the schemas it refers to, by name; `version` is the registry's.
 
     Raises:
         DataError: The text is no Avro schema, or one that Connect has no type for.
     """
-    reader = _SchemaReader(enhanced=enhanced)
+    reader = _SchemaReader(options or Options())
     try:
         for other in (references or {}).values():
             reader.declare(json.loads(other), "")
@@ -99,11 +109,12 @@ def _same(schema: Schema, value: Any) -> Any:
 
 
 class _SchemaReader:
-    def __init__(self, *, enhanced: bool) -> None:
-        self._enhanced = enhanced
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self._declared: dict[str, tuple[Tree, str]] = {}  # full name -> definition, namespace around it
         self._open: list[str] = []
         self._numbers = count()
+        self._unions = count()
 
     def declare(self, tree: Tree, namespace: str) -> None:
         """Note all named types of a schema."""
@@ -154,7 +165,7 @@ class _SchemaReader:
         if kind in PRIMITIVES:
             return AvroType(Schema(PRIMITIVES[kind]), kind, _same, _leaf)
         if kind == "enum":
-            return _enum(tree, _full_name(tree, namespace))
+            return _enum(tree, _full_name(tree, namespace), generalized=self._options.generalized_sums)
         if kind in ("record", "error"):
             return self._record(tree, namespace)
         if kind == "array":
@@ -171,7 +182,7 @@ class _SchemaReader:
         parameters = {}
         if kind == "fixed":
             plain = {"type": "fixed", "name": f"F{next(self._numbers)}", "size": tree["size"]}
-            parameters["connect.fixed.size"] = str(tree["size"])
+            parameters[FIXED_SIZE] = str(tree["size"])
         if logical != "decimal":
             return AvroType(Schema(Type.BYTES, parameters=parameters), plain, _same, _leaf)
         scale = int(tree.get("scale", 0))
@@ -225,24 +236,32 @@ class _SchemaReader:
             plain = [made.plain, made.plain]
             plain[place] = "null"
             return replace(made, schema=made.schema.replace(optional=True), plain=plain)
-        if len(branches) == 1:
+        if len(branches) == 1 and self._options.flatten_singletons:
             made = self.read(branches[0], namespace, default=default, doc=doc)
             return replace(made, plain=[made.plain], value=_only_branch(made.value), columnar=False)
         fields: list[tuple[str, Schema]] = []
         values: list[ToValue] = []
         plains: list[Tree] = []
-        for branch in branches:
+        for index, branch in enumerate(branches):
             if branch == "null":
                 plains.append("null")
                 continue
             made = self.read(branch, namespace)
-            fields.append((self._branch_name(branch, namespace), made.schema.replace(optional=True)))
+            fields.append((self._branch_name(branch, namespace, index), made.schema.replace(optional=True)))
             plains.append(made.plain)
             values.append(made.value)
-        schema = Schema(Type.STRUCT, name=UNION_NAME, optional="null" in branches, doc=doc, fields=fields)
+        name, parameters = UNION_NAME, {}
+        if self._options.generalized_sums:
+            name = generalized_sums.union_name(next(self._unions))
+            parameters = {generalized_sums.UNION: name}
+        schema = Schema(
+            Type.STRUCT, name=name, optional="null" in branches, doc=doc, parameters=parameters, fields=fields
+        )
         return AvroType(schema, plains, _union_value(values), _no_column, columnar=False)
 
-    def _branch_name(self, branch: Tree, namespace: str) -> str:
+    def _branch_name(self, branch: Tree, namespace: str, index: int) -> str:
+        if self._options.generalized_sums:
+            return generalized_sums.branch_name(index)
         kind = branch if isinstance(branch, str) else branch["type"]
         if kind in ("record", "enum", "fixed", "error"):
             name = _full_name(branch, namespace)
@@ -250,7 +269,7 @@ class _SchemaReader:
             return str(kind)
         else:
             name = kind if "." in kind or not namespace else f"{namespace}.{kind}"
-        return name if self._enhanced else name.rpartition(".")[2]
+        return name if self._options.full_branch_names else name.rpartition(".")[2]
 
     def _with_attributes(
         self, made: AvroType, tree: Tree, namespace: str, default: Tree, doc: str | None, version: int | None
@@ -323,9 +342,12 @@ def _narrow_column(schema: Schema, data: pa.Array) -> pa.Array:
     return data.cast(arrow.arrow_type(schema), safe=False)
 
 
-def _enum(tree: Tree, name: str) -> AvroType:
+def _enum(tree: Tree, name: str, *, generalized: bool) -> AvroType:
     symbols: list[str] = list(tree["symbols"])
-    parameters = {ENUM_PARAMETER: name, **{f"{ENUM_PARAMETER}.{s}": s for s in symbols}}
+    if generalized:
+        parameters = generalized_sums.enum_parameters(name, symbols)
+    else:
+        parameters = {ENUM_PARAMETER: name, **{f"{ENUM_PARAMETER}.{s}": s for s in symbols}}
 
     def value(schema: Schema, index: Any) -> Value:
         if not 0 <= index < len(symbols):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -13,9 +14,11 @@ from urllib.parse import quote
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, decimal_scale
+from connect_py.converters import generalized_sums
 from connect_py.converters.avro_schema import (
     DEFAULT_PRECISION,
     ENUM_PARAMETER,
+    FIXED_SIZE,
     LOGICAL_TYPE,
     MAP_ENTRY,
     NAMELESS,
@@ -23,6 +26,7 @@ from connect_py.converters.avro_schema import (
     UNION_NAME,
 )
 from connect_py.converters.json_values import unscaled, unscaled_bytes
+from connect_py.converters.schema_registry import RegisteredSchema
 
 Tree: TypeAlias = Any  # of JSON
 ToDatum: TypeAlias = Callable[[Value], Any]
@@ -48,10 +52,26 @@ class Options:
 
     metadata: bool = True  # connect.meta.data
     scrub_names: bool = False  # scrub.invalid.names
+    enums: bool = False  # enhanced.avro.schema.support
+    generalized_sums: bool = False
+    ignore_defaults: bool = False  # ignore.default.for.nullables
+    optional_map_keys: bool = False  # allow.optional.map.keys
+
+    def enum_parameter(self, schema: Schema) -> str | None:
+        """The parameter by which a schema is an enum that is written as one."""
+        known = generalized_sums.ENUM if self.generalized_sums else ENUM_PARAMETER
+        is_enum = schema.type is Type.STRING and known in schema.parameters
+        return known if is_enum and (self.enums or self.generalized_sums) else None
+
+    def is_map(self, keys: Schema) -> bool:
+        """Whether a map with such keys is one in Avro."""
+        return keys.type is Type.STRING and (self.optional_map_keys or not keys.optional)
 
 
 class AvroWriter:
     """Writes values of one Connect schema."""
+
+    indexes = b""
 
     def __init__(self, schema: Schema, options: Options) -> None:
         """DataError: Avro has no form for the schema."""
@@ -65,11 +85,18 @@ class AvroWriter:
         )
         self.name: str | None = maker.full_name(record) if record.get("type") == "record" else None
         self._datum = _datum(schema, maker)
-        try:
-            self._parsed = fastavro.parse_schema(json.loads(self.text))
-        except Exception as error:  # its errors share no base
-            raise DataError(f"The schema has no Avro form: {error}") from error
+        self._parsed = _parsed(self.text, {})
         self._write = fastavro.schemaless_writer
+
+    def by(self, registered: RegisteredSchema, *, strict: bool) -> AvroWriter:
+        """What writes the same values by another schema: members go by name, missing ones have their default there.
+
+        Raises:
+            DataError: It is no Avro schema.
+        """
+        made = copy(self)
+        made._parsed = _parsed(registered.text, registered.references)
+        return made
 
     def write(self, value: Value) -> bytes:
         """Write the body of a message. DataError: the value does not fit its schema."""
@@ -79,6 +106,25 @@ class AvroWriter:
         except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
             raise DataError(f"The value does not fit its schema: {error}") from error
         return body.getvalue()
+
+
+def _parsed(text: str, references: Mapping[str, str]) -> Tree:
+    """What fastavro writes by; no logical types, as values come as what they are on the wire."""
+    import fastavro
+
+    known: dict[str, Any] = {}
+    try:
+        for other in references.values():
+            fastavro.parse_schema(_without_logical_types(json.loads(other)), named_schemas=known)
+        return fastavro.parse_schema(_without_logical_types(json.loads(text)), named_schemas=known)
+    except Exception as error:  # its errors share no base
+        raise DataError(f"The schema has no Avro form: {error}") from error
+
+
+def _without_logical_types(tree: Tree) -> Tree:
+    if isinstance(tree, dict):
+        return {k: _without_logical_types(v) for k, v in tree.items() if k != LOGICAL_TYPE}
+    return list(map(_without_logical_types, tree)) if isinstance(tree, list) else tree
 
 
 def schema_of(value: Value) -> Schema:
@@ -91,13 +137,13 @@ def schema_of(value: Value) -> Schema:
 
 class _SchemaMaker:
     def __init__(self, options: Options) -> None:
-        self._options = options
+        self.options = options
         self._written: dict[str, Schema] = {}  # records and enums, by full name
         self._maps = 0  # whose keys are no texts
 
     def made(self, schema: Schema) -> Tree:
         """The Avro schema, a union with null if the Connect schema is optional."""
-        if schema.name == UNION_NAME and schema.type is Type.STRUCT:
+        if _is_union(schema):
             branches = [self.made(f.schema.replace(optional=False)) for f in schema.fields]
             return ["null", *branches] if schema.optional else branches
         tree = self._type(schema)
@@ -113,10 +159,13 @@ class _SchemaMaker:
             return self._attributed({"type": "array", "items": self.made(schema.value_schema)}, schema)
         if schema.type is Type.MAP:
             return self._map(schema)
-        if ENUM_PARAMETER in schema.parameters and schema.type is Type.STRING:
-            return self._enum(schema)
+        enum = self.options.enum_parameter(schema)
+        if enum is not None:
+            return self._enum(schema, enum)
         tree: dict[str, Any] = {"type": _PRIMITIVES[schema.type]}
-        if schema.type in (Type.INT8, Type.INT16) and self._options.metadata:
+        if schema.type is Type.BYTES and FIXED_SIZE in schema.parameters:
+            tree = self._fixed(schema)
+        if schema.type in (Type.INT8, Type.INT16) and self.options.metadata:
             tree["connect.type"] = schema.type.value
         if schema.name == DECIMAL and schema.type is Type.BYTES:
             precision = int(schema.parameters.get(PRECISION, DEFAULT_PRECISION))
@@ -132,7 +181,7 @@ class _SchemaMaker:
         keys, values = schema.key_schema, schema.value_schema
         assert keys is not None
         assert values is not None
-        if keys.type is Type.STRING and not keys.optional:
+        if self.options.is_map(keys):
             return self._attributed({"type": "map", "values": self.made(values)}, schema)
         entry = {
             "type": "record", "name": self._entry_name(), "namespace": "io.confluent.connect.avro",
@@ -172,24 +221,35 @@ class _SchemaMaker:
             field["default"] = None
         return field
 
-    def _enum(self, schema: Schema) -> Tree:
-        name = self.scrubbed_full_name(schema.parameters[ENUM_PARAMETER])
+    def _fixed(self, schema: Schema) -> dict[str, Any]:
+        """Each has a name of its own: two of one name could differ in what else they say."""
+        own = schema.name is not None and schema.name != DECIMAL
+        wanted = self.scrubbed_full_name(schema.name or "") if own else f"{NAMELESS}{len(self._written)}"
+        while wanted in self._written:
+            wanted = f"{wanted}{len(self._written)}"
+        self._written[wanted] = schema
+        namespace, _, simple = wanted.rpartition(".")
+        tree = {"type": "fixed", "name": simple, "size": int(schema.parameters[FIXED_SIZE])}
+        return {**tree, "namespace": namespace} if namespace else tree
+
+    def _enum(self, schema: Schema, parameter: str) -> Tree:
+        name = self.scrubbed_full_name(schema.parameters[parameter])
         if name in self._written:
             return name
         self._written[name] = schema
-        prefix = f"{ENUM_PARAMETER}."
+        prefix = f"{parameter}."
         symbols = [k.removeprefix(prefix) for k in schema.parameters if k.startswith(prefix)]
         namespace, _, simple = name.rpartition(".")
         return {"type": "enum", "name": simple, **({"namespace": namespace} if namespace else {}), "symbols": symbols}
 
     def _attributed(self, tree: dict[str, Any], schema: Schema) -> dict[str, Any]:
-        if not self._options.metadata:
+        if not self.options.metadata:
             return tree
         if schema.doc is not None:
             tree["connect.doc"] = schema.doc
         if schema.version is not None:
             tree["connect.version"] = schema.version
-        own = {k: v for k, v in schema.parameters.items() if not k.startswith(ENUM_PARAMETER) and k != LOGICAL_TYPE}
+        own = {k: v for k, v in schema.parameters.items() if k not in (LOGICAL_TYPE, FIXED_SIZE)}
         if own:
             tree["connect.parameters"] = own
         if schema.default is not None:
@@ -212,7 +272,7 @@ class _SchemaMaker:
         """The name, made legal for Avro if that is allowed."""
         if _NAME.fullmatch(name):
             return name
-        if not self._options.scrub_names:
+        if not self.options.scrub_names:
             raise DataError(f"{name} is no legal name in Avro; see scrub.invalid.names")
         legal = re.sub(r"[^A-Za-z0-9_]", "_", quote(name, safe=""))
         return legal if _NAME.fullmatch(legal) else f"x{legal}"
@@ -239,11 +299,11 @@ def _datum(schema: Schema, maker: _SchemaMaker) -> ToDatum:
 
 def _not_null(schema: Schema, maker: _SchemaMaker) -> ToDatum:
     if schema.name == DECIMAL and schema.type is Type.BYTES:
-        return partial(_decimal, decimal_scale(schema))
+        return partial(_decimal, decimal_scale(schema), int(schema.parameters.get(FIXED_SIZE, 0)))
     if schema.type is Type.STRUCT:
-        if schema.name == UNION_NAME:
+        if _is_union(schema):
             return _union(schema, maker)
-        parts = [(maker.scrubbed(f.name), _datum(f.schema, maker)) for f in schema.fields]
+        parts = [(maker.scrubbed(f.name), _member(f.schema, maker)) for f in schema.fields]
         return partial(_record, parts)
     if schema.type is Type.ARRAY:
         assert schema.value_schema is not None
@@ -253,16 +313,30 @@ def _not_null(schema: Schema, maker: _SchemaMaker) -> ToDatum:
         assert schema.key_schema is not None
         assert schema.value_schema is not None
         key, inside = _datum(schema.key_schema, maker), _datum(schema.value_schema, maker)
-        if schema.key_schema.type is Type.STRING and not schema.key_schema.optional:
+        if maker.options.is_map(schema.key_schema):
             return lambda value: {k: inside(v) for k, v in value.items()}
         return lambda value: [{"key": key(k), "value": inside(v)} for k, v in value.items()]
     return lambda value: value
 
 
-def _decimal(scale: int, value: Value) -> bytes:
+def _member(schema: Schema, maker: _SchemaMaker) -> ToDatum:
+    """The datum of a struct's member; null stands for the default, if there is one, unless told otherwise."""
+    make = _datum(schema, maker)
+    if schema.default is None or (maker.options.ignore_defaults and schema.optional):
+        return make
+    return lambda value: make(schema.default if value is None else value)
+
+
+def _decimal(scale: int, size: int, value: Value) -> bytes:
+    """The unscaled bytes: as few as there may be, or `size` of them for a fixed, which are more if it is too small."""
     if -value.as_tuple().exponent != scale:
         raise DataError(f"the decimal {value} has another scale than its schema, {scale}")
-    return unscaled_bytes(unscaled(value, scale))
+    data = unscaled_bytes(unscaled(value, scale))
+    return data.rjust(size, b"\xff" if data[0] & 0x80 else b"\0")
+
+
+def _is_union(schema: Schema) -> bool:
+    return generalized_sums.is_union(schema) or (schema.type is Type.STRUCT and schema.name == UNION_NAME)
 
 
 def _record(parts: list[tuple[str, ToDatum]], value: Struct) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError
-from connect_py.api.record import RawHeaders
+from connect_py.api.record import MutableHeaders, RawHeaders
 from connect_py.api.schema import OPTIONAL_BYTES, Schema, SchemaAndValue, Type, Value, java_class_name
 from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
 
@@ -21,7 +21,9 @@ class ByteArrayConverter(ValueAndHeaderConverter):
     def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
         return SchemaAndValue(OPTIONAL_BYTES, data)
 
-    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+    def from_connect(
+        self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
+    ) -> bytes | None:
         if schema is not None and schema.type is not Type.BYTES:
             raise DataError(f"Invalid schema type for ByteArrayConverter: {schema.type.name}")
         if value is None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from connect_py.api.config import ConfigDef, Importance, Type, Width, one_of
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import ConfigError, DataError
-from connect_py.api.record import RawHeaders
+from connect_py.api.record import MutableHeaders, RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
 from connect_py.converters.enveloped_json_reader import ENVELOPES, EnvelopedJsonReader
 from connect_py.converters.json_schema_text import read_schema, write_schema
@@ -90,7 +90,9 @@ class JsonConverter(ValueAndHeaderConverter):
     def _read_schema(self, text: bytes) -> Schema | None:
         return read_schema(read_json(text, exact=True), self._values)
 
-    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+    def from_connect(
+        self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
+    ) -> bytes | None:
         if schema is None and value is None:
             return None
         payload = self._writer.write(schema, value)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError
-from connect_py.api.record import RawHeaders
+from connect_py.api.record import MutableHeaders, RawHeaders
 from connect_py.api.schema import Schema, SchemaAndValue, Type, Value, validate_value
 from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
 
@@ -34,7 +34,9 @@ class _PrimitiveConverter(ValueAndHeaderConverter):
             problem = f"Size of data received by {type(self).__name__} is not {self._format.size}"
             raise DataError(f"Failed to deserialize {self._label}: ") from ValueError(f"{problem}: {error}")
 
-    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+    def from_connect(
+        self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
+    ) -> bytes | None:
         if value is None:
             return None
         try:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 from connect_py.api.batch import Column
+from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.converter import ColumnRun, Converter
-from connect_py.api.errors import DataError, NotColumnar
-from connect_py.api.record import RawHeaders
+from connect_py.api.errors import ConfigError, DataError, NotColumnar
+from connect_py.api.record import MutableHeaders, RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
-from connect_py.converters.registry_writer import RegistryWriter
+from connect_py.converters.registry_client import CONFIG_DEF as CLIENT
+from connect_py.converters.registry_writer import CONFIG_DEF as WRITING
+from connect_py.converters.registry_writer import RegistryWriter, Target
 from connect_py.converters.schema_registry import RegisteredSchema, SchemaRegistry
 
 if TYPE_CHECKING:
@@ -21,9 +24,38 @@ if TYPE_CHECKING:
 ID_PREFIX: Final = 5  # bytes of a message before its body: 0 and the schema's id
 GUID_PREFIX: Final = 17  # bytes: 1 and the GUID
 UNKNOWN_MAGIC: Final = "Unknown magic byte!"
+_DUAL_DESERIALIZER: Final = "DualSchemaIdDeserializer"
+_PREFIX_DESERIALIZER: Final = "PrefixSchemaIdDeserializer"
 _FREE_CUTS: Final = 8  # per call
 _MIN_PART: Final = 16  # messages that are converted by the reference form when one of them is in doubt
 _MIN_ROWS_PER_CUT: Final = 20  # beyond that, on average: more cuts cost more than rows do
+
+CONFIG_DEF: Final = (
+    ConfigDef([*CLIENT.keys.values(), *WRITING.keys.values()])
+    .define("schemas.cache.config", Type.INT, default=1000, importance=Importance.LOW,
+            doc="How many schemas are kept ready in memory, for reading and for writing.")
+    .define("schema.backup.enabled", Type.BOOLEAN, default=False, importance=Importance.LOW,
+            doc="Not supported; must be false.")
+    .define("rule.executors", Type.LIST, default="", importance=Importance.LOW,
+            doc="Accepted; a schema with rules that would have to run is refused.")
+    .define("rule.actions", Type.LIST, default="", importance=Importance.LOW, doc="Accepted, as rule.executors.")
+    .define("rule.service.loader.enable", Type.BOOLEAN, default=True, importance=Importance.LOW,
+            doc="Accepted, as rule.executors.")
+)  # fmt: skip
+for _side in ("key", "value"):
+    CONFIG_DEF.define(f"{_side}.schema.id.deserializer", Type.STRING, default=_DUAL_DESERIALIZER,
+                      importance=Importance.LOW,
+                      doc=f"{_DUAL_DESERIALIZER} looks at headers first, {_PREFIX_DESERIALIZER} does not.")  # fmt: skip
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _looks_at_headers(configs: Mapping[str, str], side: str) -> bool:
+    key = f"{side}.schema.id.deserializer"
+    name = CONFIG_DEF.parse(configs)[key].rpartition(".")[2]
+    if name not in (_DUAL_DESERIALIZER, _PREFIX_DESERIALIZER):
+        raise ConfigError(key, f"{name} is unknown; there are {_DUAL_DESERIALIZER} and {_PREFIX_DESERIALIZER}")
+    return bool(name == _DUAL_DESERIALIZER)
 
 
 class MessageReader(ABC):
@@ -58,9 +90,19 @@ class MessageWriter(Protocol):
 
     text: str  # of the schema to register
     name: str | None  # of the record, which some subjects are named after
+    indexes: bytes  # what follows the schema's id, before the body
 
     def write(self, value: Value) -> bytes:
-        """Write what follows the schema's id. DataError: the value does not fit its schema."""
+        """Write the body. DataError: the value does not fit its schema."""
+
+    def by(self, registered: RegisteredSchema, *, strict: bool) -> MessageWriter:
+        """What writes the same values by another schema.
+
+        `strict` refuses values that have no place there.
+
+        Raises:
+            DataError: It is not a schema.
+        """
 
 
 class RegistryConverter(Converter):
@@ -71,11 +113,17 @@ class RegistryConverter(Converter):
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         """Open the registry; subclasses parse `configs` first."""
+        if CONFIG_DEF.parse(configs)["schema.backup.enabled"]:
+            raise ConfigError("schema.backup.enabled", "is not supported")
         self._side = "key" if is_key else "value"
+        self._header = f"__{self._side}_schema_id"
         self._registry = SchemaRegistry(configs)
+        self._looks_at_headers = _looks_at_headers(configs, self._side)
         self._readers: dict[tuple[str, bytes], MessageReader] = {}
         self._ids = RegistryWriter(self._registry, configs, self._side, self.kind)
         self._writers: dict[Schema, MessageWriter] = {}
+        self._writers_by: dict[tuple[Schema, bytes], MessageWriter] = {}
+        self._capacity: int = max(1, CONFIG_DEF.parse(configs)["schemas.cache.config"])
 
     def prefix_length(self, data: bytes) -> int:
         """Return how many bytes name the schema at the start of a message or header; DataError: they do not."""
@@ -99,15 +147,42 @@ class RegistryConverter(Converter):
         """The schema of a value that has none. DataError: it needs one."""
         raise DataError(f"{self.label} cannot be written without a schema")
 
-    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+    def from_connect(
+        self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
+    ) -> bytes | None:
         if value is None:
             return None
         schema = schema or self.schema_of(value)
         writer = self._writers.get(schema)
         if writer is None:
-            writer = self._writers[schema] = self.make_writer(schema)
-        schema_id = self._ids.id_of(topic, writer.name, writer.text)
-        return b"\0" + schema_id.to_bytes(4, "big") + writer.write(value)
+            writer = self._kept(self._writers, schema, self.make_writer(schema))
+        target = self._ids.target(topic, writer.name, writer.text)
+        if target.schema is not None:
+            writer = self._writer_by(schema, writer, target, target.schema)
+        body = writer.write(value)
+        if not self._ids.in_header:
+            return target.head + writer.indexes + body
+        if headers is None:
+            raise DataError("the schema's id stands in a header, and there is no place for headers here")
+        headers.append((self._header, target.head + writer.indexes))
+        return body
+
+    def _writer_by(
+        self, schema: Schema, own: MessageWriter, target: Target, registered: RegisteredSchema
+    ) -> MessageWriter:
+        made = self._writers_by.get((schema, target.head))
+        if made is None:
+            if registered.kind != self.kind:
+                raise DataError(f"the schema is of type {registered.kind}, not {self.kind}")
+            made = self._kept(self._writers_by, (schema, target.head), own.by(registered, strict=target.strict))
+        return made
+
+    def _kept(self, cache: dict[K, V], key: K, made: V) -> V:
+        """Remember what was made; the oldest goes when there is no more room."""
+        if len(cache) >= self._capacity:
+            del cache[next(iter(cache))]
+        cache[key] = made
+        return made
 
     def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
         if data is None:
@@ -121,17 +196,17 @@ class RegistryConverter(Converter):
 
     def _split(self, data: bytes, headers: RawHeaders) -> tuple[bytes, bytes]:
         """Return what names the schema, and what follows."""
-        name = f"__{self._side}_schema_id"
-        for key, value in headers:
-            if key == name and value:
-                return value, data
+        if self._looks_at_headers:
+            for key, value in headers:
+                if key == self._header and value:
+                    return value, data
         length = self.prefix_length(data)
         return data[:length], data[length:]
 
     def _reader(self, topic: str, head: bytes) -> MessageReader:
         reader = self._readers.get((topic, head))
         if reader is None:
-            reader = self._readers[topic, head] = self._find_reader(topic, head)
+            reader = self._kept(self._readers, (topic, head), self._find_reader(topic, head))
         return reader
 
     def _find_reader(self, topic: str, head: bytes) -> MessageReader:
@@ -178,8 +253,7 @@ class RegistryConverter(Converter):
             return message
 
     def _ids_in_headers(self, headers: Sequence[RawHeaders]) -> bool:
-        name = f"__{self._side}_schema_id"
-        return any(key == name for row in headers for key, _ in row)
+        return self._looks_at_headers and any(key == self._header for row in headers for key, _ in row)
 
     def _one_run(self, topic: str, data: Sequence[bytes | None]) -> ColumnRun | None:
         """Convert all messages at once if they are of one schema and none is damaged, else return None."""

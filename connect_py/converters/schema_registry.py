@@ -9,47 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from connect_py.api.config import ConfigDef, Importance, Password, Type
-from connect_py.api.errors import ConfigError, DataError, UnavailableError
+from connect_py.api.errors import DataError, UnavailableError
+from connect_py.converters.registry_client import open_client
 
 UNKNOWN_ID_GRACE_SECONDS: Final = 5.0  # a replicated registry may learn of an id late
+PATIENCE_SECONDS: Final = 60.0  # after a grace in vain: unknown ids get none, and are not asked for again
+_READING: Final = frozenset({"READ", "WRITEREAD"})
+_WRITING: Final = frozenset({"WRITE", "WRITEREAD"})
 
-CONFIG_DEF: Final = (
-    ConfigDef()
-    .define("schema.registry.url", Type.LIST, importance=Importance.HIGH,
-            doc="URLs of the registry's servers, separated by commas.")
-    .define("max.schemas.per.subject", Type.INT, default=1000, importance=Importance.LOW,
-            doc="How many schemas are kept in memory.")
-    .define("basic.auth.credentials.source", Type.STRING, default="URL", importance=Importance.MEDIUM,
-            doc="Where the user comes from: URL or USER_INFO.")
-    .define("basic.auth.user.info", Type.PASSWORD, default="", importance=Importance.MEDIUM,
-            doc="user:password, with USER_INFO.")
-    .define("schema.registry.basic.auth.user.info", Type.PASSWORD, default="", importance=Importance.LOW,
-            doc="The old name of basic.auth.user.info.")
-    .define("bearer.auth.credentials.source", Type.STRING, default="", importance=Importance.MEDIUM,
-            doc="STATIC_TOKEN, OAUTHBEARER, or empty for none.")
-    .define("bearer.auth.token", Type.PASSWORD, default="", importance=Importance.MEDIUM, doc="The static token.")
-    .define("bearer.auth.issuer.endpoint.url", Type.STRING, default="", importance=Importance.MEDIUM,
-            doc="Where OAuth tokens come from.")
-    .define("bearer.auth.client.id", Type.STRING, default="", importance=Importance.MEDIUM, doc="OAuth client id.")
-    .define("bearer.auth.client.secret", Type.PASSWORD, default="", importance=Importance.MEDIUM,
-            doc="OAuth client secret.")
-    .define("bearer.auth.scope", Type.STRING, default="", importance=Importance.MEDIUM, doc="OAuth scope.")
-    .define("bearer.auth.logical.cluster", Type.STRING, default="", importance=Importance.MEDIUM,
-            doc="The logical cluster that goes with the token.")
-    .define("bearer.auth.identity.pool.id", Type.STRING, default="", importance=Importance.MEDIUM,
-            doc="The identity pool that goes with the token.")
-    .define("schema.registry.ssl.ca.location", Type.STRING, default="", importance=Importance.MEDIUM,
-            doc="A PEM file with the authorities to trust.")
-    .define("schema.registry.ssl.truststore.location", Type.STRING, default="", importance=Importance.MEDIUM,
-            doc="A PEM file with the authorities to trust, if schema.registry.ssl.truststore.type is PEM.")
-    .define("schema.registry.ssl.truststore.type", Type.STRING, default="JKS", importance=Importance.MEDIUM,
-            doc="The format of the trust store.")
-    .define("proxy.host", Type.STRING, default="", importance=Importance.LOW, doc="The proxy's host.")
-    .define("proxy.port", Type.INT, default=-1, importance=Importance.LOW, doc="The proxy's port.")
-    .define("http.read.timeout.ms", Type.INT, default=10_000, importance=Importance.LOW,
-            doc="How long to wait for an answer.")
-)  # fmt: skip
+
+class UnknownError(DataError):
+    """The registry does not know what it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +32,31 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """Looks schemas up, each once. Used on one thread."""
+    """Looks schemas up. Used on one thread."""
 
-    def __init__(self, configs: Mapping[str, str], monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        configs: Mapping[str, str],
+        monotonic: Callable[[], float] = time.monotonic,
+        grace_seconds: float = UNKNOWN_ID_GRACE_SECONDS,
+    ) -> None:
         """Take the converter's properties.
 
         Raises:
             ConfigError: A property is not acceptable.
         """
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-
         self._monotonic = monotonic
+        self._grace_seconds = grace_seconds
         self._unknown_since: dict[object, float] = {}
-        try:
-            self._client = SchemaRegistryClient(_client_configs(configs))
-        except (ValueError, TypeError) as error:
-            raise ConfigError("schema.registry.url", str(error)) from error
+        self._refused: dict[object, tuple[float, DataError]] = {}  # ids that were waited for in vain, and since when
+        self._last_in_vain = -PATIENCE_SECONDS
+        self._client = open_client(configs)
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
         """Return the schema of an id.
 
         Raises:
-            DataError: There is none.
+            DataError: There is none, or it has rules.
             UnavailableError: The registry is away, or does not know the id yet.
         """
         return self._found(schema_id, partial(self._client.get_schema, schema_id))
@@ -91,6 +64,13 @@ class SchemaRegistry:
     def by_guid(self, guid: str) -> RegisteredSchema:
         """Return the schema of a GUID; errors as for `by_id`."""
         return self._found(guid, partial(self._client.get_schema_by_guid, guid))
+
+    def of(self, schema: Any, *, writing: bool = True) -> RegisteredSchema:
+        """Put the client's form of a schema together with those it refers to; errors as for `by_id`."""
+        _refuse_rules(schema, _WRITING if writing else _READING)
+        references: dict[str, str] = {}
+        self._collect(schema, references)
+        return RegisteredSchema(schema.schema_str, schema.schema_type or "AVRO", references)
 
     def version(self, subject: str, schema_id: int) -> int | None:
         """Return the version under which a subject has this schema; None: it has not.
@@ -115,17 +95,32 @@ class SchemaRegistry:
         return self._call(lambda: request(self._client))
 
     def _found(self, key: object, look_up: Callable[[], Any]) -> RegisteredSchema:
+        now = self._monotonic()
+        if key in self._refused:
+            since, refusal = self._refused[key]
+            if now - since < PATIENCE_SECONDS:
+                raise DataError(str(refusal)) from refusal
+            del self._refused[key]
         try:
             schema = self._call(look_up)
-        except DataError as error:
-            since = self._unknown_since.setdefault(key, self._monotonic())
-            if self._monotonic() - since < UNKNOWN_ID_GRACE_SECONDS:
+        except UnknownError as error:
+            since = self._unknown_since.setdefault(key, now)
+            waits = now - since < self._grace_seconds
+            if waits and now - self._last_in_vain >= PATIENCE_SECONDS:
                 raise UnavailableError(f"the registry does not know schema {key} yet") from error
+            if not waits:
+                self._last_in_vain = now
+            self._refuse(key, now, error)
             raise
         self._unknown_since.pop(key, None)
-        references: dict[str, str] = {}
-        self._collect(schema, references)
-        return RegisteredSchema(schema.schema_str, schema.schema_type or "AVRO", references)
+        return self.of(schema, writing=False)
+
+    def _refuse(self, key: object, now: float, error: DataError) -> None:
+        """Remember an answer for a while: damaged messages may name any number of ids."""
+        del self._unknown_since[key]
+        while self._refused and now - next(iter(self._refused.values()))[0] >= PATIENCE_SECONDS:
+            del self._refused[next(iter(self._refused))]
+        self._refused[key] = now, error
 
     def _collect(self, schema: Any, into: dict[str, str]) -> None:
         for reference in schema.references or []:
@@ -145,43 +140,19 @@ class SchemaRegistry:
             status = error.http_status_code
             if status in (408, 429) or status >= 500 or status < 0:
                 raise UnavailableError(f"the schema registry answers {status}: {error.error_message}") from error
-            raise DataError(f"the schema registry answers {status}: {error.error_message}") from error
+            refusal = UnknownError if status == 404 else DataError
+            raise refusal(f"the schema registry answers {status}: {error.error_message}") from error
         except (httpx2.RequestError, OAuthTokenError, json.JSONDecodeError) as error:  # the last: a proxy's own page
             raise UnavailableError(f"the schema registry cannot be reached: {error}") from error
 
     def close(self) -> None:
         """Close connections."""
-        self._client.__exit__(None, None, None)  # type: ignore[no-untyped-call] # its only way to close
+        self._client.close()
 
 
-def _client_configs(configs: Mapping[str, str]) -> dict[str, Any]:
-    parsed = CONFIG_DEF.parse(configs)
-    client: dict[str, Any] = {
-        "url": ",".join(parsed["schema.registry.url"]),
-        "timeout": parsed["http.read.timeout.ms"] / 1000,
-        "max.retries": 0,  # the worker retries, and keeps its consumer alive meanwhile
-        "cache.capacity": parsed["max.schemas.per.subject"],
-    }
-    source = parsed["basic.auth.credentials.source"].upper()
-    if source in ("USER_INFO", "SASL_INHERIT"):
-        user: Password = parsed["basic.auth.user.info"]
-        client["basic.auth.user.info"] = user.value or parsed["schema.registry.basic.auth.user.info"].value
-    elif source != "URL":
-        raise ConfigError("basic.auth.credentials.source", "must be URL or USER_INFO")
-    if parsed["bearer.auth.credentials.source"]:
-        client["bearer.auth.credentials.source"] = parsed["bearer.auth.credentials.source"]
-        for key in ("token", "issuer.endpoint.url", "client.id", "client.secret", "scope", "logical.cluster",
-                    "identity.pool.id"):  # fmt: skip
-            value = parsed[f"bearer.auth.{key}"]
-            if text := value.value if isinstance(value, Password) else value:
-                client[f"bearer.auth.{key}"] = text
-    authorities = parsed["schema.registry.ssl.ca.location"]
-    if parsed["schema.registry.ssl.truststore.location"]:
-        if parsed["schema.registry.ssl.truststore.type"].upper() != "PEM":
-            raise ConfigError("schema.registry.ssl.truststore.type", "must be PEM")
-        authorities = parsed["schema.registry.ssl.truststore.location"]
-    if authorities:
-        client["ssl.ca.location"] = authorities
-    if parsed["proxy.host"]:
-        client["proxy"] = f"http://{parsed['proxy.host']}:{parsed['proxy.port']}"
-    return client
+def _refuse_rules(schema: Any, modes: frozenset[str]) -> None:
+    """Rules of data contracts, such as the encryption of fields, are not run here. DataError: there are some."""
+    rules = schema.rule_set and [*(schema.rule_set.domain_rules or ()), *(schema.rule_set.encoding_rules or ())]
+    names = [str(rule.name) for rule in rules or () if str(rule.mode) in modes and not rule.disabled]
+    if names:
+        raise DataError(f"the schema has rules, which are not run here: {', '.join(names)}")

@@ -11,7 +11,7 @@ from connect_py.api.config import ConfigDef, Importance, Type, Width
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.java_text import java_text
-from connect_py.api.record import RawHeaders
+from connect_py.api.record import MutableHeaders, RawHeaders
 from connect_py.api.schema import OPTIONAL_STRING, Schema, SchemaAndValue, Value
 from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
 
@@ -35,7 +35,9 @@ class StringConverter(ValueAndHeaderConverter):
     def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
         return SchemaAndValue(OPTIONAL_STRING, None if data is None else data.decode(self._encoding, "replace"))
 
-    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+    def from_connect(
+        self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
+    ) -> bytes | None:
         if value is None:
             return None
         try:

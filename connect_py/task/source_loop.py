@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from connect_py.api.errors import ConnectError, RetriableError
-from connect_py.api.record import SourceRecord
+from connect_py.api.record import MutableHeaders, SourceRecord
 from connect_py.api.task import SourceTask
 from connect_py.clock import Clock
 from connect_py.error_handling.error_handler import ErrorHandler, Skipped
@@ -156,10 +156,11 @@ class SourceTaskRunner:
                 return
         self._committer.dispatched(submitted, outgoing)
 
-    def _prepare(
-        self, record: SourceRecord
-    ) -> tuple[SourceRecord, bytes | None, bytes | None, list[tuple[str, str | bytes | None]]] | None:
-        """Transform and convert; None when the record was filtered, or failed and is tolerated."""
+    def _prepare(self, record: SourceRecord) -> tuple[SourceRecord, bytes | None, bytes | None, MutableHeaders] | None:
+        """Transform and convert; None when the record was filtered, or failed and is tolerated.
+
+        Headers come first: the converters of key and value may add some.
+        """
         final = record
         for link in self._chain.links:
             changed = self._transform(record, final, link)
@@ -167,29 +168,29 @@ class SourceTaskRunner:
                 return None
             final = changed
         c = self._converters
+        headers = self._one(record, Stage.HEADER_CONVERTER, c.header_name, lambda: self._headers(final))
+        if isinstance(headers, Skipped):
+            return None
         key = self._one(
             record,
             Stage.KEY_CONVERTER,
             c.key_name,
-            lambda: c.key.from_connect(final.topic, final.key_schema, final.key),
+            lambda: c.key.from_connect(final.topic, final.key_schema, final.key, headers),
         )
         if isinstance(key, Skipped):
             return None
         value = self._one(
             record, Stage.VALUE_CONVERTER, c.value_name,
-            lambda: c.value.from_connect(final.topic, final.value_schema, final.value),
+            lambda: c.value.from_connect(final.topic, final.value_schema, final.value, headers),
         )  # fmt: skip
         if isinstance(value, Skipped):
-            return None
-        headers = self._one(record, Stage.HEADER_CONVERTER, c.header_name, lambda: self._headers(final))
-        if isinstance(headers, Skipped):
             return None
         return final, key, value, headers
 
     def _transform(self, record: SourceRecord, current: SourceRecord, link: ChainLink) -> SourceRecord | Skipped | None:
         return self._one(record, Stage.TRANSFORMATION, link.class_name, lambda: apply_link(link, current))
 
-    def _headers(self, record: SourceRecord) -> list[tuple[str, str | bytes | None]]:
+    def _headers(self, record: SourceRecord) -> MutableHeaders:
         convert = self._converters.header.from_connect_header
         return [(h.key, convert(record.topic, h.key, h.schema, h.value)) for h in record.headers]
 

@@ -40,7 +40,6 @@ from connect_py.api.schema import (
     struct,
     timestamp,
 )
-from connect_py.converters import schema_registry
 from connect_py.converters.avro_converter import AvroConverter
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 from connect_py.converters.protobuf.proto_compiler import compile_proto
@@ -239,7 +238,7 @@ def test_an_unknown_id_is_waited_for_and_then_a_bad_record(
     reading = make(format)
     with pytest.raises(UnavailableError, match="does not know"):
         reading.to_connect("t", UNKNOWN)
-    monkeypatch.setattr(schema_registry, "UNKNOWN_ID_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(reading._registry, "_grace_seconds", 0.0)
     with pytest.raises(DataError, match="Failed to deserialize data for topic t to "):
         reading.to_connect("t", UNKNOWN)
 

@@ -16,6 +16,7 @@ import fastavro
 import pytest
 from fixtures.converter_rows import CORPUS, by_columns, by_reference, recorded, same
 from fixtures.schema_registry_stub import Stub, schema_registry
+from fixtures.schema_registry_stub import impatient as unknown_is_bad
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ from connect_py.api.schema import (
 )  # fmt: skip
 from connect_py.converters import schema_registry as registry_module
 from connect_py.converters.avro_converter import AvroConverter
+from connect_py.converters.registry_converter import RegistryConverter
 
 os.environ["RUST_BACKTRACE"] = "0"  # damaged bytes let polars panic, and each backtrace takes long
 
@@ -57,12 +59,8 @@ def converter(registry: Stub, *, is_key: bool = False, **configs: str) -> AvroCo
 
 
 @pytest.fixture(scope="module")
-def impatient(registry: Stub) -> Iterator[AvroConverter]:
-    """A converter that takes an unknown id for a bad record at once."""
-    made = converter(registry)
-    made._registry = registry_module.SchemaRegistry({"schema.registry.url": registry.url}, count(0.0, 10.0).__next__)
-    yield made
-    made.close()
+def impatient(registry: Stub) -> Iterator[RegistryConverter]:
+    yield from unknown_is_bad(converter(registry), registry)
 
 
 _ids = count(10_000)
@@ -181,7 +179,7 @@ ROWS = SCHEMAS.flatmap(
 @given(st.lists(ROWS, min_size=1, max_size=2))
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 def test_columns_of_avro_give_the_rows_of_the_reference(
-    registry: Stub, impatient: AvroConverter, stretches: list[tuple[Any, list[tuple[Any, str, int]]]]
+    registry: Stub, impatient: RegistryConverter, stretches: list[tuple[Any, list[tuple[Any, str, int]]]]
 ) -> None:
     messages: list[bytes | None] = []
     for nameless, rows in stretches:

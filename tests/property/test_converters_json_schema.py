@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from fixtures.converter_rows import by_columns, by_reference, same
 from fixtures.schema_registry_stub import Stub, schema_registry
+from fixtures.schema_registry_stub import impatient as unknown_is_bad
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,9 +31,9 @@ from connect_py.api.schema import (
     array,
     map_of,
 )
-from connect_py.converters import schema_registry as registry_module
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 from connect_py.converters.json_schema.json_schema_type import json_schema_type
+from connect_py.converters.registry_converter import RegistryConverter
 
 DECIMAL_TYPE = {"type": "number", "title": DECIMAL, "connect.type": "bytes", "connect.parameters": {"scale": "2"}}
 ORDER = {
@@ -270,18 +271,14 @@ def _messages(draw: st.DrawFn) -> list[bytes | None]:
 
 
 @pytest.fixture(scope="module")
-def impatient(registry: Stub) -> Iterator[JsonSchemaConverter]:
-    """A converter that takes an unknown id for a bad record at once."""
-    made = converter(registry)
-    made._registry = registry_module.SchemaRegistry({"schema.registry.url": registry.url}, count(0.0, 10.0).__next__)
-    yield made
-    made.close()
+def impatient(registry: Stub) -> Iterator[RegistryConverter]:
+    yield from unknown_is_bad(converter(registry), registry)
 
 
 @pytest.mark.timeout(240)  # 2,000 examples
 @settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=_messages())
-def test_columns_equal_rows(impatient: JsonSchemaConverter, rows: Sequence[bytes | None]) -> None:
+def test_columns_equal_rows(impatient: RegistryConverter, rows: Sequence[bytes | None]) -> None:
     try:
         columns = by_columns(impatient, rows)
     except NotColumnar:

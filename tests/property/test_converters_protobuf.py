@@ -8,21 +8,21 @@ import struct as binary
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
-from itertools import count
 from typing import Any
 
 import pytest
 from fixtures.converter_rows import by_columns, by_reference, same
 from fixtures.schema_registry_stub import Stub, schema_registry
+from fixtures.schema_registry_stub import impatient as unknown_is_bad
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import NULL, Struct, Type
-from connect_py.converters import schema_registry as registry_module
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter, message_indexes
+from connect_py.converters.registry_converter import RegistryConverter
 
 ORDER = """
 syntax = "proto3";
@@ -315,18 +315,14 @@ def _messages(draw: st.DrawFn) -> list[bytes | None]:
 
 
 @pytest.fixture(scope="module")
-def impatient(registry: Stub) -> Iterator[ProtobufConverter]:
-    """A converter that takes an unknown id for a bad record at once."""
-    made = converter(registry)
-    made._registry = registry_module.SchemaRegistry({"schema.registry.url": registry.url}, count(0.0, 10.0).__next__)
-    yield made
-    made.close()
+def impatient(registry: Stub) -> Iterator[RegistryConverter]:
+    yield from unknown_is_bad(converter(registry), registry)
 
 
 @pytest.mark.timeout(180)  # 2,000 examples
 @settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=_messages())
-def test_columns_equal_rows(impatient: ProtobufConverter, rows: Sequence[bytes | None]) -> None:
+def test_columns_equal_rows(impatient: RegistryConverter, rows: Sequence[bytes | None]) -> None:
     try:
         columns = by_columns(impatient, rows)
     except NotColumnar:

@@ -17,9 +17,8 @@ from connect_py.converters.json_schema.json_schema_values import JsonSchemaValid
 from connect_py.converters.json_schema.json_schema_writing import JsonSchemaValueWriter, JsonSchemaWriter
 from connect_py.converters.json_schema_columns import schema_reader
 from connect_py.converters.json_text import read_json
-from connect_py.converters.registry_converter import UNKNOWN_MAGIC, MessageReader, RegistryConverter
-from connect_py.converters.registry_writer import CONFIG_DEF as WRITING
-from connect_py.converters.schema_registry import CONFIG_DEF, RegisteredSchema
+from connect_py.converters.registry_converter import CONFIG_DEF, UNKNOWN_MAGIC, MessageReader, RegistryConverter
+from connect_py.converters.schema_registry import RegisteredSchema
 from connect_py.converters.schemaless_json_reader import REFUSED
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class JsonSchemaConverter(RegistryConverter):
     kind = "JSON"
     label = "JSON Schema"
     config_def: ClassVar[ConfigDef] = (
-        ConfigDef([*CONFIG_DEF.keys.values(), *WRITING.keys.values()])
+        ConfigDef(CONFIG_DEF.keys.values())
         .define("object.additional.properties", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
                 doc="Whether schemas that are written allow members that they do not name.")
         .define("use.optional.for.nonrequired", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
@@ -41,7 +40,9 @@ class JsonSchemaConverter(RegistryConverter):
                 validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
                 doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are read.")
         .define("json.fail.invalid.schema", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Refuse messages that are not valid under their schema.")
+                doc="Refuse messages that are not valid under their schema, when reading and when writing.")
+        .define("ignore.modern.dialects", Type.BOOLEAN, default=False, importance=Importance.LOW,
+                doc="Validate by draft 7, whatever the schema says of itself.")
         .define("json.fail.unknown.properties", Type.BOOLEAN, default=True, importance=Importance.LOW,
                 doc="Accepted; members without a place in the Connect schema are left out.")
         .define("preserve.additional.properties", Type.BOOLEAN, default=False, importance=Importance.LOW,
@@ -64,27 +65,29 @@ class JsonSchemaConverter(RegistryConverter):
         self._writing = JsonSchemaValueWriter(True, parsed["decimal.format"].upper() == "NUMERIC")
         self._additional_properties: bool = parsed["object.additional.properties"]
         self._validate: bool = parsed["json.fail.invalid.schema"]
+        self._modern: bool = not parsed["ignore.modern.dialects"]
         super().configure(configs, is_key=is_key)
 
     def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
         if rest:
             raise DataError(UNKNOWN_MAGIC)
         made = json_schema_type(registered.text, registered.references, version, self._options)
-        return _JsonReader(made, validate=self._validate)
+        return _JsonReader(made, JsonSchemaValidator(made.documents, modern=self._modern), validate=self._validate)
 
     def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
         made = super().to_connect(topic, data, headers)
         return NULL if made.value is None else made
 
     def make_writer(self, schema: Schema) -> JsonSchemaWriter:
-        return JsonSchemaWriter(schema, self._writing, additional_properties=self._additional_properties)
+        return JsonSchemaWriter(
+            schema, self._writing, additional_properties=self._additional_properties, validate=self._validate
+        )
 
 
 class _JsonReader(MessageReader):
-    def __init__(self, made: JsonSchemaType, *, validate: bool) -> None:
+    def __init__(self, made: JsonSchemaType, validator: JsonSchemaValidator, *, validate: bool) -> None:
         self.schema = made.schema
-        self._whole = made.documents[""]
-        self._validator = JsonSchemaValidator(made.documents)
+        self._validator = validator
         self._validate = validate
         self._values = JsonSchemaValueReader(type=made, validator=self._validator)
         self.columnar = not (validate or made.branches) and _has_exact_columns(made.schema)
@@ -98,9 +101,7 @@ class _JsonReader(MessageReader):
     def value(self, body: bytes) -> Value:
         tree = read_json(body, exact=True)
         if self._validate and tree is not None:
-            problem = self._validator.problem(self._whole, tree)
-            if problem is not None:
-                raise DataError(f"The message is not valid under its schema: {problem}")
+            self._validator.check(tree)
         return self._values.read_message(self.schema, tree)
 
     def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:

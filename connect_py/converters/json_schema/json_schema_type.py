@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, OPTIONAL_STRING, STRING, TIME, TIMESTAMP, Schema, Type
+from connect_py.converters import generalized_sums
 from connect_py.converters.json_text import read_json
 from connect_py.converters.json_values import JsonValueReader
 
@@ -68,12 +70,23 @@ def json_schema_type(
     return JsonSchemaType(schema, reader.branches, documents)
 
 
+def is_enum(schema: Schema) -> bool:
+    """Whether a schema stands for an enum."""
+    return ENUM in schema.parameters or generalized_sums.ENUM in schema.parameters
+
+
+def is_union(schema: Schema) -> bool:
+    """Whether a struct stands for a union of several types."""
+    return schema.name == ONE_OF or generalized_sums.is_union(schema)
+
+
 class _SchemaReader:
     def __init__(self, documents: Mapping[str, Tree], options: Options) -> None:
         self._documents = documents
         self._options = options
         self._open: list[int] = []  # identities of the trees that are being read
         self.branches: dict[Schema, Sequence[Tree]] = {}
+        self._unions = count()
 
     def read(self, tree: Tree, document: str) -> Schema:
         """Read one type; `document` is where its references begin."""
@@ -107,6 +120,8 @@ class _SchemaReader:
     def _plain(self, tree: Tree, kind: str | None, document: str) -> Schema:
         if "enum" in tree or "const" in tree:
             symbols = tree.get("enum", [tree.get("const")])
+            if self._options.generalized_sums:
+                return Schema(Type.STRING, parameters=generalized_sums.enum_parameters("", list(map(str, symbols))))
             return Schema(Type.STRING, parameters={ENUM: "", **{f"{ENUM}.{s}": str(s) for s in symbols}})
         if kind is None:
             kind = "object" if "properties" in tree else "array" if "items" in tree else None
@@ -150,12 +165,18 @@ class _SchemaReader:
         if len(others) == 1 and (optional or self._options.flatten_singletons):
             made = self.read(others[0], document)
             return self._attributed(made.replace(optional=made.optional or optional), tree)
-        prefix = "connect_union_field_" if self._options.generalized_sums else f"{ONE_OF}.field."
-        fields = [(f"{prefix}{n}", self.read(b, document).replace(optional=True)) for n, b in enumerate(others)]
-        name = None if self._options.generalized_sums else ONE_OF
-        made = self._attributed(Schema(Type.STRUCT, name=name, fields=fields, optional=optional), tree)
+        name, parameters = ONE_OF, {}
+        if self._options.generalized_sums:
+            name = generalized_sums.union_name(next(self._unions))
+            parameters = {generalized_sums.UNION: name}
+        fields = [(self._branch_name(n), self.read(b, document).replace(optional=True)) for n, b in enumerate(others)]
+        union = Schema(Type.STRUCT, name=name, fields=fields, optional=optional, parameters=parameters)
+        made = self._attributed(union, {k: v for k, v in tree.items() if k != "title"})
         self.branches[made] = [b if "$ref" not in b else self._resolve(b["$ref"], document)[1] for b in others]
         return made
+
+    def _branch_name(self, place: int) -> str:
+        return generalized_sums.branch_name(place) if self._options.generalized_sums else f"{ONE_OF}.field.{place}"
 
     def _merged(self, tree: Tree, document: str) -> Tree:
         """All members of `allOf` in one schema."""

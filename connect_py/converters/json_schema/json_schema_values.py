@@ -9,7 +9,7 @@ from typing import Any
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Struct, Type, Value
-from connect_py.converters.json_schema.json_schema_type import ANY, ENUM, JsonSchemaType, Tree
+from connect_py.converters.json_schema.json_schema_type import ANY, JsonSchemaType, Tree, is_enum
 from connect_py.converters.json_text import write_json
 from connect_py.converters.json_values import JsonValueReader, node_type, without_schema
 
@@ -17,9 +17,25 @@ from connect_py.converters.json_values import JsonValueReader, node_type, withou
 class JsonSchemaValidator:
     """Says whether trees are valid, by the library; its own forms of documents are made when first needed."""
 
-    def __init__(self, documents: Mapping[str, Tree]) -> None:
+    def __init__(self, documents: Mapping[str, Tree], *, modern: bool = True) -> None:
+        """Without `modern` all schemas count as of draft 7, whatever they say."""
         self._documents = documents
+        self._modern = modern
         self._validators: dict[int, Any] = {}
+
+    @staticmethod
+    def of(text: str, references: Mapping[str, str], *, modern: bool = True) -> JsonSchemaValidator:
+        """Take texts. DataError: one is no JSON."""
+        try:
+            return JsonSchemaValidator({"": json.loads(text), **_parsed(references)}, modern=modern)
+        except ValueError as error:
+            raise DataError(f"Not a JSON Schema: {error}") from error
+
+    def check(self, tree: Tree) -> None:
+        """DataError: a value is not valid under the whole schema."""
+        problem = self.problem(self._documents[""], tree)
+        if problem is not None:
+            raise DataError(f"The message is not valid under its schema: {problem}")
 
     def problem(self, part: Tree, tree: Tree) -> str | None:
         """What is wrong with a value under a part of the schema; None: nothing."""
@@ -37,7 +53,12 @@ class JsonSchemaValidator:
         registry: Any = Registry().with_resources(
             [(name, Resource.from_contents(d, default_specification=DRAFT7)) for name, d in self._documents.items()]
         )
-        return validator_for(self._documents[""], default=Draft7Validator)(part, registry=registry)
+        kind = validator_for(self._documents[""], default=Draft7Validator) if self._modern else Draft7Validator
+        return kind(part, registry=registry)
+
+
+def _parsed(references: Mapping[str, str]) -> dict[str, Tree]:
+    return {name: json.loads(text) for name, text in references.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +89,7 @@ class JsonSchemaValueReader(JsonValueReader):
                 return self._union(schema, tree)
             if schema.name == ANY:
                 return tree if isinstance(tree, str) else write_json(tree, str)
-            if ENUM in schema.parameters and not isinstance(tree, str):
+            if is_enum(schema) and not isinstance(tree, str):
                 return write_json(tree, str)
         return super(JsonSchemaValueReader, self).read(schema, tree)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from typing import Any, Final
 
 from connect_py.api.schema import DECIMAL, Schema, Type, Value
-from connect_py.converters.json_schema.json_schema_type import ENUM, MAP, ONE_OF
+from connect_py.converters import generalized_sums
+from connect_py.converters.json_schema.json_schema_type import ENUM, MAP, is_enum, is_union
+from connect_py.converters.json_schema.json_schema_values import JsonSchemaValidator
 from connect_py.converters.json_text import read_json
 from connect_py.converters.json_values import INTEGER_BITS, JsonValueWriter
+from connect_py.converters.schema_registry import RegisteredSchema
 
 _TYPES: Final = {
     **dict.fromkeys(INTEGER_BITS, "integer"), Type.FLOAT32: "number", Type.FLOAT64: "number",
@@ -23,16 +27,35 @@ _CONNECT_TYPES: Final = {
 class JsonSchemaWriter:
     """Writes values of one Connect schema."""
 
-    def __init__(self, schema: Schema, values: JsonSchemaValueWriter, *, additional_properties: bool) -> None:
+    indexes = b""
+
+    def __init__(
+        self, schema: Schema, values: JsonSchemaValueWriter, *, additional_properties: bool, validate: bool = False
+    ) -> None:
+        """`validate` refuses values that are not valid under the schema that is registered for them."""
         self._schema = schema
         self._values = values
         self._additional_properties = additional_properties
         self.text = json.dumps(self._tree(schema))
         self.name = schema.name
+        self._validator = JsonSchemaValidator.of(self.text, {}) if validate else None
+
+    def by(self, registered: RegisteredSchema, *, strict: bool) -> JsonSchemaWriter:
+        """What writes the same JSON, and refuses, if it is strict, what is not valid under another schema.
+
+        Raises:
+            DataError: It is no JSON Schema.
+        """
+        made = copy(self)
+        made._validator = JsonSchemaValidator.of(registered.text, registered.references) if strict else None
+        return made
 
     def write(self, value: Value) -> bytes:
         """Write the body of a message. DataError: the value does not fit its schema."""
-        return self._values.write(self._schema, value).encode()
+        body = self._values.write(self._schema, value).encode()
+        if self._validator is not None:
+            self._validator.check(read_json(body, exact=True))
+        return body
 
     def _tree(self, schema: Schema, index: int | None = None) -> dict[str, Any]:
         tree = self._attributed(self._required(schema), schema)
@@ -46,7 +69,7 @@ class JsonSchemaWriter:
 
     def _required(self, schema: Schema) -> dict[str, Any]:
         if schema.type is Type.STRUCT:
-            if schema.name == ONE_OF:
+            if is_union(schema):
                 return {"oneOf": [self._tree(f.schema.replace(optional=False)) for f in schema.fields]}
             return self._object(schema)
         if schema.type is Type.ARRAY:
@@ -54,8 +77,9 @@ class JsonSchemaWriter:
             return {"type": "array", "items": self._tree(schema.value_schema)}
         if schema.type is Type.MAP:
             return self._map(schema)
-        if ENUM in schema.parameters:
-            return {"enum": [v for k, v in schema.parameters.items() if k.startswith(f"{ENUM}.")]}
+        if is_enum(schema):
+            marks = tuple(f"{mark}." for mark in (ENUM, generalized_sums.ENUM))
+            return {"enum": [k.partition(".Enum.")[2] for k in schema.parameters if k.startswith(marks)]}
         tree: dict[str, Any] = {"type": _TYPES[schema.type]}
         if schema.name == DECIMAL and self._values.numeric_decimals:
             tree["type"] = "number"
@@ -83,13 +107,14 @@ class JsonSchemaWriter:
         return {"type": "array", "connect.type": MAP, "items": {"type": "object", "properties": entry}}
 
     def _attributed(self, tree: dict[str, Any], schema: Schema) -> dict[str, Any]:
-        if schema.name is not None and schema.name != ONE_OF:
+        if schema.name is not None and not is_union(schema):
             tree["title"] = schema.name
         if schema.version is not None:
             tree["connect.version"] = schema.version
         if schema.doc is not None:
             tree["description"] = schema.doc
-        parameters = {k: v for k, v in schema.parameters.items() if not k.startswith(ENUM)}
+        own = (ENUM, generalized_sums.ENUM, generalized_sums.UNION)
+        parameters = {k: v for k, v in schema.parameters.items() if not k.startswith(own)}
         if parameters:
             tree["connect.parameters"] = parameters
         if schema.default is not None:
@@ -102,7 +127,7 @@ class JsonSchemaValueWriter(JsonValueWriter):
     """Values as JsonConverter writes them, but for unions and for maps whose keys are no texts."""
 
     def write(self, schema: Schema | None, value: Value) -> str:
-        if schema is not None and schema.name == ONE_OF and value is not None:
+        if schema is not None and value is not None and is_union(schema):
             for field, inside in value:
                 if inside is not None:
                     return self.write(field.schema, inside)

@@ -16,9 +16,8 @@ from connect_py.api.schema import Schema, Value
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_schema import Options, protobuf_type
 from connect_py.converters.protobuf.protobuf_writing import ProtobufWriter
-from connect_py.converters.registry_converter import MessageReader, RegistryConverter
-from connect_py.converters.registry_writer import CONFIG_DEF as WRITING
-from connect_py.converters.schema_registry import CONFIG_DEF, RegisteredSchema
+from connect_py.converters.registry_converter import CONFIG_DEF, MessageReader, RegistryConverter
+from connect_py.converters.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +31,7 @@ class ProtobufConverter(RegistryConverter):
     kind = "PROTOBUF"
     label = "Protobuf"
     config_def: ClassVar[ConfigDef] = (
-        ConfigDef([*CONFIG_DEF.keys.values(), *WRITING.keys.values()])
+        ConfigDef(CONFIG_DEF.keys.values())
         .define("enhanced.protobuf.schema.support", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
                 doc="Keep the package in names of structs and enums.")
         .define("int.for.enums", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
@@ -42,9 +41,11 @@ class ProtobufConverter(RegistryConverter):
         .define("optional.for.proto2", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
                 doc="Read absent optional fields of proto2 as null, not as their default.")
         .define("wrapper.for.nullables", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Read wrapper messages as optional primitives.")
+                doc="Read wrapper messages as optional primitives, and write these so.")
         .define("wrapper.for.raw.primitives", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
                 doc="Read wrapper messages as structs.")
+        .define("generate.struct.for.nulls", Type.BOOLEAN, default=False, importance=Importance.LOW,
+                doc="Read absent messages and optional fields as if they were there, and empty.")
         .define("generate.index.for.unions", Type.BOOLEAN, default=True, importance=Importance.LOW,
                 doc="Number the structs that stand for oneofs.")
         .define("flatten.unions", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
@@ -62,11 +63,12 @@ class ProtobufConverter(RegistryConverter):
             optional_for_proto2=parsed["optional.for.proto2"],
             wrapper_for_nullables=parsed["wrapper.for.nullables"],
             wrapper_for_raw_primitives=parsed["wrapper.for.raw.primitives"],
+            struct_for_nulls=parsed["generate.struct.for.nulls"],
             index_for_unions=parsed["generate.index.for.unions"],
             flatten_unions=parsed["flatten.unions"],
             micros=parsed["connect_py.timestamp.micros"],
         )
-        self._files = lru_cache(maxsize=parsed["max.schemas.per.subject"])(_compiled)
+        self._files = lru_cache(maxsize=max(1, parsed["schemas.cache.config"]))(_compiled)
         super().configure(configs, is_key=is_key)
 
     def prefix_length(self, data: bytes) -> int:
@@ -79,7 +81,7 @@ class ProtobufConverter(RegistryConverter):
         return _ProtobufReader(_message(self._files(registered.text, references), indexes), self._options, version)
 
     def make_writer(self, schema: Schema) -> ProtobufWriter:
-        return ProtobufWriter(schema)
+        return ProtobufWriter(schema, wrappers=self._options.wrapper_for_nullables)
 
 
 class _ProtobufReader(MessageReader):

@@ -34,7 +34,7 @@ ToValue: TypeAlias = Callable[[Schema, Raw], Value]
 ToColumn: TypeAlias = "Callable[[Schema, Sequence[Raw]], pa.Array]"
 """From raw values, None for null, to a column of the schema."""
 
-_WRAPPERS: Final = frozenset({
+WRAPPERS: Final = frozenset({
     "DoubleValue", "FloatValue", "Int64Value", "UInt64Value", "Int32Value", "UInt32Value", "BoolValue", "StringValue",
     "BytesValue",
 })  # fmt: skip
@@ -61,6 +61,7 @@ class Options:
     optional_for_proto2: bool = True
     wrapper_for_nullables: bool = False
     wrapper_for_raw_primitives: bool = True
+    struct_for_nulls: bool = False
     index_for_unions: bool = True
     flatten_unions: bool = False
     micros: bool = False  # timestamps as INT64 microseconds
@@ -130,6 +131,8 @@ class _SchemaReader:
         nullable = field.has_presence
         if field.message_type is None and field.containing_oneof is None and not self._options.optional_for_proto2:
             nullable = False  # a scalar of proto2: its default
+        if self._options.struct_for_nulls:
+            nullable = False
         return Member(field.name, made, partial(_taken_if_there, field.name) if nullable else attrgetter(field.name))
 
     def _field(self, field: FieldDescriptor) -> ProtobufType:
@@ -201,7 +204,7 @@ class _SchemaReader:
         return replace(made, schema=made.schema.replace(optional=True))
 
     def _unwraps(self, package: str, name: str) -> bool:
-        if package != "google.protobuf" or name not in _WRAPPERS:
+        if package != "google.protobuf" or name not in WRAPPERS:
             return False
         return self._options.wrapper_for_nullables or not self._options.wrapper_for_raw_primitives
 

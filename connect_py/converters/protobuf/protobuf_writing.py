@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, decimal_scale
 from connect_py.converters.json_values import MILLIS_PER_DAY, unscaled, unscaled_bytes
 from connect_py.converters.protobuf.proto_compiler import compile_proto
-from connect_py.converters.protobuf.protobuf_schema import ENUM, PRECISION, TAG, UNION
+from connect_py.converters.protobuf.protobuf_schema import ENUM, PRECISION, TAG, UNION, WRAPPERS
+from connect_py.converters.schema_registry import RegisteredSchema
 
 _SCALARS: Final = {
     Type.INT8: "int32", Type.INT16: "int32", Type.INT32: "int32", Type.INT64: "int64", Type.FLOAT32: "float",
     Type.FLOAT64: "double", Type.BOOLEAN: "bool", Type.STRING: "string", Type.BYTES: "bytes",
+}  # fmt: skip
+_WRAPPERS: Final = {
+    Type.INT8: "Int32Value", Type.INT16: "Int32Value", Type.INT32: "Int32Value", Type.INT64: "Int64Value",
+    Type.FLOAT32: "FloatValue", Type.FLOAT64: "DoubleValue", Type.BOOLEAN: "BoolValue", Type.STRING: "StringValue",
+    Type.BYTES: "BytesValue",
 }  # fmt: skip
 _LOGICAL: Final[Mapping[str, tuple[str, str]]] = {  # type, file
     DECIMAL: ("confluent.type.Decimal", "confluent/type/decimal.proto"),
@@ -32,6 +40,7 @@ _NAMELESS: Final = "ConnectDefault"
 class _File:
     """The text of a file in the making."""
 
+    wrappers: bool = False  # for optional primitives
     imports: set[str] = field(default_factory=set)
     messages: dict[str, str] = field(default_factory=dict)
     schemas: dict[str, Schema] = field(default_factory=dict)
@@ -45,29 +54,55 @@ class _File:
 class ProtobufWriter:
     """Writes values of one struct schema."""
 
-    def __init__(self, schema: Schema) -> None:
-        """DataError: Protobuf has no form for the schema."""
+    def __init__(self, schema: Schema, *, wrappers: bool = False) -> None:
+        """`wrappers` makes messages of optional primitives. DataError: Protobuf has no form for the schema."""
         if schema.type is not Type.STRUCT:
             raise DataError(f"Protobuf messages are structs, and not {schema.type.name}")
         package, _, simple = (schema.name or _NAMELESS).rpartition(".")
-        file = _File()
+        file = _File(wrappers)
         file.messages[simple] = ""  # the first message of the file
         _write_message(file, simple, schema)
         self.text = file.text(package)
         self.name = schema.name
-        self._schema = schema
-        descriptor = compile_proto(self.text).message_types_by_name[simple]
-        self._class: Any = GetMessageClass(descriptor)
+        self._message = simple
+        self._use(compile_proto(self.text))
+
+    def _use(self, file: FileDescriptor) -> None:
+        """Write messages of this file: those of the schema's name, or else its first."""
+        names = list(file.message_types_by_name)
+        if not names:
+            raise DataError("the schema has no message")
+        place = names.index(self._message) if self._message in names else 0
+        self.indexes = b"\0" if place == 0 else b"\2" + _varint(2 * place)  # one index, in zig-zag form
+        self._class: Any = GetMessageClass(file.message_types_by_name[names[place]])
+
+    def by(self, registered: RegisteredSchema, *, strict: bool) -> ProtobufWriter:
+        """What writes the same values by another schema, where members go by name.
+
+        Raises:
+            DataError: It is no Protobuf schema.
+        """
+        made = copy(self)
+        made._use(compile_proto(registered.text, registered.references))
+        return made
 
     def write(self, value: Value) -> bytes:
-        """Write the index of the message and its body. DataError: the value does not fit its schema."""
+        """Write the body. DataError: the value does not fit its schema."""
         message = self._class()
         try:
             _fill(message, value)
             body: bytes = message.SerializeToString(deterministic=True)
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise DataError(f"The value does not fit its schema: {error}") from error
-        return b"\0" + body
+        return body
+
+
+def _varint(number: int) -> bytes:
+    data = bytearray()
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*data, number])
 
 
 def _write_message(file: _File, name: str, schema: Schema) -> None:
@@ -85,9 +120,17 @@ def _write_message(file: _File, name: str, schema: Schema) -> None:
             lines += [f"    {_declared(file, f.name, f.schema, numbers)}" for f in member.schema.fields]
             lines.append("  }")
             continue
-        optional = member.schema.optional and member.schema.type.is_primitive and member.schema.name not in _LOGICAL
+        optional = _is_optional_primitive(member.schema) and not _is_wrapped(file, member.schema)
         lines.append(f"  {'optional ' if optional else ''}{_declared(file, member.name, member.schema, numbers)}")
     file.messages[name] = "\n".join([*lines, "}"])
+
+
+def _is_optional_primitive(schema: Schema) -> bool:
+    return schema.optional and schema.type.is_primitive and schema.name not in _LOGICAL
+
+
+def _is_wrapped(file: _File, schema: Schema) -> bool:
+    return file.wrappers and _is_optional_primitive(schema) and ENUM not in schema.parameters
 
 
 class _Numbers:
@@ -110,7 +153,11 @@ class _Numbers:
 
 
 def _declared(file: _File, name: str, schema: Schema, numbers: _Numbers) -> str:
-    kind, options = _type(file, name, schema)
+    if _is_wrapped(file, schema):
+        file.imports.add("google/protobuf/wrappers.proto")
+        kind, options = f"google.protobuf.{_WRAPPERS[schema.type]}", ""
+    else:
+        kind, options = _type(file, name, schema)
     return f"{kind} {name} = {numbers.take(schema)}{options};"
 
 
@@ -204,11 +251,20 @@ def _put(message: Any, name: str, schema: Schema, value: Value) -> None:
                 filler(target[key], inside)
     else:
         filler = _filler(schema)
-        if filler is None:
+        if filler is None and _is_wrapper(message.DESCRIPTOR.fields_by_name[name]):
+            getattr(message, name).value = value
+        elif filler is None:
             setattr(message, name, _scalar(message, name, schema, value))
         else:
             getattr(message, name).SetInParent()
             filler(getattr(message, name), value)
+
+
+def _is_wrapper(field: FieldDescriptor) -> bool:
+    if field.message_type is None:
+        return False
+    package, _, name = field.message_type.full_name.rpartition(".")
+    return package == "google.protobuf" and name in WRAPPERS
 
 
 def _append(target: Any, schema: Schema, item: Value) -> None:

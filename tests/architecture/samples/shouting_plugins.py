@@ -13,7 +13,7 @@ from connect_py.api.converter import Converter
 from connect_py.api.errors import DataError, NotColumnar, RetriableError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.api.predicate import Predicate
-from connect_py.api.record import NO_HEADERS, R, RawHeaders, SinkRecord, SourceRecord, TopicPartition
+from connect_py.api.record import NO_HEADERS, MutableHeaders, R, RawHeaders, SinkRecord, SourceRecord, TopicPartition
 from connect_py.api.schema import OPTIONAL_STRING, Schema, SchemaAndValue, Struct, Value
 from connect_py.api.task import SinkTask, SourceTask
 from connect_py.api.transformation import Transformation
@@ -132,5 +132,7 @@ class TextConverter(Converter):
     def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
         return SchemaAndValue(OPTIONAL_STRING, None if data is None else data.decode())
 
-    def from_connect(self, topic: str, schema: Schema | None, value: Value, headers: RawHeaders = ()) -> bytes | None:
+    def from_connect(
+        self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
+    ) -> bytes | None:
         return None if value is None else str(value).encode()
