@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch, Column
-from connect_py.api.errors import BadRows, NotColumnar
+from connect_py.api.errors import BadRows, NotColumnar, RetriableError
 from connect_py.api.predicate import Predicate
 from connect_py.api.record import NO_HEADERS, Headers, R, SinkRecord
 from connect_py.api.transformation import Transformation
@@ -21,6 +21,7 @@ from connect_py.error_handling.stage import Stage
 
 Delivery: TypeAlias = Batch | list[SinkRecord]  # columns, or rows that stay rows
 
+MAX_HALVINGS: Final = 100  # calls with parts of a batch; rows cost less than more of them
 PARTITION_SHIFT: Final = 47  # offsets below 2^47, partitions below 2^16: together a key that sorts as they do
 
 log = logging.getLogger(__name__)
@@ -86,18 +87,55 @@ class TransformationChain:
         while True:
             try:
                 return self._apply_batch(link, batch)
-            except NotColumnar:
+            except (NotColumnar, RetriableError):  # rows are repeated one by one, as configured
                 return None
             except BadRows as bad:
+                if any(isinstance(error, RetriableError) for error in bad.errors.values()):
+                    return None
                 left = self._without(batch, bad, link.class_name)
                 if left is None:
                     return []
                 batch = left
             except Exception:  # the row form names the row that fails, whatever went wrong here
-                if index not in self._warned:
-                    self._warned.add(index)
-                    log.warning("%s failed on columns and goes on row by row", link.class_name, exc_info=True)
+                found = self._bad_rows(link, batch)
+                if found is None:
+                    if index not in self._warned:
+                        self._warned.add(index)
+                        log.warning("%s failed on columns and goes on row by row", link.class_name, exc_info=True)
+                    return None
+                left = self._without(batch, found, link.class_name)
+                if left is None:
+                    return []
+                batch = left
+
+    def _bad_rows(self, link: ChainLink, batch: Batch) -> BadRows | None:
+        """Find the rows that made columns fail by halving; None: there are many, or the row form takes them."""
+        waiting = list(_halves(0, len(batch)))
+        errors: dict[int, Exception] = {}
+        for _ in range(MAX_HALVINGS):
+            if not waiting:
+                return BadRows(errors) if errors else None
+            start, stop = waiting.pop()
+            part = batch.slice(start, stop)
+            try:
+                self._apply_batch(link, part)
+            except NotColumnar:
                 return None
+            except BadRows:  # it names them again when the others are gone
+                continue
+            except Exception:  # noqa: BLE001 - whatever it is, the row form says it
+                if stop - start > 1:
+                    waiting += _halves(start, stop)
+                    continue
+                try:
+                    apply_link(link, part.records()[0])
+                except RetriableError:
+                    return None
+                except Exception as error:  # noqa: BLE001 - any error of a plugin is a failure of this one record
+                    errors[start] = error
+                else:
+                    return None
+        return None
 
     def _apply_batch(self, link: ChainLink, batch: Batch) -> list[Batch]:
         if link.predicate is None:
@@ -166,6 +204,11 @@ class TransformationChain:
                     first = first or error
         if first is not None:
             raise first
+
+
+def _halves(start: int, stop: int) -> Sequence[tuple[int, int]]:
+    middle = (start + stop) // 2
+    return [(start, middle), (middle, stop)] if middle > start else [(start, stop)]
 
 
 def apply_link(link: ChainLink, record: R) -> R | None:

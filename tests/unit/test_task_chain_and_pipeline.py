@@ -12,7 +12,7 @@ from fixtures.worker_plugins import TextColumnConverter, TextConverter, TextHead
 
 from connect_py.api.batch import Batch
 from connect_py.api.converter import ColumnRun
-from connect_py.api.errors import BadRows, ConnectError, DataError, NotColumnar
+from connect_py.api.errors import BadRows, ConnectError, DataError, NotColumnar, RetriableError
 from connect_py.api.predicate import Predicate
 from connect_py.api.record import RawHeaders, SinkRecord, TopicPartition
 from connect_py.api.transformation import Transformation
@@ -232,3 +232,53 @@ def test_a_converter_that_forgets_messages_fails_the_task_instead_of_losing_them
     )
     with pytest.raises(ConnectError, match="V converted"):
         torn.process([message(b"a", 0), message(b"b", 1)])
+
+
+class Vague(Suffix):
+    """Its batch form fails as a whole over one bad row, and counts its calls."""
+
+    calls = 0
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        self.calls += 1
+        if pc.any(pc.fill_null(pc.equal(batch.value.data, "x"), False)).as_py():
+            raise ValueError("somewhere")
+        return super().apply_batch(batch)
+
+
+class Waiting(Suffix):
+    """A server that its batch form needs is away."""
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        raise BadRows({0: RetriableError("away")})
+
+
+def test_rows_that_make_columns_fail_are_found_by_halving_and_the_others_stay_columns() -> None:
+    kept, link = Kept(), Vague("1")
+    values = [b"x" if offset in (700, 1500) else b"a" for offset in range(2000)]
+    made = pipeline([ChainLink(link, "S"), ChainLink(Suffix("2"), "S2")], kept).process(
+        [message(value, offset) for offset, value in enumerate(values)]
+    )
+    (batch,) = made
+    assert isinstance(batch, Batch)
+    assert len(batch) == 1998
+    assert [(r.origin.offset, str(r.error)) for r in kept.reports if r.origin] == [(700, "no x"), (1500, "no x")]
+    assert link.calls < 60
+
+
+def test_a_batch_of_many_bad_rows_is_not_halved_for_ever() -> None:
+    kept, link = Kept(), Vague("1")
+    messages = [message(b"x" if offset % 2 else b"a", offset) for offset in range(2000)]
+    assert [record.origin.offset for record in rows(pipeline([ChainLink(link, "S")], kept).process(messages))] == list(
+        range(0, 2000, 2)
+    )
+    assert len(kept.reports) == 1000
+    assert link.calls <= 101
+
+
+def test_a_row_that_may_be_tried_again_sends_the_batch_to_the_row_form_which_repeats_it() -> None:
+    kept = Kept()
+    (made,) = pipeline([ChainLink(Waiting("1"), "S")], kept).process([message(b"a", 0), message(b"b", 1)])
+    assert isinstance(made, list)
+    assert [record.value for record in made] == ["a1", "b1"]
+    assert kept.reports == []
