@@ -97,7 +97,7 @@ public class RowDeletes {
     public void write(int formatVersion) throws IOException {
         for (Iterator i = found.values().iterator(); i.hasNext();) {
             Rows rows = (Rows) i.next();
-            rows.gone = deleted(rows.task, rows.task.deletes());
+            rows.gone = deleted(table, rows.task, rows.task.deletes());
             if (rows.gone != null) {
                 rows.gone.forEach(change(rows.bits, false));
             }
@@ -178,7 +178,7 @@ public class RowDeletes {
                 own.add(each);
             }
         }
-        PositionDeleteIndex held = deleted(rows.task, own);
+        PositionDeleteIndex held = deleted(table, rows.task, own);
         if (held != null) {
             held.forEach(change(rows.bits, true));
             replaced.addAll(own);
@@ -186,7 +186,7 @@ public class RowDeletes {
     }
 
     /** The positions that these deletes hold for a data file; null: there are none by position. */
-    private PositionDeleteIndex deleted(FileScanTask task, List deletes) {
+    public static PositionDeleteIndex deleted(final Table table, FileScanTask task, List deletes) {
         List byPosition = new ArrayList();
         for (Object each : deletes) {
             if (((DeleteFile) each).content() == FileContent.POSITION_DELETES) {

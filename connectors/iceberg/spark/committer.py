@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from connect_py.api.errors import CommitStateUnknownError
+from connect_py.api.errors import CommitStateUnknownError, ConnectError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import TableVersion, table_version
 from connectors.iceberg.spark.append import AppendEngine
@@ -29,10 +30,12 @@ from connectors.iceberg.spark.commit_request import (
 )
 from connectors.iceberg.spark.delta import DeltaEngine
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
+from connectors.iceberg.spark.key_join import NotJoinable
 from connectors.iceberg.spark.merge import MergeEngine
+from connectors.iceberg.spark.patch_completion import PatchCompletion
 from connectors.iceberg.spark.staged_keys import StagedKeys
 from connectors.iceberg.spark.table_files import TableFiles
-from connectors.iceberg.table import StagedKind, WriteMode
+from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
@@ -117,24 +120,62 @@ class TableCommitter:
     def _attempt(self, request: CommitRequest) -> CommitOutcome:
         loaded = self._catalog.load(request.table, request.property_key, request.ref)
         found = table_version(loaded.view)
-        try:
-            engine = choose_engine(self._wanted, request.mode, request.files, loaded.empty, spark_connect=False)
-        except ValueError as error:
-            raise TableUnsuitableError(request.table, str(error)) from error
+        engine = self._choose(request, loaded)
         if found != request.expected:
             return self._conflict(request, engine, loaded, found)
-        staged = StagedKeys(request, TableFiles(loaded.description.io_properties))
+        files = TableFiles(loaded.description.io_properties)
+        staged = StagedKeys(request, files)
         if request.mode is WriteMode.MERGE:
             staged.check()
+        patches = self._patches(request, engine)
+        completion = PatchCompletion(self._driver, loaded.description, request, files) if patches else None
         try:
             with self._driver.deadline(self._deadline_seconds):
-                outcome = self._engines[engine].commit(request, staged)
+                whole = self._completed(request, patches, completion)
+                if whole is not request:
+                    engine, staged = self._choose(whole, loaded), StagedKeys(whole, files)
+                outcome = self._engines[engine].commit(whole, staged)
             fault_point(AFTER_SWAP)
         except (CommitStateUnknownError, CatalogUnavailableError) as error:
             return self._resolve(request, engine, error)
+        if completion is not None:
+            outcome = completion.concluded(outcome)
         if outcome.status is CommitStatus.CONFLICT:
             return self._conflict(request, engine, loaded, found)
         return outcome
+
+    def _choose(self, request: CommitRequest, loaded: LoadedTable) -> EngineName:
+        try:
+            return choose_engine(self._wanted, request.mode, request.files, loaded.empty, spark_connect=False)
+        except ValueError as error:
+            raise TableUnsuitableError(request.table, str(error)) from error
+
+    def _patches(self, request: CommitRequest, engine: EngineName) -> list[StagedFile]:
+        """The patches to complete here: those that the engine cannot complete, or only by a Spark session.
+
+        A MERGE leaves columns alone by itself; rows whose key was changed are beyond it, and beyond a cluster's Spark.
+        """
+        patches = [file for file in request.files if file.kind is StagedKind.PATCHES]
+        by_engine = engine is EngineName.MERGE or not self._driver.config.local
+        return [file for file in patches if file.moved] if by_engine else patches
+
+    @staticmethod
+    def _completed(
+        request: CommitRequest, patches: Sequence[StagedFile], completion: PatchCompletion | None
+    ) -> CommitRequest:
+        """The request with whole rows in place of patches; as it is where Spark has to complete them."""
+        if completion is None:
+            return request
+        try:
+            files = completion.complete(patches)
+        except NotJoinable as why:
+            completion.discard()
+            log.info("table %s: Spark completes rows: %s", request.table, why, extra={"table": request.table})
+            return request
+        except ConnectError:
+            completion.discard()
+            raise
+        return dataclasses.replace(request, files=[*(file for file in request.files if file not in patches), *files])
 
     def _conflict(
         self, request: CommitRequest, engine: EngineName, loaded: LoadedTable, found: TableVersion

@@ -39,11 +39,12 @@ class KeyJoin:
         Raises:
             NotJoinable: Equality of such keys is not a matter of equal values.
         """
+        keys = pa.table([_stored(column) for column in keys.columns], names=keys.column_names)
         for field in keys.schema:
             if not _is_plain(field.type):
                 raise NotJoinable(f"key column {field.name} is of type {field.type}")
         self._keys = keys
-        self._sets = [column.combine_chunks() for column in keys.columns]
+        self._sets = [_stored(column) for column in keys.columns]
         self._field_ids = tuple(field_ids)
         self._files = files
 
@@ -75,7 +76,7 @@ class KeyJoin:
     def _matches(self, columns: Sequence[pa.Array]) -> pa.BooleanArray:
         """Whether a row's key is staged; a null equals nothing."""
         try:
-            columns = [column.cast(keys.type) for column, keys in zip(columns, self._sets, strict=True)]
+            columns = [_stored(column).cast(keys.type) for column, keys in zip(columns, self._sets, strict=True)]
         except pa.ArrowInvalid as error:
             raise NotJoinable(f"a key column holds values of another type: {error}") from error
         maybe = None  # each of its values is that of some staged key
@@ -88,6 +89,13 @@ class KeyJoin:
         candidates = pa.table([*(column.take(rows) for column in columns), rows], names=[*names, _ROW])
         matched = candidates.join(self._keys, names, join_type="left semi", use_threads=False)
         return pc.replace_with_mask(maybe, maybe, pc.is_in(rows, value_set=matched.column(_ROW).combine_chunks()))
+
+
+def _stored(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """UUIDs as the bytes that they are, which Arrow can compare."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 def _bits(flags: pa.BooleanArray) -> bytes:

@@ -37,7 +37,7 @@ STAGE_CATALOG: Final = "connect_py_stage"  # staged files, read as if they were 
 ICEBERG_SOURCES: Final = (
     "LedgerCheck", "Prepared", "ParquetFooter", "StagedFiles", "TableAccess", "RowDeletes", "Delta", "TableCommit",
 )  # fmt: skip # each sees those before
-AUDIT_SOURCES: Final = ("TableHistory",)  # for the audit only
+LATE_SOURCES: Final = (("TableHistory",), ("TableRows",))  # for the audit, and for rows with unavailable values
 SPARK_SOURCES: Final = ("SparkSets", "SparkJoin", "SparkMerge")  # these need a session, and see the others
 DEFAULT_HEAP: Final = "1g"
 # C2 is asked ten times later than by default: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work
@@ -266,9 +266,10 @@ class SparkDriver:
         """One of our Java objects by class name, or the `session`. The first look at what needs Spark starts it."""
         if name not in self._objects and name in ("session", *SPARK_SOURCES):
             self.start_session()
-        if name not in self._objects and name in AUDIT_SOURCES and self._classes is not None:
-            self._classes.load(AUDIT_SOURCES)
-            self._objects |= {each: self._classes.make(each, [self._objects["catalog"]]) for each in AUDIT_SOURCES}
+        late = next((sources for sources in LATE_SOURCES if name in sources), ())
+        if name not in self._objects and late and self._objects and self._classes is not None:
+            self._classes.load(late)
+            self._objects |= {each: self._classes.make(each, [self._objects["catalog"]]) for each in late}
         if not self._objects:
             raise SparkDiedError("Spark is not running")
         return self._objects[name]

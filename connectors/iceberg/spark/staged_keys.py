@@ -91,5 +91,9 @@ class StagedKeys:
         assert file.kind is not StagedKind.CHANGES  # the committer refuses them
         with self.files.open(file.path) as opened:
             keys = pq.read_table(opened, columns=list(self._request.key_columns), use_threads=False)
+        for index, column in enumerate(keys.columns):
+            if isinstance(column.type, pa.ExtensionType):  # UUIDs: Arrow groups and joins their bytes only
+                stored = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+                keys = keys.set_column(index, keys.column_names[index], stored)
         # Files of one table may differ in what they say of nulls and metadata, and are joined here.
         return keys.cast(pa.schema([field.with_nullable(True) for field in keys.schema.remove_metadata()]))
