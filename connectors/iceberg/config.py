@@ -372,7 +372,7 @@ def _config_def() -> ConfigDef:
         default=None,
         importance=medium,
         doc="Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. Patterns are "
-        "regular expressions; templates may hold {topic}, {1}, {2} and named groups.",
+        "regular expressions; templates may hold {topic}, {1}, {2} and named groups, and several are joined by `+`.",
     )
     d.define(
         UNROUTED,
@@ -618,25 +618,27 @@ _FORK_PREFIXES = ("iceberg.tables.deadletter.", "iceberg.write-exception.handler
 class TopicRule:
     """One pair of `iceberg.ext.topic-to-table`.
 
-        pairs    := pair ("," pair)*      commas inside (), [] and {} do not split, nor do those after a backslash
-        pair     := pattern ":" template  the last colon counts, so a pattern may hold some
+        pairs    := pair ("," pair)*       commas inside (), [] and {} do not split, nor do those after a backslash
+        pair     := pattern ":" templates  the last colon counts, so a pattern may hold some
         pattern  := a Java regular expression that must match the whole topic
+        templates := template ("+" template)*  every row goes to each of these tables
         template := a table name; {topic} is the topic, {1} the first group, {name} the group of that name
 
     Pairs are tried in order, the first match decides. Names keep their case.
     """
 
     pattern: re.Pattern[str]
-    template: str
+    templates: tuple[str, ...]
 
-    def table(self, topic: str) -> str | None:
-        """The table of a topic, or None when the pattern does not match all of it."""
+    def tables(self, topic: str) -> tuple[str, ...] | None:
+        """The tables of a topic, or None when the pattern does not match all of it."""
         match = self.pattern.fullmatch(topic)
         if match is None:
             return None
         named = {name: text or "" for name, text in match.groupdict().items()}
         groups = [match.group(0), *(text or "" for text in match.groups())]
-        return _PLACE.sub(lambda p: _filled(p.group(1), topic, groups, named), self.template)
+        made = (_PLACE.sub(lambda p: _filled(p.group(1), topic, groups, named), t) for t in self.templates)
+        return tuple(dict.fromkeys(made))
 
 
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -897,15 +899,27 @@ def _topic_rules(text: str | None) -> tuple[TopicRule, ...]:
         pattern, colon, template = item.rpartition(":")
         if not colon or not pattern.strip() or not template.strip():
             raise ConfigError(TOPIC_TO_TABLE, f"{item} is not of the form pattern:template")
-        rule = TopicRule(_pattern(TOPIC_TO_TABLE, pattern.strip()), template.strip())
-        for place in _PLACE.findall(rule.template):
-            known = place == "topic" or place in rule.pattern.groupindex
-            if not known and not (place.isdecimal() and int(place) <= rule.pattern.groups):
-                raise ConfigError(TOPIC_TO_TABLE, f"{{{place}}} in {rule.template} names no group of the pattern")
-        if re.search(r"[{}]", _PLACE.sub("", rule.template)):
-            raise ConfigError(TOPIC_TO_TABLE, f"{rule.template} has a brace that belongs to no {{group}}")
+        rule = TopicRule(_pattern(TOPIC_TO_TABLE, pattern.strip()), tuple(part.strip() for part in template.split("+")))
+        for part in rule.templates:
+            _check_template(rule.pattern, part)
         rules.append(rule)
     return tuple(rules)
+
+
+def _check_template(pattern: re.Pattern[str], template: str) -> None:
+    for place in _PLACE.findall(template):
+        known = place == "topic" or place in pattern.groupindex
+        if not known and not (place.isdecimal() and int(place) <= pattern.groups):
+            raise ConfigError(TOPIC_TO_TABLE, f"{{{place}}} in {template} names no group of the pattern")
+    if re.search(r"[{}]", _PLACE.sub("", template)):
+        raise ConfigError(TOPIC_TO_TABLE, f"{template} has a brace that belongs to no {{group}}")
+    if not is_table_name(_PLACE.sub("x", template)):
+        raise ConfigError(TOPIC_TO_TABLE, f"{template or 'an empty template'} is not a table name")
+
+
+def is_table_name(text: str) -> bool:
+    """Whether a text can name a table: parts between dots, none of them empty."""
+    return all(part.strip() for part in text.split("."))
 
 
 def _spark(props: Mapping[str, str]) -> dict[str, str]:
@@ -956,9 +970,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((TABLES, "Must specify table name(s)"))
     if tables and any(tables):
         problems += [
-            (TABLES, f"{name or 'an empty item'} is not a table name")
-            for name in tables
-            if not all(part.strip() for part in name.split("."))
+            (TABLES, f"{name or 'an empty item'} is not a table name") for name in tables if not is_table_name(name)
         ]
     table_props = with_prefix(known, TABLE_PREFIX)
     default_table = TableConfig("")

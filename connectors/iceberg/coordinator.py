@@ -25,7 +25,7 @@ from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
-from connectors.iceberg.config import IcebergSinkConfig, MissingTable, RecreatedTopic
+from connectors.iceberg.config import IcebergSinkConfig, MissingTable, RecreatedTopic, Unrouted
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.evolution.held_changes import ChangesHeldError
 from connectors.iceberg.faults import fault_point
@@ -212,6 +212,7 @@ class _Life:
             tables=tuple(known),
             dynamic=config.dynamic or bool(config.topic_rules),
             skip_missing=config.missing_table is MissingTable.SKIP,
+            skip_unknown=(config.dynamic or bool(config.topic_rules)) and config.unrouted is not Unrouted.FAIL,
             new_topic_allowed=config.recreated_topic is RecreatedTopic.RESTART,
         )
         state = CoordinatorState(settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4()))
@@ -303,7 +304,7 @@ class _Life:
                     lambda error: (
                         state.on_table_held(table)
                         if isinstance(error, ChangesHeldError)
-                        else state.on_table_refused(table, _why(error))
+                        else state.on_table_refused(table, _why(error), missing=isinstance(error, TableMissingError))
                     ),
                 )
             case CommitTable(request):

@@ -43,6 +43,13 @@ class IcebergMetrics:
                 {"table": table},
             ).set(valid_through_ms / 1000)  # fmt: skip
 
+    def unrouted(self, topic: str, rows: int) -> None:
+        """Rows of a topic went to no table."""
+        self._metrics.counter(
+            "iceberg_unrouted_rows_total", "Rows that no table takes, or only one that does not exist.",
+            {"topic": topic},
+        ).increment(rows)  # fmt: skip
+
     def held_change(self, table: str, change: str, *, held: bool) -> None:
         """Rows of a table wait for a change of its schema, or no longer do."""
         self._metrics.gauge(

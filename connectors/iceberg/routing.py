@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,8 +13,8 @@ from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.java_text import java_text
-from connectors.iceberg.config import IcebergSinkConfig, Unrouted
-from connectors.iceberg.staging.columns import member, tombstones
+from connectors.iceberg.config import IcebergSinkConfig, Unrouted, is_table_name
+from connectors.iceberg.staging.columns import any_true, member, tombstones
 from connectors.iceberg.table import WriteMode
 
 log = logging.getLogger(__name__)
@@ -51,15 +52,16 @@ class Router:
     - dynamic: the text of the value, lower-cased, is the table;
     - by topic: the first pair of `iceberg.ext.topic-to-table` that matches; `Batch.topic` counts, as rerouted.
 
-    A tombstone has no route value. In MERGE mode it goes to every table that rows of its topic went to since this
-    task started: a key belongs to one topic, so the delete does nothing in a table without that key.
+    A tombstone has no route value. In MERGE mode it goes to every table with a route-regex; with dynamic names to the
+    one that the route field of its key names, else to every table that rows of its topic went to since this task
+    started. A key belongs to one topic, so the delete does nothing in a table without that key.
     """
 
     def __init__(self, config: IcebergSinkConfig) -> None:
         self._config = config
         self._patterns = {name: config.table(name).route_regex for name in config.tables}
         self._tables_of_topic: dict[str, dict[str, None]] = {}
-        self._by_topic: dict[str, str | None] = {}
+        self._by_topic: dict[str, tuple[str, ...]] = {}
 
     def route(self, batch: Batch) -> Routing:
         """Divide a batch.
@@ -71,32 +73,25 @@ class Router:
         """
         config = self._config
         if config.topic_rules:
-            table = self._table_of_topic(batch.topic)
-            if table is not None:
-                return Routing([Routed(table, batch)], 0)
+            tables = self._by_topic.get(batch.topic)
+            if tables is None:
+                tables = self._by_topic[batch.topic] = tables_of_topic(config, batch.topic)
+            if tables:
+                return Routing([Routed(table, batch) for table in tables], 0)
             return self._finish(batch, [], pa.repeat(pa.scalar(True), len(batch)))
         if not config.route_field:
             return Routing([Routed(table, batch) for table in config.tables], 0)
         return self._route_by_field(batch)
 
-    def _table_of_topic(self, topic: str) -> str | None:
-        if topic not in self._by_topic:
-            rules = self._config.topic_rules
-            found = (rule.table(topic) for rule in rules)
-            self._by_topic[topic] = next((table for table in found if table is not None), None)
-        return self._by_topic[topic]
-
     def _route_by_field(self, batch: Batch) -> Routing:
         tombstone = tombstones(batch.value)
-        values, route = self._route_values(batch.value, tombstone)
-        masks = self._masks(values, route)
-        known = self._tables_of_topic.setdefault(batch.topic, {})
+        masks = self._masks(batch.value)
         merge = self._config.mode is WriteMode.MERGE
-        for table in masks:
-            known[table] = None
+        known = self._tables_of_topic.setdefault(batch.topic, {})
+        known.update(dict.fromkeys(masks))
         if merge and tombstone is not None:
-            for table in known:
-                masks[table] = pc.or_(masks[table], tombstone) if table in masks else tombstone
+            for table, rows in self._of_tombstones(batch, tombstone, known).items():
+                masks[table] = pc.or_(masks[table], rows) if table in masks else rows
         taken: pa.BooleanArray | None = None
         routed = []
         for table, mask in masks.items():
@@ -110,16 +105,28 @@ class Router:
             rest = pc.and_not(rest, tombstone)
         return self._finish(batch, routed, rest)
 
-    def _route_values(
-        self, value: Column, tombstone: pa.BooleanArray | None
-    ) -> tuple[list[str | None], pa.Int32Array]:  # fmt: skip
+    def _of_tombstones(
+        self, batch: Batch, tombstone: pa.BooleanArray, known: Iterable[str]
+    ) -> dict[str, pa.BooleanArray]:
+        """Which tombstones go to which table."""
+        if not self._config.dynamic:
+            return {table: tombstone for table, regex in self._patterns.items() if regex is not None}
+        named = {table: pc.and_(rows, tombstone) for table, rows in self._masks(batch.key, strict=False).items()}
+        rest = tombstone
+        for rows in named.values():
+            rest = pc.and_not(rest, rows)
+        return {**dict.fromkeys(known, rest), **named} if any_true(rest) else named
+
+    def _route_values(self, value: Column, *, strict: bool) -> tuple[list[str | None], pa.Int32Array]:
         """The distinct texts of the route field, and which one each row has (null: none)."""
         data, schema = value.data, value.schema
         for name in self._config.route_field:
             if pa.types.is_null(data.type):
                 break
             if not (pa.types.is_struct(data.type) or pa.types.is_map(data.type)):
-                self._refuse(data)
+                if strict:
+                    self._refuse(data)
+                return [], pa.nulls(len(value), pa.int32())
             data, schema = member(data, schema, name)
         if pa.types.is_null(data.type):
             return [], pa.nulls(len(value), pa.int32())
@@ -139,8 +146,12 @@ class Router:
         if rows:
             raise BadRows(dict.fromkeys(rows, error))
 
-    def _masks(self, values: list[str | None], route: pa.Int32Array) -> dict[str, pa.BooleanArray]:
-        """Per table, its rows; tables without rows are left out."""
+    def _masks(self, side: Column, *, strict: bool = True) -> dict[str, pa.BooleanArray]:
+        """Per table, the rows that the route field of this side names; tables without rows are left out.
+
+        `strict`: rows whose value has no fields are bad.
+        """
+        values, route = self._route_values(side, strict=strict)
         tables: dict[str, list[bool]] = {}
         for at, text in enumerate(values):
             if text is None:
@@ -151,7 +162,7 @@ class Router:
 
     def _tables_of(self, text: str) -> list[str]:
         if self._config.dynamic:
-            return [text if self._config.preserve_case else text.lower()]
+            return [text if self._config.preserve_case else text.lower()] if is_table_name(text) else []
         return [table for table, regex in self._patterns.items() if regex is not None and regex.fullmatch(text)]
 
     def _finish(self, batch: Batch, routed: list[Routed], rest: pa.BooleanArray) -> Routing:
@@ -162,3 +173,9 @@ class Router:
                 raise ConnectError(text)
             raise BadRows({row: DataError(text) for row in pc.indices_nonzero(rest).to_pylist()})
         return Routing(routed, count)
+
+
+def tables_of_topic(config: IcebergSinkConfig, topic: str) -> tuple[str, ...]:
+    """The tables of the first pair of `iceberg.ext.topic-to-table` that matches the topic; none: no pair does."""
+    found = (rule.tables(topic) for rule in config.topic_rules)
+    return next((tables for tables in found if tables is not None), ())

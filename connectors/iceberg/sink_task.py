@@ -24,7 +24,7 @@ from connect_py.api.errors import BadRows, ConnectError, DataError, FailureReaso
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
 from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.config import IcebergSinkConfig, MissingTable, Unrouted
 from connectors.iceberg.coordinator import Coordinator
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
 from connectors.iceberg.dead_letters.waiting_letters import WaitingLetters
@@ -268,7 +268,7 @@ class IcebergSinkTask(SinkTask):
             try:
                 routing = self._router.route(rest)
                 reason = FailureReason.DOES_NOT_FIT
-                wanted = [routed for routed in routing.routed if not self._state.is_skipped(routed.table)]
+                wanted = self._with_tables(routing.routed)
                 held = self._needs(wanted)
                 if not held:
                     self._poll.converted += [self._convert(routed) for routed in wanted]
@@ -279,9 +279,27 @@ class IcebergSinkTask(SinkTask):
                 rest = self._report(rest, bad, reason)
         return None, {}
 
+    def _with_tables(self, routed: Sequence[Routed]) -> list[Routed]:
+        """What goes to tables that are there; rows for others count as those that no table takes.
+
+        Raises:
+            BadRows: Rows for missing tables, if those without a table are dead letters.
+        """
+        found = []
+        for item in routed:
+            if not self._state.is_skipped(item.table):
+                found.append(item)
+            elif self._config.unrouted is Unrouted.DLQ and self._config.missing_table is MissingTable.FAIL:
+                error = DataError(f"table {item.table} does not exist")
+                raise item.in_whole_batch(BadRows(dict.fromkeys(range(len(item.batch)), error)))
+            else:
+                self._count_unrouted(item.batch.topic, len(item.batch))
+        return found
+
     def _count_unrouted(self, topic: str, rows: int) -> None:
         """Say now and then, not for every batch, that rows went nowhere."""
         self._unrouted += rows
+        self._metrics.unrouted(topic, rows)
         now = time.monotonic()
         if now >= self._tell_unrouted_at:
             self._tell_unrouted_at = now + UNROUTED_SECONDS
@@ -309,7 +327,10 @@ class IcebergSinkTask(SinkTask):
                 for partition in closed if answer is not None else partitions:
                     held.setdefault(partition, _Held(item.table, Need.CREATE, wish))
             if answer is not None and len(closed) < len(partitions):
-                lacking = self._stage.lacks(item.table, answer, epoch, item.batch)
+                try:
+                    lacking = self._stage.lacks(item.table, answer, epoch, item.batch)
+                except BadRows as bad:
+                    raise item.in_whole_batch(bad) from bad
             if lacking is not None:
                 for partition in partitions:
                     held.setdefault(partition, _Held(item.table, Need.EVOLVE, lacking))

@@ -10,6 +10,7 @@ from connect_py.api.record import TopicPartition
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.protocol.coordinator_state import TopicInfo
 from connectors.iceberg.protocol.mark import GroupOffset
+from connectors.iceberg.routing import tables_of_topic
 
 _LATEST = ("latest", "largest", "end")  # of `auto.offset.reset`, as the client library spells it
 
@@ -63,8 +64,7 @@ def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]
     """The tables that will be written, as far as they can be known before any record is read."""
     found = dict.fromkeys(config.tables)
     for topic in topics if config.topic_rules else ():
-        names = (rule.table(topic) for rule in config.topic_rules)
-        found.update(dict.fromkeys(name for name in names if name is not None))
+        found.update(dict.fromkeys(tables_of_topic(config, topic)))
     if config.dead_letter_table is not None:
         found[config.dead_letter_table] = None
     return list(found)

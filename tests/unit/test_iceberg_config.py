@@ -193,9 +193,15 @@ def test_topics_map_to_tables_by_the_first_full_match() -> None:
         BASE | {"iceberg.ext.topic-to-table": r"shop\.(?<schema>\w+)\.(\w{1,20}):{schema}.{2}_raw, (?:a|b):db.{topic}"}
     )
     shop, other = config.topic_rules
-    assert shop.table("shop.public.orders") == "public.orders_raw"
-    assert shop.table("xshop.public.orders") is None
-    assert other.table("b") == "db.b"
+    assert shop.tables("shop.public.orders") == ("public.orders_raw",)
+    assert shop.tables("xshop.public.orders") is None
+    assert other.tables("b") == ("db.b",)
+
+
+@pytest.mark.parametrize("templates", ["db.a+", "db..a", "db.{2}", "db.{", "db.a+.b"])
+def test_templates_that_name_no_table_are_refused(templates: str) -> None:
+    with pytest.raises(ConfigError, match="topic-to-table"):
+        IcebergSinkConfig.parse(BASE | {"iceberg.ext.topic-to-table": f"(.*):{templates}"})
 
 
 def test_every_key_has_a_sentence() -> None:

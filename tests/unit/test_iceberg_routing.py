@@ -127,3 +127,41 @@ def test_bad_rows_of_a_part_are_named_by_their_place_in_the_whole_batch() -> Non
     made = router.route(batch(rows("db.x", "db.y", "db.x")))
     part = next(r for r in made.routed if r.table == "db.x")
     assert list(part.in_whole_batch(BadRows({1: ValueError()})).errors) == [2]
+
+
+def test_a_topic_may_go_to_several_tables() -> None:
+    router = Router(config(ext__topic_to_table=r"shop\.(\w+):db.{1}+audit.{topic}+db.{1}"))
+    value = Struct.of(ROW, id=1)
+    made = router.route(batch([record(value, 0, topic="shop.a")]))
+    assert where(made) == {"db.a": [0], "audit.shop.a": [0]}
+
+
+def test_a_tombstone_goes_to_every_table_with_a_pattern_also_before_any_row() -> None:
+    router = Router(
+        config(
+            tables="db.a,db.b,db.c",
+            tables__route_field="kind",
+            tables__upsert_mode_enabled="true",
+            table__db__a__route_regex="a",
+            table__db__b__route_regex="b",
+        )
+    )
+    made = router.route(batch([record(None, 0, key=1, key_schema=INT32)]))
+    assert where(made) == {"db.a": [0], "db.b": [0]}
+    assert made.unrouted == 0
+
+
+def test_a_tombstone_goes_to_the_table_that_the_route_field_of_its_key_names() -> None:
+    router = Router(
+        config(tables__dynamic_enabled="true", tables__route_field="kind", tables__upsert_mode_enabled="true")
+    )
+    key = struct(("kind", STRING), ("id", INT32))
+    deleted = [record(None, i, key=Struct(key, [kind, i])) for i, kind in enumerate(("db.x", "DB.Y"))]
+    assert where(router.route(batch(deleted))) == {"db.x": [0], "db.y": [1]}
+
+
+def test_a_text_that_can_be_no_table_name_is_no_route() -> None:
+    router = Router(config(tables__dynamic_enabled="true", tables__route_field="kind"))
+    made = router.route(batch(rows("db.x", "", "db..x", " . ", "db.")))
+    assert where(made) == {"db.x": [0]}
+    assert made.unrouted == 4

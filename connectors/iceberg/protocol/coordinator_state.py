@@ -67,6 +67,7 @@ class CoordinatorSettings:
     dynamic: bool = False  # routes may name tables that are not in `tables`
     new_topic_allowed: bool = False  # a re-created topic is read from its start instead of stopping
     skip_missing: bool = False  # a table that cannot be opened leaves the floor, its rows are counted and lost
+    skip_unknown: bool = False  # so does one that was never there: records named it, nobody else
     max_tries: int = 5  # of one table's commit within a cycle
     retry_delay_ms: int = 500
 
@@ -425,12 +426,13 @@ class CoordinatorState:
             actions += self._rewind_where_needed()
         return actions
 
-    def on_table_refused(self, name: str, error: str) -> list[CoordinatorAction]:
-        """The other answer to `PrepareTable`."""
+    def on_table_refused(self, name: str, error: str, *, missing: bool = False) -> list[CoordinatorAction]:
+        """The other answer to `PrepareTable`. `missing`: it does not exist, and is not to be made."""
         if self.ended or self._asked.pop(name, None) is None:
             return []
         table = self._tables.get(name)
         skip = self._settings.skip_missing and (table is None or table.missing)
+        skip = skip or (self._settings.skip_unknown and missing and table is None)
         if skip:
             self._tables.pop(name, None)
         return [Send(TableRefused(self.epoch, name, error, skip))]

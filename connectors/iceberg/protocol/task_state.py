@@ -116,7 +116,7 @@ class TaskState:
         self._cycle = 0  # highest cycle reported in this epoch
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._tables: dict[str, tuple[str, str]] = {}  # name -> (uuid, opaque answer)
-        self._skipped: set[str] = set()  # tables to go on without, until the next epoch
+        self._skipped: set[str] = set()  # tables to go on without, until the next cycle looks for them again
 
     # --- partitions come and go
 
@@ -263,6 +263,7 @@ class TaskState:
                 actions += self._on_releases(message.releases, now_ms)
                 if message.cycle > self._cycle:
                     self._cycle = message.cycle
+                    self._skipped.clear()
                     actions.append(CloseFiles(message.cycle))
             case CommitComplete():
                 actions += self._on_releases(message.releases, now_ms)
