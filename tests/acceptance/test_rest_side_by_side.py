@@ -594,16 +594,18 @@ def test_offsets_of_a_sink(pair: SideBySide) -> None:
     partition = {"kafka_topic": TOPIC, "kafka_partition": 0}
     entry = {"partition": partition, "offset": {"kafka_offset": 2}}
     one = {"kafka_offset": 1}
-    path = "/connectors/sink/offsets"
+    path = "/connectors/lines-to-file/offsets"
     with pair.differing_only_in() as ask:
-        ask("PUT", "/connectors/sink/config", json_body=sink())
-        pair.wait_for_states("sink", "RUNNING", "RUNNING")
-        pair.wait_for_offsets("sink", [({"kafka_partition": 0, "kafka_topic": TOPIC}, {"kafka_offset": LINES})])
+        ask("PUT", "/connectors/lines-to-file/config", json_body=sink())
+        pair.wait_for_states("lines-to-file", "RUNNING", "RUNNING")
+        pair.wait_for_offsets(
+            "lines-to-file", [({"kafka_partition": 0, "kafka_topic": TOPIC}, {"kafka_offset": LINES})]
+        )
         ask("GET", path, name="running")
         ask("PATCH", path, json_body={"offsets": [entry]}, name="running")
         ask("DELETE", path, name="running")
-        ask("PUT", "/connectors/sink/stop")
-        pair.wait_for_states("sink", "STOPPED")
+        ask("PUT", "/connectors/lines-to-file/stop")
+        pair.wait_for_states("lines-to-file", "STOPPED")
         pair.repeat_until_ok("PATCH", path, {"offsets": [entry]})  # the group may not be empty yet
         for name, offsets in {
             "good": [entry],
@@ -638,10 +640,10 @@ def test_offsets_of_a_sink(pair: SideBySide) -> None:
         ask("GET", path, name="reset")
         ask("DELETE", path, name="again")
         ask("PATCH", path, json_body={"offsets": [{**entry, "offset": None}]}, name="no group")
-        ask("PUT", "/connectors/sink/pause")
-        pair.wait_for_states("sink", "PAUSED")
+        ask("PUT", "/connectors/lines-to-file/pause")
+        pair.wait_for_states("lines-to-file", "PAUSED")
         ask("DELETE", path, name="paused")
-        ask("DELETE", "/connectors/sink")
+        ask("DELETE", "/connectors/lines-to-file")
 
 
 def test_offsets_of_a_source(pair: SideBySide) -> None:
