@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 from connect_py.api.config import ConfigValueError, Type, at_least, parse, with_prefix
 from connect_py.api.config_provider import ConfigData, ConfigProvider
 from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.config.bounded_provider import ANSWER_SECONDS, BoundedProvider
 from connect_py.config.properties_file import read_properties
 
 log = logging.getLogger(__name__)
@@ -177,10 +178,15 @@ class Resolved(Generic[Text]):
 
 
 class ConfigResolver:
-    """Replaces placeholders by what the named providers answer. Each is asked once for each of its paths."""
+    """Replaces placeholders by what the named providers answer. Each is asked once for each of its paths.
 
-    def __init__(self, providers: Mapping[str, ConfigProvider]) -> None:
-        self._providers = dict(providers)
+    One that hangs is an error after a while, and at once from then on: the threads that start connectors go on.
+    """
+
+    def __init__(self, providers: Mapping[str, ConfigProvider], answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._providers = {
+            name: BoundedProvider(name, provider, answer_seconds) for name, provider in providers.items()
+        }
 
     @staticmethod
     def of(props: Mapping[str, str]) -> ConfigResolver:

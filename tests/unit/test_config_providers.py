@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import ClassVar
@@ -155,3 +157,38 @@ def test_whatever_a_provider_raises_is_an_error_of_the_configuration_and_not_of_
     numbers = ConfigResolver.of(own | {"config.providers.vault.class": f"{__name__}:NumberProvider"})
     with pytest.raises(ConfigError, match="config provider vault failed with TypeError"):
         numbers.resolve({"port": "${vault:db:port}"})
+
+
+class HangingProvider(ConfigProvider):
+    """Its server takes the question and says nothing, for one path."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.go_on = threading.Event()
+
+    def get(self, path: str, keys: Set[str]) -> ConfigData:
+        if path == "slow":
+            self.asked += 1
+            self.go_on.wait(30.0)
+        return ConfigData(dict.fromkeys(keys, "value"))
+
+
+def test_a_provider_that_hangs_is_an_error_and_at_once_until_it_goes_on() -> None:
+    vault = HangingProvider()
+    resolver = ConfigResolver({"vault": vault}, answer_seconds=0.05)
+    with pytest.raises(ConfigError, match=r"config provider vault did not answer within 0\.05 s"):
+        resolver.resolve({"password": "${vault:slow:password}"})
+    with pytest.raises(ConfigError, match="config provider vault still does not answer"):
+        resolver.resolve({"password": "${vault:slow:password}"})
+    assert vault.asked == 1
+    patient = ConfigResolver({"vault": vault})
+    assert patient.resolve({"password": "${vault:quick:password}"}) == {"password": "value"}
+    vault.go_on.set()
+    deadline = time.monotonic() + 30.0
+    while True:  # until the question of before has ended, too
+        try:
+            assert resolver.resolve({"password": "${vault:slow:password}"}) == {"password": "value"}
+            break
+        except ConfigError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
