@@ -343,8 +343,7 @@ class AbstractHerder(Herder):
         config = dict(config)
 
         def put(infos: ConfigInfos) -> Future[Created]:
-            if infos.error_count:
-                raise BadRequestError(invalid_text(infos))
+            _check_valid(infos)
             return self._leader_request(
                 lambda: self._answer_put(self._put_connector(name, config, replace, initial_state))
             )
@@ -367,8 +366,11 @@ class AbstractHerder(Herder):
         return created
 
     def patch_connector(self, name: str, changes: Config) -> Future[ConnectorInfo]:
+        """Merged, validated, and written if nothing else was written meanwhile: otherwise once more."""
+
         def merge() -> Future[ConnectorInfo]:
-            merged = dict(self._known(name).configs[name])
+            state = self._known(name)
+            merged, merged_with = dict(state.configs[name]), state.config_offsets[name]
             if changes.get("name", name) not in (name, None):
                 raise BadRequestError(
                     f"Connector name configuration ({changes['name']}) doesn't match connector name in the URL ({name})"
@@ -378,8 +380,16 @@ class AbstractHerder(Herder):
                     merged.pop(key, None)
                 else:
                     merged[key] = value
-            created = self.put_connector(name, merged, replace=True)
-            return chain(created, lambda outcome: done(outcome.info))
+            return chain(
+                self._validate(merged), lambda infos: self._leader_request(lambda: write(infos, merged, merged_with))
+            )
+
+        def write(infos: ConfigInfos, merged: Config, merged_with: int) -> Future[ConnectorInfo]:
+            if self._known(name).config_offsets[name] != merged_with:
+                return merge()
+            _check_valid(infos)
+            created = self._answer_put(self._put_connector(name, merged, True, None))
+            return chain(created if isinstance(created, Future) else done(created), lambda outcome: done(outcome.info))
 
         return self._leader_request(merge)
 
@@ -589,6 +599,11 @@ class AbstractHerder(Herder):
 
     def set_cluster_logger_level(self, namespace: str, level: str) -> None:
         self._configs.put_logger_level(namespace, level)
+
+
+def _check_valid(infos: ConfigInfos) -> None:
+    if infos.error_count:
+        raise BadRequestError(invalid_text(infos))
 
 
 def invalid_text(infos: ConfigInfos) -> str:
