@@ -83,6 +83,9 @@ class StatusPublisher:
     def on_connector_shutdown(self, name: str) -> None:
         self.publish(name, State.UNASSIGNED, gone=True)
 
+    def on_connector_restart(self, name: str) -> None:
+        self.publish(name, State.RESTARTING)
+
     def on_task_startup(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         self.publish(id, State.RUNNING)
 
@@ -97,6 +100,9 @@ class StatusPublisher:
 
     def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         self.publish(id, State.UNASSIGNED, gone=True)
+
+    def on_task_restart(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
+        self.publish(id, State.RESTARTING)
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         if self._track_topics:

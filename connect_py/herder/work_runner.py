@@ -28,7 +28,7 @@ from connect_py.herder.work_plan import (
     StopTasks,
     plan,
 )
-from connect_py.model import ConnectorTaskId, State, TargetState
+from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import Item, Items
@@ -168,7 +168,7 @@ class WorkRunner:
         self._on_stopped(name)
         self.reconcile()
 
-    def start_connector(self, name: str) -> Future[None]:
+    def start_connector(self, name: str, *, restarting: bool = False) -> Future[None]:
         """Start a connector, or start it again; its listener publishes the outcome."""
         self._drop_question(name)  # an earlier life's answer counts no more, should it ever come
         state = self._configs.snapshot()
@@ -181,7 +181,9 @@ class WorkRunner:
             return failed
         log.info("starting connector %s with target state %s", name, state.target_state(name).value)
         self._reload.watch(name, config)
-        started = self._starts[name] = self._worker.start_connector(name, config, state.target_state(name))
+        started = self._starts[name] = self._worker.start_connector(
+            name, config, state.target_state(name), restarting=restarting
+        )
         return started
 
     def settled(self, name: str) -> Future[None]:
@@ -215,7 +217,7 @@ class WorkRunner:
         for outcome in question.waiting if question else ():
             outcome.set_result(None)
 
-    def start_task(self, task: ConnectorTaskId) -> None:
+    def start_task(self, task: ConnectorTaskId, *, restarting: bool = False) -> None:
         """Start a task of the set in force, or start it again; its listener publishes the outcome."""
         state = self._configs.snapshot()
         try:
@@ -232,6 +234,7 @@ class WorkRunner:
             config,
             state.target_state(task.connector),
             state.start_numbers.get(task.connector, 0),
+            restarting=restarting,
         )
 
     def _check_count(self, task: ConnectorTaskId, config: Mapping[str, str]) -> None:
@@ -329,15 +332,12 @@ class WorkRunner:
             self._configs.put_task_configs(name, configs)
 
     def restart(self, name: str, *, connector: bool, tasks: Sequence[ConnectorTaskId]) -> None:
-        """Restart what a plan names, as far as it is held here; statuses say so meanwhile."""
-        here = [task for task in tasks if self.owns(task)]
-        for task in here:
-            self._publisher.publish(task, State.RESTARTING)
+        """Restart what a plan names, as far as it is held here; statuses say so between stop and start."""
         if connector and self.owns(name):
-            self._publisher.publish(name, State.RESTARTING)
-            self.start_connector(name)
-        for task in here:
-            self.start_task(task)
+            self.start_connector(name, restarting=True)
+        for task in tasks:
+            if self.owns(task):
+                self.start_task(task, restarting=True)
 
     def _restart_all(self, name: str) -> bool:
         """Restart what is held of a connector here; False when nothing is."""

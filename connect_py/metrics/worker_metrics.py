@@ -62,7 +62,8 @@ class WorkerMetrics:
         with self._lock:
             self._startups(item).attempts += 1
             self._starting.add(item)
-            self._states[item] = "unassigned"
+            if self._states.get(item) != "restarting":
+                self._states[item] = "unassigned"
 
     def became(self, item: str | ConnectorTaskId, state: str) -> None:
         """It reached a state, one of `STATES` or `stopped`; the first one after `starting` says how that went."""

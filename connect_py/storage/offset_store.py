@@ -61,17 +61,19 @@ class OffsetStore(LogStore):
     def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> Future[None]:
         outcome: Future[None] = Future()
         left = len(records)
+        problem: KafkaError | None = None
         if not left:
             outcome.set_result(None)
 
         def done(error: KafkaError | None) -> None:
-            nonlocal left
+            nonlocal left, problem
             left -= 1
-            if outcome.done():
-                return
-            if error is not None:
-                outcome.set_exception(ConnectError(f"offsets were not written: {error.str()}"))
-            elif left == 0:
+            problem = problem or error
+            if left:
+                return  # nothing is told while something is under way
+            if problem is not None:
+                outcome.set_exception(ConnectError(f"offsets were not written: {problem.str()}"))
+            else:
                 self._log.read_to_end().add_done_callback(read_back)
 
         def read_back(done_reading: Future[None]) -> None:

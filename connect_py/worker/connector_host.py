@@ -126,10 +126,10 @@ class ConnectorHost:
             self._held[name] = _Held(generation=next(self._numbers), failed=True)
         self._listener.on_connector_failure(name, trace)
 
-    def stop_connector(self, name: str, *, tell: bool = True) -> Future[None]:
+    def stop_connector(self, name: str) -> Future[None]:
         """Stop an instance: done when it stopped, failed to, or did not within 5 s; it is forgotten at once.
 
-        The listener hears of a shutdown unless `tell` is off, as when another instance follows.
+        The listener hears of a shutdown, also when another instance follows.
         """
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()
@@ -146,8 +146,7 @@ class ConnectorHost:
             timer.cancel()
             if why is not None:
                 log.error("Graceful stop of connector %s failed: %s", name, why)
-            if tell:
-                self._listener.on_connector_shutdown(name)
+            self._listener.on_connector_shutdown(name)
             done.set_result(None)
 
         timer = threading.Timer(STOP_SECONDS, finish, [f"not within {STOP_SECONDS:.0f} s"])

@@ -67,8 +67,8 @@ class ConnectorHosts:
     def fail_connector(self, name: str, trace: str) -> None:
         self._holder(name).fail_connector(name, trace)
 
-    def stop_connector(self, name: str, *, tell: bool = True) -> Future[None]:
-        return self._holder(name).stop_connector(name, tell=tell)
+    def stop_connector(self, name: str) -> Future[None]:
+        return self._holder(name).stop_connector(name)
 
     def set_target_state(self, name: str, target: TargetState) -> None:
         self._holder(name).set_target_state(name, target)

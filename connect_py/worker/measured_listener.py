@@ -38,6 +38,10 @@ class MeasuredListener:
         self._metrics.gone(name)
         self._listener.on_connector_shutdown(name)
 
+    def on_connector_restart(self, name: str) -> None:
+        self._metrics.became(name, "restarting")
+        self._listener.on_connector_restart(name)
+
     def on_task_startup(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         self._metrics.became(id, "running")
         self._listener.on_task_startup(id)
@@ -57,6 +61,10 @@ class MeasuredListener:
     def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         self._metrics.gone(id)
         self._listener.on_task_shutdown(id)
+
+    def on_task_restart(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
+        self._metrics.became(id, "restarting")
+        self._listener.on_task_restart(id)
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         self._listener.on_topic_used(id, topic)

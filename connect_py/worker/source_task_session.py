@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, Final, Protocol
 
@@ -22,7 +22,9 @@ from connect_py.task.messages import (
     ReadSourceOffsets,
     TaskSpec,
     VerifyTask,
+    WriteSourceOffsets,
 )
+from connect_py.worker.question_threads import QuestionThreads
 
 READ_SECONDS: Final = 120.0  # an open transaction of somebody who died hides what follows it for a minute
 
@@ -57,7 +59,11 @@ class SourceOffsets(Protocol):
 
 
 class SourceTaskSession:
-    """Lives as long as its task. Questions are answered on threads of the executor, where they may wait."""
+    """Lives as long as its task. Questions are answered on threads of the connector, where they may wait.
+
+    Offsets that the task asks to store may still be on their way when it has ended: its place is free only when
+    `ended` says so, or they would be stored over those of its successor, or over what a user has set.
+    """
 
     def __init__(
         self,
@@ -65,15 +71,18 @@ class SourceTaskSession:
         offsets: SourceOffsets | None,
         stores: ConnectorOffsetStores | None,
         gate: SourceTaskGate | None,
-        executor: Executor,
+        threads: QuestionThreads,
     ) -> None:
         """Prepare. With `stores` the connector may have a topic of its own; without, `offsets` are all there is."""
         self._spec = spec
         self._offsets = offsets
         self._stores = stores
         self._gate = gate
-        self._executor = executor
+        self._threads = threads
+        self._executor = threads.enter(spec.id.connector)
         self._lock = threading.Lock()
+        self._writing = threading.Condition()
+        self._writes = 0  # of offsets, under way
         self._closing = ExitStack()
         self._closed = False
         self._store: ConnectorOffsetStore | None = None
@@ -92,6 +101,9 @@ class SourceTaskSession:
 
     def copy(self, message: CopySourceOffsets) -> None:
         """Have the worker's topic follow the connector's own."""
+        if self._closed:
+            log.warning("offsets are in the connector's own topic only: the task has ended")
+            return
 
         def work() -> None:
             with log_context(self._spec.id.connector, self._spec.id.task):
@@ -104,8 +116,16 @@ class SourceTaskSession:
 
     def close(self) -> None:
         """Let go of the connector's own topic. Any number of times; returns at once."""
-        self._closed = True
-        self._submit(self._let_go)
+        with self._writing:
+            closed, self._closed = self._closed, True
+        if not closed:
+            self._submit(self._let_go)
+            self._threads.leave(self._spec.id.connector)
+
+    def ended(self, timeout: float) -> bool:
+        """After `close`: wait until nothing is written any more for the task; False when that takes longer."""
+        with self._writing:
+            return self._writing.wait_for(lambda: self._writes == 0, timeout)
 
     def _let_go(self) -> None:
         """Waits for a question that is opening the topic just now: whoever closes has no time for that."""
@@ -121,6 +141,26 @@ class SourceTaskSession:
             log.debug("the worker stops; its task does, too")
 
     def _ask(self, question: Question) -> Future[Any]:
+        if not isinstance(question, WriteSourceOffsets):
+            return self._asked(question)
+        with self._writing:
+            if self._closed:
+                raise ConnectError("the task has ended, nothing more is stored for it")
+            self._writes += 1
+        try:
+            written = self._asked(question)
+        except BaseException:
+            self._written()
+            raise
+        written.add_done_callback(lambda _: self._written())
+        return written
+
+    def _written(self) -> None:
+        with self._writing:
+            self._writes -= 1
+            self._writing.notify_all()
+
+    def _asked(self, question: Question) -> Future[Any]:
         if isinstance(question, FenceZombies):
             return self._the_gate().fence_zombie_source_tasks(self._spec.id.connector)
         if isinstance(question, VerifyTask):

@@ -30,13 +30,14 @@ from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.measured_listener import MeasuredListener
 from connect_py.worker.process_task_host import ProcessTaskHost
 from connect_py.worker.producer_fence import fence_producers
+from connect_py.worker.question_threads import QuestionThreads
 from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
 from connect_py.worker.task_host import TaskHost, TaskHostListener
 from connect_py.worker.worker_listener import WorkerListener
 
 START_THREADS: Final = 8  # starts and stops that may wait at the same time
-QUESTION_THREADS: Final = 16  # for source tasks' questions, which may wait for Kafka
 KILL_SECONDS: Final = 5.0  # for a killed process to be gone
+WRITE_SECONDS: Final = 35.0  # for offsets on their way: the client gives up after 30
 TOPIC_KEYS: Final = ("topics", "topics.regex")
 TASK_CLASS: Final = "task.class"
 EXACTLY_ONCE: Final = "exactly.once.source.support"
@@ -73,11 +74,9 @@ class _Slot:
         self.target = target
         self.earlier = earlier  # the life before this one, which ends before this one's host is made
 
-    def last_host(self) -> TaskHost | None:
-        """The host of this life, or of the one that may still be ending in its place."""
-        if self.host is not None or self.earlier is None:
-            return self.host
-        return self.earlier.last_host()
+    def last_life(self) -> _Slot:
+        """This life, or the one that may still be ending in its place."""
+        return self if self.host is not None or self.earlier is None else self.earlier.last_life()
 
 
 class Worker:
@@ -134,7 +133,7 @@ class Worker:
         self._log_levels: dict[str, int | None] = {}
         self._lease_until: float | None = None
         self._executor = ThreadPoolExecutor(START_THREADS, "StartAndStopExecutor")
-        self._questions = ThreadPoolExecutor(QUESTION_THREADS, "source-offsets")
+        self._questions = QuestionThreads()
         self._stopping = False
 
     def _process_host(self, spec: TaskSpec, listener: TaskHostListener) -> TaskHost:
@@ -163,30 +162,36 @@ class Worker:
         with self._lock:
             self._stopping = True
             ids = list(self._tasks)
-        self._end_tasks(self._take(ids), self._graceful_seconds if timeout is None else timeout)
+        self._end_tasks(self._take(ids), self._graceful_seconds if timeout is None else timeout, KILL_SECONDS)
         wait([self._connectors.stop_connector(name) for name in sorted(self._connectors.names())])
         self.offsets.close()
         self._connectors.close(KILL_SECONDS)
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._questions.shutdown(wait=False, cancel_futures=True)
+        self._questions.close()
 
-    def start_connector(self, name: str, config: Props, target: TargetState) -> Future[None]:
+    def start_connector(
+        self, name: str, config: Props, target: TargetState, *, restarting: bool = False
+    ) -> Future[None]:
         """Start a connector, or hold it ready when its target is PAUSED or STOPPED.
 
         A connector of that name that runs here is stopped first. The future fails as the connector's start failed;
-        the listener has been told by then.
+        the listener has been told by then. With `restarting` it is told of that, once nothing of the earlier runs.
         """
         outcome: Future[None] = Future()
         outcome.set_running_or_notify_cancel()
-        self._metrics.starting(name)
-        self._executor.submit(self._start_connector, name, dict(config), target, outcome)
+        self._executor.submit(self._start_connector, name, dict(config), target, restarting, outcome)
         return outcome
 
-    def _start_connector(self, name: str, config: Props, target: TargetState, outcome: Future[None]) -> None:
+    def _start_connector(
+        self, name: str, config: Props, target: TargetState, restarting: bool, outcome: Future[None]
+    ) -> None:
         """Waits for the stop of an earlier instance, which is bounded, and not for the start, which may hang."""
         try:
             if name in self._connectors.names():
-                self._connectors.stop_connector(name, tell=False).result()
+                self._connectors.stop_connector(name).result()
+            if restarting:
+                self._listener.on_connector_restart(name)
+            self._metrics.starting(name)
             try:
                 resolved = self._resolve(config)
                 self._look_at(name, resolved)
@@ -277,11 +282,13 @@ class Worker:
         task_config: Props,
         target: TargetState,
         start_number: int,
+        *,
+        restarting: bool = False,
     ) -> None:
         """Start a task in a process of its own; the listener hears of its start or failure.
 
         A task of that id that runs here is stopped first. `start_number` is the config topic offset of the record
-        that last started or changed the connector.
+        that last started or changed the connector. `restarting` as for connectors.
         """
         with self._lock:
             if self._stopping:
@@ -291,13 +298,16 @@ class Worker:
         spec = TaskSpec(
             id, props, dict(connector_config), dict(task_config), target, start_number, self._plugins.tables
         )
-        self._executor.submit(self._start_task, spec, slot)
+        self._executor.submit(self._start_task, spec, slot, restarting)
 
-    def _start_task(self, spec: TaskSpec, slot: _Slot) -> None:
+    def _start_task(self, spec: TaskSpec, slot: _Slot, restarting: bool) -> None:
         with log_context(spec.id.connector, spec.id.task):
             try:
                 if slot.earlier is not None:
                     self._end_tasks({spec.id: slot.earlier}, self._graceful_seconds)
+                with self._lock:
+                    if restarting and not slot.abandoned:
+                        self._listener.on_task_restart(spec.id)
                 levels = dict(self._log_levels)
                 self._metrics.starting(spec.id)
                 resolved = TaskSpec(
@@ -311,6 +321,7 @@ class Worker:
                 host = self._make_task_host(resolved, _TaskNews(self._listener, session))
                 with self._lock:
                     if slot.abandoned:
+                        session.close()
                         return
                     slot.host, slot.session, slot.earlier = host, session, None
                     target = slot.target
@@ -345,33 +356,46 @@ class Worker:
                 slot.host.stop()  # all are asked before anybody waits
         return taken
 
-    def _end_tasks(self, slots: Mapping[ConnectorTaskId, _Slot], timeout: float) -> None:
-        """Wait for tasks to end, `timeout` seconds together; then cancel those that are left."""
+    def _end_tasks(
+        self, slots: Mapping[ConnectorTaskId, _Slot], timeout: float, write_timeout: float = WRITE_SECONDS
+    ) -> None:
+        """Wait for tasks to end, `timeout` seconds together; then cancel those that are left.
+
+        What the worker is still writing for them is waited for, too, for `write_timeout` seconds.
+        """
         hosts: dict[ConnectorTaskId, TaskHost] = {}
+        sessions: dict[ConnectorTaskId, SourceTaskSession] = {}
         unborn = []
         for task, slot in slots.items():
             with self._lock:
                 slot.abandoned = True
-                host = slot.last_host()
+                life = slot.last_life()
+                host = life.host
                 if slot.host is None:
                     unborn.append(task)
             if host is not None:
                 host.stop()
                 hosts[task] = host
+            if life.session is not None:
+                sessions[task] = life.session
         deadline = self._clock.monotonic() + timeout
         late = {t: h for t, h in hosts.items() if not h.wait(max(0.0, deadline - self._clock.monotonic()))}
         for task, host in late.items():
             log.error("Graceful stop of task %s failed.", task, extra={"action": "task_cancelled"})
             host.cancel()
             self._listener.on_task_shutdown(task)
+        deadline = self._clock.monotonic() + KILL_SECONDS
         for task, host in late.items():
-            if not host.wait(KILL_SECONDS):
+            if not host.wait(max(0.0, deadline - self._clock.monotonic())):
                 log.error("the process of task %s is still there after it was killed", task)
         for task in unborn:
             self._listener.on_task_shutdown(task)  # last, when nothing more is heard of a life before
-        for slot in slots.values():
-            if slot.session is not None:
-                slot.session.close()
+        for session in sessions.values():
+            session.close()
+        deadline = self._clock.monotonic() + write_timeout
+        for task, session in sessions.items():
+            if not session.ended(max(0.0, deadline - self._clock.monotonic())):
+                log.error("offsets of task %s may still be written after its end", task)
 
     def running_connectors(self) -> frozenset[str]:
         """Names of the connectors that this worker holds, failed, paused and stopped ones included."""
@@ -425,7 +449,10 @@ class Worker:
         def fence() -> None:
             fence_producers(ClientConfigs(self._props, self._resolve(config), name), count)
 
-        return self._questions.submit(fence)
+        try:
+            return self._questions.enter(name).submit(fence)
+        finally:
+            self._questions.leave(name)
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         """Change levels in all child processes, and in those to come; "" is the root, None takes a level away."""

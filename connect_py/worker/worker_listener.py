@@ -33,6 +33,9 @@ class WorkerListener(Protocol):
     def on_connector_shutdown(self, name: str) -> None:
         """The connector was taken from this worker: UNASSIGNED."""
 
+    def on_connector_restart(self, name: str) -> None:
+        """Somebody asked for a restart, and the connector has stopped for it: RESTARTING."""
+
     def on_task_startup(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         """The task has started: RUNNING."""
 
@@ -47,6 +50,9 @@ class WorkerListener(Protocol):
 
     def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         """The task ended as asked, or was cancelled because it did not: UNASSIGNED."""
+
+    def on_task_restart(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
+        """Somebody asked for a restart, and the task has stopped for it: RESTARTING."""
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         """The task read or wrote this topic for the first time in its life."""

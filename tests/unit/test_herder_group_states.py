@@ -152,6 +152,24 @@ def test_item_moves_only_after_its_holder_said_that_it_stopped() -> None:
     assert decided(leader, view, both, 0.8).assignment.places["m2"].items == {moving}
 
 
+def test_generation_rises_when_work_is_taken_from_somebody_and_not_with_each_round() -> None:
+    """Java's workers go on with a number that rises with each change of members: ours must not be higher by then."""
+    view = GroupView()
+    view.take_hello(hello_of("m1"), 0.0)
+    leader = led(view)
+    first = leader.epoch.generation
+    both: Items = frozenset({"a", "b"})
+    seen = [decided(leader, view, items, at).assignment for at, items in ((0.0, NOTHING), (0.1, A), (0.2, both))]
+    assert [(one.turn.round, one.generation) for one in seen] == [(1, first), (2, first), (3, first)]
+    view.take_hello(hello_of("m1", seen[-1].turn, both, number=2), 0.3)
+    view.take_hello(hello_of("m2"), 0.4)
+    revoked = decided(leader, view, both, 0.5).assignment
+    assert revoked.generation == first + 1  # the farewell of who had it outranks what it said
+    view.take_hello(hello_of("m1", revoked.turn, revoked.places["m1"].items, number=3), 0.6)
+    assert decided(leader, view, both, 0.7).assignment.generation == first + 1
+    assert decided(leader, view, A, 0.8).assignment.generation == first + 1  # what is deleted leaves no status
+
+
 def test_work_of_a_silent_member_starts_elsewhere_only_when_its_lease_surely_ended() -> None:
     view = GroupView()
     view.take_hello(hello_of("m1"), 0.0)

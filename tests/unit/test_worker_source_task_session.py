@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -14,8 +15,16 @@ import pytest
 from connect_py.api.errors import ConnectError
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
-from connect_py.task.messages import Answer, CopySourceOffsets, FenceZombies, ReadSourceOffsets, TaskSpec
-from connect_py.worker.source_task_session import SourceTaskGate, SourceTaskSession
+from connect_py.task.messages import (
+    Answer,
+    CopySourceOffsets,
+    FenceZombies,
+    ReadSourceOffsets,
+    TaskSpec,
+    WriteSourceOffsets,
+)
+from connect_py.worker.question_threads import QuestionThreads
+from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
 
 SPEC = TaskSpec(ConnectorTaskId("c", 0), {}, {}, {}, TargetState.STARTED, 0, ())
 SECONDS = 30.0
@@ -56,33 +65,100 @@ class GivenUp:
         return answer
 
 
-def session_of(stores: SlowStores, executor: ThreadPoolExecutor) -> SourceTaskSession:
-    return SourceTaskSession(SPEC, None, cast(ConnectorOffsetStores, stores), cast(SourceTaskGate, GivenUp()), executor)
+class SlowOffsets:
+    """Offsets that are on their way until the test says that they arrived."""
+
+    def __init__(self) -> None:
+        self.writing = threading.Event()
+        self.stored: list[Any] = []
+        self.arrival: Future[None] = Future()
+
+    def set(self, connector: str, offsets: Any) -> Future[None]:
+        self.stored.append(offsets)
+        self.writing.set()
+        return self.arrival
+
+
+def session_of(stores: SlowStores, threads: QuestionThreads) -> SourceTaskSession:
+    return SourceTaskSession(SPEC, None, cast(ConnectorOffsetStores, stores), cast(SourceTaskGate, GivenUp()), threads)
+
+
+def heard() -> tuple[list[Answer], threading.Event, Callable[[Answer], None]]:
+    """Answers, when the first one is there, and what takes them."""
+    answers, there = list[Answer](), threading.Event()
+
+    def take(answer: Answer) -> None:
+        answers.append(answer)
+        there.set()
+
+    return answers, there, take
 
 
 def test_closing_does_not_wait_for_a_topic_that_is_being_opened_and_lets_go_of_it_afterwards() -> None:
-    stores, answers = SlowStores(), list[Answer]()
-    with ThreadPoolExecutor(2) as executor:
-        session = session_of(stores, executor)
-        session.answer(ReadSourceOffsets(1, [{"file": "a"}]), answers.append)
-        assert stores.opening.wait(SECONDS)
-        session.close()  # would wait here until the topic is open, and with it whoever stops the task
-        assert not stores.closed.is_set()
-        stores.may_open.set()
-        assert stores.closed.wait(SECONDS)
+    stores, (answers, there, take) = SlowStores(), heard()
+    session = session_of(stores, QuestionThreads())
+    session.answer(ReadSourceOffsets(1, [{"file": "a"}]), take)
+    assert stores.opening.wait(SECONDS)
+    session.close()  # would wait here until the topic is open, and with it whoever stops the task
+    assert not stores.closed.is_set()
+    stores.may_open.set()
+    assert stores.closed.wait(SECONDS)
+    assert there.wait(SECONDS)
     assert answers == [Answer(1, [{"at": 1}])]
 
 
 def test_offsets_that_come_too_late_to_be_copied_are_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING), ThreadPoolExecutor(2) as executor:
-        session = session_of(SlowStores(), executor)
+    with caplog.at_level(logging.WARNING):
+        session = session_of(SlowStores(), QuestionThreads())
         session.close()
         session.copy(CopySourceOffsets([({"file": "a"}, {"at": 1})]))
     assert "offsets are in the connector's own topic only" in caplog.text
 
 
 def test_a_question_that_is_given_up_is_answered_all_the_same() -> None:
-    answers: list[Answer] = []
-    with ThreadPoolExecutor(2) as executor:
-        session_of(SlowStores(), executor).answer(FenceZombies(7), answers.append)
+    answers, there, take = heard()
+    session_of(SlowStores(), QuestionThreads()).answer(FenceZombies(7), take)
+    assert there.wait(SECONDS)
     assert answers == [Answer(7, error="the worker is stopping")]
+
+
+def test_a_task_has_ended_only_when_nothing_is_stored_for_it_any_more() -> None:
+    offsets, (answers, there, take) = SlowOffsets(), heard()
+    session = SourceTaskSession(SPEC, cast(SourceOffsets, offsets), None, None, QuestionThreads())
+    session.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), take)
+    assert offsets.writing.wait(SECONDS)
+    session.close()
+    assert not session.ended(0.0)  # a successor would store its offsets first, and these over them
+    offsets.arrival.set_result(None)
+    assert session.ended(SECONDS)
+    assert there.wait(SECONDS)
+    assert answers == [Answer(1)]
+
+
+def test_nothing_is_stored_for_a_task_that_has_ended() -> None:
+    offsets, (answers, there, take) = SlowOffsets(), heard()
+    threads = QuestionThreads()
+    threads.enter("c")  # for another task of the connector
+    session = SourceTaskSession(SPEC, cast(SourceOffsets, offsets), None, None, threads)
+    session.close()
+    session.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), take)
+    assert there.wait(SECONDS)
+    assert answers == [Answer(1, error="the task has ended, nothing more is stored for it")]
+    assert offsets.stored == []
+
+
+def test_a_connector_whose_questions_hang_does_not_hold_up_those_of_others() -> None:
+    threads, hanging = QuestionThreads(), SlowStores()
+    stuck = session_of(hanging, threads)
+    for number in range(50):
+        stuck.answer(ReadSourceOffsets(number, [{"file": "a"}]), lambda _: None)
+    assert hanging.opening.wait(SECONDS)
+    stores, (answers, there, take) = SlowStores(), heard()
+    stores.may_open.set()
+    other = replace(SPEC, id=ConnectorTaskId("other", 0))
+    session = SourceTaskSession(other, None, cast(ConnectorOffsetStores, stores), None, threads)
+    session.answer(ReadSourceOffsets(7, [{"file": "a"}]), take)
+    assert there.wait(SECONDS)
+    assert answers == [Answer(7, [{"at": 1}])]
+    hanging.may_open.set()
+    threads.close()

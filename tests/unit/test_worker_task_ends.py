@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task.messages import TaskSpec
+from connect_py.testing import FakeClock
 from connect_py.worker.task_host import TaskHostListener
-from connect_py.worker.worker import Worker
+from connect_py.worker.worker import KILL_SECONDS, Worker
 
 TASK = ConnectorTaskId("c", 0)
 SECONDS = 30.0
@@ -66,21 +70,29 @@ class News:
     def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         self.told.append("shutdown")
 
+    def on_task_restart(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
+        self.told.append("restart")
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_arguments: None
 
 
-def test_a_stop_during_a_restart_waits_for_the_life_that_is_ending() -> None:
+def worker_of(news: News, **props: str) -> tuple[Worker, queue.SimpleQueue[SlowHost]]:
+    """A worker, and the hosts that it makes."""
     hosts: queue.SimpleQueue[SlowHost] = queue.SimpleQueue()
-    news = News()
 
     def make(spec: TaskSpec, listener: TaskHostListener) -> SlowHost:
         host = SlowHost(spec, listener)
         hosts.put(host)
         return host
 
-    props = {"task.shutdown.graceful.timeout.ms": str(int(SECONDS * 1000))}
-    worker = Worker(props, plugins=PluginRegistry([]), listener=news, make_task_host=make)  # type: ignore[arg-type]
+    props = {"task.shutdown.graceful.timeout.ms": str(int(SECONDS * 1000)), **props}
+    return Worker(props, plugins=PluginRegistry([]), listener=news, make_task_host=make), hosts  # type: ignore[arg-type]
+
+
+def test_a_stop_during_a_restart_waits_for_the_life_that_is_ending() -> None:
+    news = News()
+    worker, hosts = worker_of(news)
     try:
         worker.start_task(TASK, {}, {}, TargetState.STARTED, 0)
         first = hosts.get(timeout=SECONDS)
@@ -97,3 +109,50 @@ def test_a_stop_during_a_restart_waits_for_the_life_that_is_ending() -> None:
     finally:
         worker.stop(0)
     assert news.told == told  # nothing is heard of it afterwards
+
+
+def test_a_task_is_said_to_be_restarting_between_its_stop_and_its_start() -> None:
+    news = News()
+    worker, hosts = worker_of(news)
+    try:
+        worker.start_task(TASK, {}, {}, TargetState.STARTED, 0)
+        first = hosts.get(timeout=SECONDS)
+        assert first.started.wait(SECONDS)
+        worker.start_task(TASK, {}, {}, TargetState.STARTED, 0, restarting=True)
+        assert first.asked.wait(SECONDS)
+        first.end()
+        assert hosts.get(timeout=SECONDS).started.wait(SECONDS)
+        assert news.told == ["startup", "shutdown", "restart", "startup"]  # as Java's worker tells it
+    finally:
+        worker.stop(0)
+
+
+class UnkillableHost(SlowHost):
+    """Whose process stays although it was killed; waiting for it takes all the time that there is."""
+
+    def __init__(self, spec: TaskSpec, listener: TaskHostListener, clock: FakeClock) -> None:
+        super().__init__(spec, listener)
+        self._clock = clock
+
+    def wait(self, timeout: float) -> bool:
+        self._clock.now += timeout
+        return False
+
+
+def test_processes_that_were_killed_are_waited_for_together() -> None:
+    clock, hosts = FakeClock(), list[SlowHost]()
+    begun = clock.now
+
+    def make(spec: TaskSpec, listener: TaskHostListener) -> SlowHost:
+        hosts.append(UnkillableHost(spec, listener, clock))
+        return hosts[-1]
+
+    worker = Worker({}, plugins=PluginRegistry([]), listener=News(), make_task_host=make, clock=clock)  # type: ignore[arg-type]
+    for number in range(10):
+        worker.start_task(ConnectorTaskId("c", number), {}, {}, TargetState.STARTED, 0)
+    deadline = time.monotonic() + SECONDS
+    while len(hosts) < 10 or not all(host.started.is_set() for host in hosts):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    worker.stop(0)
+    assert clock.now - begun == pytest.approx(KILL_SECONDS)

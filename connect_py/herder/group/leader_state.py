@@ -41,6 +41,8 @@ class LeaderState:
         self._view = view
         self._timings = timings
         self._round = 0
+        self._generation = epoch.generation
+        self._owners: dict[Item, str] = {}  # by the last round of this term
         previous = view.assignment
         self._ghosts: dict[str, float] = {}  # members that only an assignment tells of: since when they are waited for
         if not trusted:
@@ -171,16 +173,28 @@ class LeaderState:
             **{member: place.items for member, place in places.items()},
         }
         removed, self._removed = tuple(self._removed), []
+        self._count_generation(configured, places)
         until = division.memory.until
         return Decision(
             Assignment(
-                Turn(self.epoch.number, self._round), self.epoch.generation + self._round - 1, config_offset,
+                Turn(self.epoch.number, self._round), self._generation, config_offset,
                 places, recorded, 0 if until is None else max(0, round((until - now) * 1000)),
                 UNKNOWN not in self._ghosts,
             ),
             removed,
             {item: url for item, url in {**lost, **division.memory.awaited}.items() if item in configured},
         )  # fmt: skip
+
+    def _count_generation(self, configured: Items, places: Mapping[str, Place]) -> None:
+        """A generation ends when somebody loses work that still exists: then its farewell must outrank what it said.
+
+        Java's workers go on with the group's own generation, one more with each change of members. What they say
+        counts only if ours is not higher; so it grows no faster.
+        """
+        owners = {item: member for member, place in places.items() for item in place.items}
+        if any(item in configured and owners.get(item) != member for item, member in self._owners.items()):
+            self._generation += 1
+        self._owners = owners
 
     def failed(self, decision: Decision) -> None:
         """A decision may not have been written: the next one repeats it, in a later round."""
