@@ -19,6 +19,8 @@ from connectors.iceberg.table import WriteMode
 
 log = logging.getLogger(__name__)
 
+_MAX_TEXTS = 10_000  # of route fields, remembered with their tables
+
 
 @dataclass(frozen=True, slots=True)
 class Routed:
@@ -59,9 +61,10 @@ class Router:
 
     def __init__(self, config: IcebergSinkConfig) -> None:
         self._config = config
-        self._patterns = {name: config.table(name).route_regex for name in config.tables}
+        self._with_pattern = [name for name in config.tables if config.table(name).route_regex is not None]
         self._tables_of_topic: dict[str, dict[str, None]] = {}
         self._by_topic: dict[str, tuple[str, ...]] = {}
+        self._by_text: dict[str, list[str]] = {}
 
     def route(self, batch: Batch) -> Routing:
         """Divide a batch.
@@ -110,7 +113,7 @@ class Router:
     ) -> dict[str, pa.BooleanArray]:
         """Which tombstones go to which table."""
         if not self._config.dynamic:
-            return {table: tombstone for table, regex in self._patterns.items() if regex is not None}
+            return dict.fromkeys(self._with_pattern, tombstone)
         named = {table: pc.and_(rows, tombstone) for table, rows in self._masks(batch.key, strict=False).items()}
         rest = tombstone
         for rows in named.values():
@@ -161,9 +164,12 @@ class Router:
         return {table: pa.array(hits, pa.bool_()).take(route).fill_null(False) for table, hits in tables.items()}
 
     def _tables_of(self, text: str) -> list[str]:
-        if self._config.dynamic:
-            return [text if self._config.preserve_case else text.lower()] if is_table_name(text) else []
-        return [table for table, regex in self._patterns.items() if regex is not None and regex.fullmatch(text)]
+        known = self._by_text.get(text)
+        if known is None:
+            if len(self._by_text) >= _MAX_TEXTS:
+                self._by_text.clear()
+            known = self._by_text[text] = tables_of_text(self._config, text)
+        return known
 
     def _finish(self, batch: Batch, routed: list[Routed], rest: pa.BooleanArray) -> Routing:
         count = pc.sum(rest).as_py() or 0
@@ -179,3 +185,11 @@ def tables_of_topic(config: IcebergSinkConfig, topic: str) -> tuple[str, ...]:
     """The tables of the first pair of `iceberg.ext.topic-to-table` that matches the topic; none: no pair does."""
     found = (rule.tables(topic) for rule in config.topic_rules)
     return next((tables for tables in found if tables is not None), ())
+
+
+def tables_of_text(config: IcebergSinkConfig, text: str) -> list[str]:
+    """The tables of rows whose route field has this text, as Java prints it."""
+    if config.dynamic:
+        return [text if config.preserve_case else text.lower()] if is_table_name(text) else []
+    patterns = {name: config.table(name).route_regex for name in config.tables}
+    return [table for table, regex in patterns.items() if regex is not None and regex.fullmatch(text)]
