@@ -59,6 +59,10 @@ PLUGINS = (
         )
         for name in ("ExtractNewDocumentState", "UnwrapFromMongoDbEnvelope")
     ),
+    _transformation(
+        "io.debezium.connector.mongodb.transforms.outbox.MongoEventRouter",
+        "debezium.mongo_event_router:MongoEventRouter",
+    ),
     *_iceberg("CopyValue", "copy_value"),
     *_iceberg("DebeziumTransform", "debezium_transform"),
     *_iceberg("DmsTransform", "dms_transform"),

@@ -10,13 +10,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from transforms_chain import configured
+from transforms_cases import NOW, Cases, record
 
 from connect_py.api.batch import Batch
-from connect_py.api.errors import BadRows, ConfigError, DataError, SchemaBuilderError
+from connect_py.api.errors import ConfigError, DataError, SchemaBuilderError
 from connect_py.api.plugin import PluginKind
 from connect_py.api.predicate import Predicate
-from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord, SourceRecord
+from connect_py.api.record import Header, Headers, SinkRecord, SourceRecord
 from connect_py.api.schema import (
     INT32,
     OPTIONAL_INT32,
@@ -41,45 +41,18 @@ from transforms.predicates.topic_name_matches import TopicNameMatches
 from transforms.regex_router import RegexRouter
 from transforms.replace_field import ReplaceFieldKey, ReplaceFieldValue
 
-TIME = 1_700_000_000_123
 KAFKA = "org.apache.kafka.connect.transforms"
-
-
-def record(value: Any, schema: Schema | None = None, *, time: int | None = TIME, key: Any = "k") -> SinkRecord:
-    if isinstance(value, Struct):
-        schema = value.schema
-    return SinkRecord("topicA", 3, None, key, schema, value, time, origin=RecordOrigin("topicA", 3, 42))
-
-
-def apply(name: str, given: SinkRecord, **options: str) -> SinkRecord:
-    """Apply to a row, and check that a batch of it gives the same."""
-    props = {"type": f"{KAFKA}.{name}", **{key.replace("__", "."): value for key, value in options.items()}}
-    made = configured(props).apply(given)
-    assert made is not None
-    (batch,) = Batch.of([given])
-    assert [r for b in configured(props).apply_batch(batch) for r in b.records()] == [made]
-    return made
-
-
-def failing(name: str, given: SinkRecord, error: type[Exception], **options: str) -> str:
-    """The message of the error that a row and a batch of it fail with."""
-    props = {"type": f"{KAFKA}.{name}", **{key.replace("__", "."): value for key, value in options.items()}}
-    with pytest.raises(error) as caught:
-        configured(props).apply(given)
-    (batch,) = Batch.of([given])
-    with pytest.raises(BadRows) as bad:
-        configured(props).apply_batch(batch)
-    assert [(type(e), str(e)) for e in bad.value.errors.values()] == [(caught.type, str(caught.value))]
-    return str(caught.value)
+STOCK = Cases(KAFKA, columnar=True)
+apply, failing, refused = STOCK.apply, STOCK.failing, STOCK.refused
 
 
 def test_insert_overwrites_members_of_schemaless_values() -> None:
     made = apply("InsertField$Value", record({"a": 1}), timestamp__field="ts", topic__field="a")
-    assert made.value == {"a": "topicA", "ts": TIME}
+    assert made.value == {"a": "topicA", "ts": NOW}
 
 
 def test_insert_leaves_a_timestamp_that_is_null_out_of_schemaless_values() -> None:
-    made = apply("InsertField$Value", record({"a": 1}, time=None), timestamp__field="ts", offset__field="o")
+    made = apply("InsertField$Value", record({"a": 1}, at=None), timestamp__field="ts", offset__field="o")
     assert made.value == {"a": 1, "o": 42}
 
 
@@ -94,7 +67,7 @@ def test_insert_adds_fields_in_its_own_order_with_the_flags_of_their_names() -> 
         ("d", decimal(2)), ("t", STRING), ("p", OPTIONAL_INT32), ("o", OPTIONAL_INT64),
         ("ts", timestamp(optional=True)), ("s", OPTIONAL_STRING),
     )  # fmt: skip
-    assert made.value.values == [Decimal("1.25"), "topicA", 3, 42, TIME, "v"]
+    assert made.value.values == [Decimal("1.25"), "topicA", 3, 42, NOW, "v"]
 
 
 def test_insert_of_a_name_that_exists_fails() -> None:
@@ -105,7 +78,7 @@ def test_insert_of_a_name_that_exists_fails() -> None:
 
 
 def test_insert_leaves_a_required_timestamp_null_without_an_error() -> None:
-    given = record(Struct(struct(("b", OPTIONAL_INT32)), [1]), time=None)
+    given = record(Struct(struct(("b", OPTIONAL_INT32)), [1]), at=None)
     made = apply("InsertField$Value", given, timestamp__field="ts!")
     assert made.value.values == [1, None]
     assert made.value_schema == struct(("b", OPTIONAL_INT32), ("ts", timestamp()))

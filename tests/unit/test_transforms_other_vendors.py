@@ -6,11 +6,12 @@ import gzip
 from typing import Any
 
 import pytest
+from transforms_cases import NOW, Cases, record
 from transforms_chain import configured
 
 from connect_py.api.batch import Batch
-from connect_py.api.errors import BadRows, ConfigError, ConnectError, DataError, NotColumnar
-from connect_py.api.record import NO_HEADERS, Header, Headers, RecordOrigin, SinkRecord
+from connect_py.api.errors import ConnectError, DataError
+from connect_py.api.record import Header, Headers, SinkRecord
 from connect_py.api.schema import (
     INT32,
     INT64,
@@ -28,57 +29,22 @@ from connect_py.api.schema import (
 )
 from transforms.expression import Expression, ExpressionError
 
-NOW = 1_700_000_000_123
 DEBEZIUM = "io.debezium.transforms"
 ICEBERG = "org.apache.iceberg.connect.transforms"
 CONFLUENT = "io.confluent.connect.transforms"
+OTHERS = Cases("", columnar=False)
+apply, failing, refused = OTHERS.outcome, OTHERS.failing, OTHERS.refused
 ROW = struct(("id", INT32), ("at", OPTIONAL_STRING), name="t.Value", optional=True)
 ENVELOPE = struct(
     ("before", ROW), ("after", ROW), ("source", struct(("table", STRING))), ("op", STRING), ("ts_ms", INT64),
     name="t.Envelope",
 )  # fmt: skip
+MICRO = Schema(Type.INT64, name="io.debezium.time.MicroTimestamp")
 OUTBOX = struct(
     ("id", STRING), ("aggregatetype", STRING), ("aggregateid", STRING), ("type", STRING),
-    ("payload", OPTIONAL_STRING), ("shard", INT32), ("made", INT64), name="outbox.Value", optional=True,
+    ("payload", OPTIONAL_STRING), ("shard", INT32), ("made", MICRO), name="outbox.Value", optional=True,
 )  # fmt: skip
 OUTBOX_ENVELOPE = struct(("before", OUTBOX), ("after", OUTBOX), ("op", STRING), ("ts_ms", INT64), name="o.Envelope")
-
-
-def record(value: Any, schema: Schema | None = None, *, headers: Headers = NO_HEADERS, key: Any = "k") -> SinkRecord:
-    if isinstance(value, Struct):
-        schema = value.schema
-    return SinkRecord(
-        "topicA", 3, None, key, schema, value, NOW, headers, origin=RecordOrigin("topicA", 3, 42)
-    )  # fmt: skip
-
-
-def apply(name: str, given: SinkRecord, **options: str) -> SinkRecord | None:
-    """Apply to a row; a batch of it gives the same, or goes by rows."""
-    props = {"type": name, **{key.replace("__", "."): value for key, value in options.items()}}
-    made = configured(props).apply(given)
-    (batch,) = Batch.of([given])
-    try:
-        batches = configured(props).apply_batch(batch)
-    except NotColumnar:
-        return made
-    assert [r for b in batches for r in b.records()] == ([] if made is None else [made])
-    return made
-
-
-def failing(name: str, given: SinkRecord, error: type[Exception], **options: str) -> str:
-    props = {"type": name, **{key.replace("__", "."): value for key, value in options.items()}}
-    with pytest.raises(error) as caught:
-        configured(props).apply(given)
-    (batch,) = Batch.of([given])
-    with pytest.raises((BadRows, NotColumnar)):
-        configured(props).apply_batch(batch)
-    return str(caught.value)
-
-
-def refused(name: str, **options: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        configured({"type": name, **{key.replace("__", "."): value for key, value in options.items()}})
-    return str(caught.value)
 
 
 def value_of(name: str, value: Any, **options: str) -> Any:
@@ -163,7 +129,7 @@ def test_snapshots_become_inserts() -> None:
 
 
 def outbox(code: str = "c", payload: str | None = '{"a":1,"b":[{"c":null,"d":2}]}') -> SinkRecord:
-    row = Struct(OUTBOX, ["e1", "order", "o7", "created", payload, 5, 99])
+    row = Struct(OUTBOX, ["e1", "order", "o7", "created", payload, 5, 99_999])
     return record(Struct(OUTBOX_ENVELOPE, [None, row, code, 1234]))
 
 
@@ -188,7 +154,9 @@ def test_outbox_columns_go_where_they_are_placed() -> None:
     assert made is not None
     assert (made.partition, made.timestamp) == (5, 99)
     assert made.value["payload"] == '{"a":1,"b":[{"c":null,"d":2}]}'
-    assert made.value["made"] == 99
+    assert made.value["made"] == 99_999
+    assert made.value_schema is not None
+    assert made.value_schema.name == "outbox.order.Value"
     assert made.headers.last_with("kind") == Header("kind", "created", STRING)
     assert "Unexpected additional field" in refused(
         f"{DEBEZIUM}.outbox.EventRouter", table__fields__additional__placement="type:nowhere"
@@ -199,8 +167,9 @@ def test_outbox_columns_go_where_they_are_placed() -> None:
 def test_outbox_payloads_are_expanded() -> None:
     made = route(outbox(), table__expand__json__payload="true")
     assert made is not None
-    items = struct(("d", OPTIONAL_INT32), optional=True)
-    assert made.value_schema == struct(("a", OPTIONAL_INT32), ("b", array(items, optional=True)), optional=True)
+    items = struct(("d", OPTIONAL_INT32), name="payload.b", optional=True)
+    fields = [("a", OPTIONAL_INT32), ("b", array(items, optional=True))]
+    assert made.value_schema == struct(*fields, name="payload", optional=True)
     assert made.value["b"][0]["d"] == 2
 
 

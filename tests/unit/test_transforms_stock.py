@@ -6,11 +6,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from transforms_cases import NOW, Cases, record
 from transforms_chain import configured
 
 from connect_py.api.batch import Batch
-from connect_py.api.errors import BadRows, ConfigError, ConnectError, DataError, NotColumnar
-from connect_py.api.record import NO_HEADERS, Header, Headers, RecordOrigin, SinkRecord
+from connect_py.api.errors import ConnectError, DataError, NotColumnar
+from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord
 from connect_py.api.schema import (
     FLOAT32,
     INT16,
@@ -34,51 +35,10 @@ from connect_py.api.schema import (
 from transforms.java_date_format import JavaDateFormatError, java_date_format
 from transforms.java_errors import IllegalArgumentError, NullPointerError
 
-NOW = 1_700_000_000_123
 KAFKA = "org.apache.kafka.connect.transforms"
+STOCK = Cases(KAFKA, columnar=True)
+apply, failing, refused = STOCK.apply, STOCK.failing, STOCK.refused
 MICRO = Schema(Type.INT64, optional=True, name="io.debezium.time.MicroTimestamp")
-
-
-def record(
-    value: Any, schema: Schema | None = None, *, at: int | None = NOW, headers: Headers = NO_HEADERS
-) -> SinkRecord:
-    if isinstance(value, Struct):
-        schema = value.schema
-    return SinkRecord(
-        "topicA", 3, None, "k", schema, value, at, headers, origin=RecordOrigin("topicA", 3, 42)
-    )  # fmt: skip
-
-
-def _props(name: str, options: dict[str, str]) -> dict[str, str]:
-    return {"type": f"{KAFKA}.{name}", **{key.replace("__", "."): value for key, value in options.items()}}
-
-
-def apply(name: str, given: SinkRecord, **options: str) -> SinkRecord:
-    """Apply to a row, and check that a batch of it gives the same."""
-    props = _props(name, options)
-    made = configured(props).apply(given)
-    assert made is not None
-    (batch,) = Batch.of([given])
-    assert [r for b in configured(props).apply_batch(batch) for r in b.records()] == [made]
-    return made
-
-
-def failing(name: str, given: SinkRecord, error: type[Exception], **options: str) -> str:
-    """The message of the error that a row and a batch of it fail with."""
-    props = _props(name, options)
-    with pytest.raises(error) as caught:
-        configured(props).apply(given)
-    (batch,) = Batch.of([given])
-    with pytest.raises(BadRows) as bad:
-        configured(props).apply_batch(batch)
-    assert [(type(e), str(e)) for e in bad.value.errors.values()] == [(caught.type, str(caught.value))]
-    return str(caught.value)
-
-
-def refused(name: str, **options: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        configured(_props(name, options))
-    return str(caught.value)
 
 
 def one(schema: Schema, value: Any, name: str = "a") -> SinkRecord:
@@ -405,7 +365,7 @@ def test_nulls_of_several_schemas_go_by_rows() -> None:
     tombstone = record(None)
     (batch,) = Batch.of([one(INT32, 1), tombstone])
     with pytest.raises(NotColumnar):
-        configured(_props("HoistField$Value", {"field": "f"})).apply_batch(batch)
+        configured({"type": f"{KAFKA}.HoistField$Value", "field": "f"}).apply_batch(batch)
 
 
 def test_names_of_moments_are_those_of_connect() -> None:

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type, one_of
 from connect_py.api.errors import ConnectError, DataError
 from connect_py.api.record import R
-from connect_py.api.schema import INT32, Schema, SchemaAndValue, Struct, Value, struct
+from connect_py.api.schema import OPTIONAL_STRING, TIMESTAMP, SchemaAndValue, Struct, Value, struct
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.debezium.envelope import AFTER, OP, is_envelope
-from transforms.debezium.expanded_json import expanded
+from transforms.debezium.expanded_json import JsonExpansion
 from transforms.java_regex import JavaPattern, Replacement
 from transforms.regex_router import java_regex
+from transforms.requirements import require_struct
 
 log = logging.getLogger(__name__)
 
-_PLACES = ("header", "envelope", "partition")
+ID: Final[Mapping[str, str]] = {"table": "id", "collection": "_id"}  # of an event, unless configured
+_PLACES: Final = ("header", "envelope", "partition")
+_PER_MILLISECOND: Final[Mapping[str, int]] = {
+    "io.debezium.time.Timestamp": 1,
+    "io.debezium.time.MicroTimestamp": 1000,
+    "io.debezium.time.NanoTimestamp": 1_000_000,
+    TIMESTAMP: 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,56 +57,82 @@ def _additional(name: str, value: Parsed) -> None:
         raise ConfigValueError(name, value, str(error)) from error
 
 
-class EventRouter(Transformation[R]):
-    """Only inserts become events: deletes and tombstones of the outbox table are dropped, updates are wrong."""
-
-    config_def = (
+def event_router_config(prefix: str) -> ConfigDef:
+    """The options of the routers: those of the outbox itself begin with `prefix`, table or collection."""
+    kept = ("optional_bytes", "ignore")
+    return (
         ConfigDef()
-        .define("table.field.event.id", Type.STRING, default="id", importance=Importance.LOW,
-                doc="The column of the event's id, which becomes the header id.")
-        .define("table.field.event.key", Type.STRING, default="aggregateid", importance=Importance.LOW,
-                doc="The column of the event's key.")
-        .define("table.field.event.type", Type.STRING, default="type", importance=Importance.LOW,
-                doc="The column of the event's type.")
-        .define("table.field.event.payload", Type.STRING, default="payload", importance=Importance.LOW,
-                doc="The column of the event itself.")
-        .define("table.field.event.timestamp", Type.STRING, default=None, importance=Importance.MEDIUM,
-                doc="The column of the event's time; without it that of the change.")
-        .define("table.field.event.schema.version", Type.STRING, default=None, importance=Importance.LOW,
-                doc="The column of the version of the event's schema.")
-        .define("table.fields.additional.placement", Type.LIST, default="", validator=_additional,
+        .define(f"{prefix}.field.event.id", Type.STRING, default=ID[prefix], importance=Importance.LOW,
+                doc="The field of the event's id, which becomes the header id.")
+        .define(f"{prefix}.field.event.key", Type.STRING, default="aggregateid", importance=Importance.LOW,
+                doc="The field of the event's key.")
+        .define(f"{prefix}.field.event.type", Type.STRING, default="type", importance=Importance.LOW,
+                doc="The field of the event's type.")
+        .define(f"{prefix}.field.event.payload", Type.STRING, default="payload", importance=Importance.LOW,
+                doc="The field of the event itself.")
+        .define(f"{prefix}.field.event.timestamp", Type.STRING, default=None, importance=Importance.MEDIUM,
+                doc="The field of the event's time; without it that of the change.")
+        .define(f"{prefix}.field.event.schema.version", Type.STRING, default=None, importance=Importance.LOW,
+                doc="The field of the version of the event's schema.")
+        .define(f"{prefix}.fields.additional.placement", Type.LIST, default="", validator=_additional,
                 importance=Importance.HIGH,
-                doc="More columns: column:header, column:envelope or column:partition, each perhaps with :alias.")
-        .define("table.fields.additional.error.on.missing", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-                doc="Whether a missing one of these is an error.")
-        .define("table.op.invalid.behavior", Type.STRING, default="warn", importance=Importance.MEDIUM,
+                doc="More fields: field:header, field:envelope or field:partition, each perhaps with :alias.")
+        .define(f"{prefix}.field.additional.missing", Type.STRING, default="error", importance=Importance.MEDIUM,
+                validator=one_of("error", "ignore", case_insensitive=True),
+                doc="What to do where one of these is missing.")
+        .define(f"{prefix}.fields.additional.error.on.missing", Type.BOOLEAN, default=True,
+                importance=Importance.MEDIUM,
+                doc=f"Deprecated: false is {prefix}.field.additional.missing=ignore.")
+        .define(f"{prefix}.op.invalid.behavior", Type.STRING, default="warn", importance=Importance.MEDIUM,
                 validator=one_of("warn", "error", "fatal", case_insensitive=True),
                 doc="What to do about updates: warn and error say so and drop them, fatal fails.")
         .define("route.by.field", Type.STRING, default="aggregatetype", importance=Importance.HIGH,
-                doc="The column that decides about the topic.")
+                doc="The field that decides about the topic.")
         .define("route.topic.regex", Type.STRING, default="(?<routedByValue>.*)", validator=java_regex,
-                importance=Importance.LOW, doc="What the column must match.")
+                importance=Importance.LOW, doc="What the field must match.")
         .define("route.topic.replacement", Type.STRING, default="outbox.event.${routedByValue}",
                 importance=Importance.HIGH, doc="The topic, made of the match.")
         .define("route.tombstone.on.empty.payload", Type.BOOLEAN, default=False, importance=Importance.LOW,
                 doc="Whether an event without payload becomes a tombstone.")
-        .define("table.expand.json.payload", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Whether a payload of JSON text becomes structs.")
+        .define(f"{prefix}.expand.json.payload", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+                doc="Whether a payload of JSON becomes structs.")
+        .define(f"{prefix}.json.payload.null.behavior", Type.STRING, default="ignore", importance=Importance.MEDIUM,
+                validator=one_of(*kept, case_insensitive=True),
+                doc="What nulls in it become: left out, or optional bytes.")
+        .define(f"{prefix}.json.payload.empty.array.behavior", Type.STRING, default="ignore",
+                importance=Importance.MEDIUM, validator=one_of(*kept, case_insensitive=True),
+                doc="What empty arrays in it become: left out, or arrays of optional bytes.")
     )  # fmt: skip
+
+
+class EventRouter(Transformation[R]):
+    """Only inserts become events: deletes and tombstones of the outbox table are dropped, updates are wrong."""
+
+    prefix = "table"
+    config_def = event_router_config(prefix)
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         self._columns: Mapping[str, str | None] = {
-            what: props[f"table.field.event.{what}"] for what in ("id", "key", "payload", "timestamp", "schema.version")
+            what: props[f"{self.prefix}.field.event.{what}"]
+            for what in ("id", "key", "payload", "timestamp", "schema.version")
         }
-        self._additional = [_Additional.parse(text) for text in props["table.fields.additional.placement"]]
-        self._fails_on_missing: bool = props["table.fields.additional.error.on.missing"]
-        self._on_update: str = props["table.op.invalid.behavior"].lower()
+        placement = props[f"{self.prefix}.fields.additional.placement"]
+        self._additional = [_Additional.parse(text) for text in placement]
+        self._fails_on_missing: bool = (
+            props[f"{self.prefix}.field.additional.missing"].lower() == "error"
+            and props[f"{self.prefix}.fields.additional.error.on.missing"]
+        )
+        self._on_update: str = props[f"{self.prefix}.op.invalid.behavior"].lower()
         self._route_by: str = props["route.by.field"]
         self._pattern = JavaPattern(props["route.topic.regex"])
         self._replacement = Replacement(props["route.topic.replacement"])
         self._makes_tombstones: bool = props["route.tombstone.on.empty.payload"]
-        self._expands: bool = props["table.expand.json.payload"]
+        self.payload_field: str = self._columns["payload"] or ""
+        self.expands: bool = props[f"{self.prefix}.expand.json.payload"]
+        self._expansion = JsonExpansion(*(
+            props[f"{self.prefix}.json.payload.{what}.behavior"].lower() != "ignore" for what in ("null", "empty.array")
+        ))  # fmt: skip
 
     def apply(self, record: R) -> R | None:
         if record.value is None:
@@ -110,23 +144,38 @@ class EventRouter(Transformation[R]):
             return self._update(record)
         if code not in ("c", "r"):
             return None
-        row = record.value.get_without_default(AFTER)
-        return None if row is None else self._event(record, row)
+        return self._event(record, self.row(record.value))
+
+    def row(self, event: Struct) -> Struct:
+        """The row of the outbox that an event inserts."""
+        return require_struct(event.get_without_default(AFTER), "Read Outbox Event")
+
+    def payload(self, payload: SchemaAndValue) -> SchemaAndValue:
+        """The payload as it goes on."""
+        if not self.expands or not isinstance(payload.value, str) or not payload.value.startswith(("{", "[")):
+            return payload
+        try:
+            tree: Any = json.loads(payload.value)
+        except (ValueError, RecursionError):
+            return payload
+        return self._expansion.expanded(tree, "payload") or payload
 
     def _update(self, record: R) -> R | None:
-        text = f"Unexpected update message received '{record.key}' and ignored"
         if self._on_update == "fatal":
-            raise ConnectError(text)
-        (log.warning if self._on_update == "warn" else log.error)("%s", text)
+            raise ConnectError("Unexpected update message received in the outbox")
+        level = logging.WARNING if self._on_update == "warn" else logging.ERROR
+        log.log(level, "an unexpected update in the outbox, topic %s, is left out", record.topic)
         return None
 
     def _event(self, record: R, row: Struct) -> R:
-        topic = str(_column(row, self._route_by).value)
+        routed_by: str = _of_type(row, self._route_by, SchemaType.STRING)
+        topic = routed_by
         if self._pattern.matches(topic):
             topic = self._pattern.replace_first(topic, self._replacement)
-        payload = _column(row, self._columns["payload"] or "")
-        if self._expands and isinstance(payload.value, str):
-            payload = _expanded(payload)
+        found = row.schema.field(self.payload_field)
+        if found is None:
+            raise ConnectError(f"Unable to find payload field {self.payload_field} in event")
+        payload = self.payload(SchemaAndValue(found.schema, row.values[found.index]))
         key = self._optional(row, "key")
         event_id = _column(row, self._columns["id"] or "")
         headers = record.headers.add("id", event_id.value, event_id.schema)
@@ -135,23 +184,23 @@ class EventRouter(Transformation[R]):
         for extra in self._additional:
             if row.schema.field(extra.column) is None and not self._fails_on_missing:
                 continue
-            found = _column(row, extra.column)
             if extra.place == "header":
-                headers = headers.add(extra.name, found.value, found.schema)
+                value = _column(row, extra.column)
+                headers = headers.add(extra.name, value.value, value.schema)
             elif extra.place == "envelope":
-                envelope.append((extra.name, found))
+                envelope.append((extra.name, _column(row, extra.column)))
             else:
-                partition = _partition(found)
+                partition = _of_type(row, extra.column, SchemaType.INT32)
         timestamp = self._timestamp(record.value, row)
         if self._makes_tombstones and payload.value in (None, "", b""):
-            value = SchemaAndValue(None, None)
-        elif envelope:
-            value = _enveloped(payload, envelope, self._version(row))
+            made = SchemaAndValue(None, None)
+        elif any(extra.place == "envelope" for extra in self._additional):
+            made = _enveloped(payload, envelope, _event_name(row.schema.name, routed_by), self._version(row))
         else:
-            value = payload
+            made = payload
         return record.replace(
-            topic=topic, partition=partition, key_schema=key.schema, key=key.value, value_schema=value.schema,
-            value=value.value, timestamp=timestamp, headers=headers,
+            topic=topic, partition=partition, key_schema=key.schema, key=key.value, value_schema=made.schema,
+            value=made.value, timestamp=timestamp, headers=headers,
         )  # fmt: skip
 
     def _optional(self, row: Struct, what: str) -> SchemaAndValue:
@@ -159,46 +208,49 @@ class EventRouter(Transformation[R]):
         return SchemaAndValue(None, None) if name is None else _column(row, name)
 
     def _version(self, row: Struct) -> int | None:
-        found = self._optional(row, "schema.version").value
-        return None if found is None else int(found)
+        name = self._columns["schema.version"]
+        return None if name is None else _of_type(row, name, SchemaType.INT32)
 
     def _timestamp(self, event: Struct, row: Struct) -> int | None:
+        """Milliseconds: of the column, or of the change."""
         name = self._columns["timestamp"]
-        found: int | None = event.get("ts_ms") if name is None else _column(row, name).value
-        return found
+        found: int | None = None if name is None else _of_type(row, name, SchemaType.INT64)
+        if name is None or found is None:
+            moment: int | None = event.get("ts_ms")
+            return moment
+        unit = _PER_MILLISECOND.get(row.schema[name].name or "")
+        if unit is None:
+            kind = row.schema[name].name or "INT64 (without logical schema name)"
+            raise ConnectError(f"Unsupported field type {kind} for event timestamp")
+        return -(-found // unit) if found < 0 else found // unit
 
 
 def _column(row: Struct, name: str) -> SchemaAndValue:
     field = row.schema.field(name)
     if field is None:
-        raise DataError(f"Unable to find field {name} in event")
+        raise DataError(f"{name} is not a valid field name")
     return SchemaAndValue(field.schema, row.values[field.index])
 
 
-def _partition(found: SchemaAndValue) -> int:
-    if found.schema is None or found.schema.type is not INT32.type or found.value is None:
-        raise DataError("the column of the partition must hold an INT32")
-    return int(found.value)
+def _of_type(row: Struct, name: str, kind: SchemaType) -> Value:
+    """The value of a field of this type; DataError: there is none."""
+    found = _column(row, name)
+    if found.schema is None or found.schema.type is not kind:
+        raise DataError(f"Field '{name}' is not of type {kind.name}")
+    return found.value
 
 
-def _enveloped(payload: SchemaAndValue, extra: list[tuple[str, SchemaAndValue]], version: int | None) -> SchemaAndValue:
+def _event_name(row: str | None, routed_by: str) -> str | None:
+    """The name of the schema of an event with an envelope: that of the row with its kind before the last part."""
+    if row is None:
+        return None
+    head, dot, tail = row.rpartition(".")
+    return f"{head}{dot}{routed_by}.{tail}"
+
+
+def _enveloped(
+    payload: SchemaAndValue, extra: Sequence[tuple[str, SchemaAndValue]], name: str | None, version: int | None
+) -> SchemaAndValue:
     parts = [("payload", payload), *extra]
-    schema = struct(*((name, _schema(part)) for name, part in parts), version=version)
+    schema = struct(*((each, part.schema or OPTIONAL_STRING) for each, part in parts), name=name, version=version)
     return SchemaAndValue(schema, Struct(schema, [part.value for _, part in parts]))
-
-
-def _schema(part: SchemaAndValue) -> Schema:
-    return part.schema or Schema(SchemaType.STRING, optional=True)
-
-
-def _expanded(payload: SchemaAndValue) -> SchemaAndValue:
-    """The payload as structs if it is a JSON object or array; else as it is."""
-    text: Value = payload.value
-    try:
-        tree: Any = json.loads(text)
-    except ValueError:
-        return payload
-    if not isinstance(tree, dict | list):
-        return payload
-    made = expanded(tree)
-    return payload if made.schema is None else made

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from connect_py.api.errors import DataError
 from connect_py.api.schema import (
     OPTIONAL_BOOLEAN,
+    OPTIONAL_BYTES,
     OPTIONAL_FLOAT64,
     OPTIONAL_INT32,
     OPTIONAL_INT64,
@@ -20,46 +23,74 @@ from connect_py.api.schema import (
 from connect_py.api.schema import Type as SchemaType
 
 
-def expanded(tree: Any) -> SchemaAndValue:
-    """Guess a schema for a tree and convert; members that are null everywhere are left out.
+@dataclass(frozen=True, slots=True)
+class JsonExpansion:
+    """How to read what has no type of its own: left out, or as optional BYTES that are null."""
 
-    No schema: there is nothing in the tree, or items of an array have nothing in common.
-    """
-    schema = _schema(tree)
-    return SchemaAndValue(None, None) if schema is None else SchemaAndValue(schema, _value(schema, tree))
+    nulls_as_bytes: bool = False
+    empty_arrays_as_bytes: bool = False
+
+    def expanded(self, tree: Any, name: str) -> SchemaAndValue | None:
+        """Return an object or an array with a schema, objects named by their path from `name`.
+
+        None: no schema fits. Items of an array differ in type or have none, or a number has more than 64 bits.
+        """
+        try:
+            schema = self._schema(tree, name)
+        except DataError:
+            return None
+        return None if schema is None else SchemaAndValue(schema, _value(schema, tree))
+
+    def _schema(self, tree: Any, name: str) -> Schema | None:
+        """The schema of a value; None: it is left out."""
+        if isinstance(tree, dict):
+            found = [(member, self._schema(value, f"{name}.{member}")) for member, value in tree.items()]
+            fields = [(member, schema) for member, schema in found if schema is not None]
+            return struct(*fields, name=name, optional=True)
+        if isinstance(tree, list):
+            return self._array(tree, name)
+        if tree is None:
+            return OPTIONAL_BYTES if self.nulls_as_bytes else None
+        return _scalar(tree)
+
+    def _array(self, trees: list[Any], name: str) -> Schema | None:
+        if not trees:
+            return array(OPTIONAL_BYTES, optional=True) if self.empty_arrays_as_bytes else None
+        items: Schema | None = None
+        for tree in trees:
+            if tree is not None:
+                items = _joined(items, self._schema(tree, name))
+        if items is None and self.nulls_as_bytes and trees.count(None) == len(trees):
+            items = OPTIONAL_BYTES
+        if items is None:
+            raise DataError("the items of an array have no type")
+        return array(items, optional=True)
 
 
-def _schema(tree: Any) -> Schema | None:
-    if isinstance(tree, dict):
-        fields = [(name, inside) for name, value in tree.items() if (inside := _schema(value)) is not None]
-        return struct(*fields, optional=True)
-    if isinstance(tree, list):
-        found: Schema | None = None
-        for item in tree:
-            found = _joined(found, _schema(item))
-        return None if found is None else array(found, optional=True)
-    if tree is None:
-        return None
+def _scalar(tree: Any) -> Schema:
     if isinstance(tree, bool):
         return OPTIONAL_BOOLEAN
     if isinstance(tree, int):
-        return OPTIONAL_INT32 if -(2**31) <= tree < 2**31 else OPTIONAL_INT64
+        if -(2**31) <= tree < 2**31:
+            return OPTIONAL_INT32
+        if -(2**63) <= tree < 2**63:
+            return OPTIONAL_INT64
+        raise DataError("a number of more than 64 bits")
     return OPTIONAL_FLOAT64 if isinstance(tree, float) else OPTIONAL_STRING
 
 
 def _joined(left: Schema | None, right: Schema | None) -> Schema | None:
-    """One schema for both; texts when they have nothing in common."""
+    """One schema for both; DataError: there is none."""
     if left is None or right is None or left == right:
         return left or right
     if left.type is SchemaType.STRUCT and right.type is SchemaType.STRUCT:
         fields = {f.name: f.schema for f in left.fields}
         for field in right.fields:
             fields[field.name] = _joined(fields.get(field.name), field.schema) or field.schema
-        return struct(*fields.items(), optional=True)
-    numbers = (OPTIONAL_INT32, OPTIONAL_INT64, OPTIONAL_FLOAT64)
-    if left in numbers and right in numbers:
-        return max(left, right, key=numbers.index)
-    return OPTIONAL_STRING
+        return left.replace(fields=fields.items())
+    if OPTIONAL_BYTES in (left, right):  # of nulls only
+        return right if left == OPTIONAL_BYTES else left
+    raise DataError("the items of an array have different types")
 
 
 def _value(schema: Schema, tree: Any) -> Value:
@@ -70,6 +101,4 @@ def _value(schema: Schema, tree: Any) -> Value:
     if schema.value_schema is not None:
         items = schema.value_schema
         return [_value(items, item) for item in tree]
-    if schema.type is SchemaType.FLOAT64:
-        return float(tree)
-    return tree if schema.type is not SchemaType.STRING or isinstance(tree, str) else str(tree)
+    return tree

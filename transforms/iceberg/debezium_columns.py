@@ -107,7 +107,7 @@ class DebeziumColumns:
             source = envelope["source"]
             db = source.field("schema") or source.field("db")
             table = source.field("table") or source.field("collection")
-            row = envelope["after"]
+            row, before = envelope["after"], envelope["before"]
             well_typed = (
                 db is not None and table is not None and db.schema.type is table.schema.type is STRING.type
                 and envelope["ts_ms"].type is INT64.type and envelope["op"].type is STRING.type
@@ -117,7 +117,7 @@ class DebeziumColumns:
             raise DataError(f"{error.args[0]} is not a valid field name") from error
         if not well_typed or db is None or table is None:
             raise DataError("not the types of a change event")
-        return _Plan(db.name, table.name, envelope["before"] == row, row, defaults(row))
+        return _Plan(db.name, table.name, before == row, row, defaults(row))
 
     def _with_schema(self, batch: Batch) -> Sequence[Batch]:
         value = batch.value

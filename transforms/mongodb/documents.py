@@ -154,7 +154,9 @@ class DocumentConverter:
                 return Struct(schema, values)
         if found.kind is Kind.REGULAR_EXPRESSION:
             return Struct(REGULAR_EXPRESSION, found.value)
-        return found.value * 1000 if found.kind is Kind.TIMESTAMP else found.value
+        if found.kind is Kind.TIMESTAMP:
+            return found.value[0] * 1000
+        return found.value[0] if found.kind is Kind.BINARY else found.value
 
 
 def _merged(left: _Shape, right: _Shape) -> _Shape:

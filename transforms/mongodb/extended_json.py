@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from connect_py.api.errors import DataError
-from connect_py.api.java_text import wrap
+from connect_py.api.java_text import double_text, wrap
 from transforms.civil_days import days_of
 
 
@@ -31,13 +30,13 @@ class Kind(Enum):
     INT32 = auto()  # int
     INT64 = auto()  # int
     DATE_TIME = auto()  # int, milliseconds since the epoch
-    TIMESTAMP = auto()  # int, seconds since the epoch
-    BINARY = auto()  # bytes
+    TIMESTAMP = auto()  # (seconds since the epoch, increment)
+    BINARY = auto()  # (bytes, subtype)
     REGULAR_EXPRESSION = auto()  # (pattern, options)
     SCOPED_JAVASCRIPT = auto()  # (code, document)
     DOCUMENT = auto()  # Mapping[str, BsonValue]
     ARRAY = auto()  # Sequence[BsonValue]
-    OTHER = auto()  # None; symbols, database pointers, smallest and greatest key, undefined: no table holds these
+    OTHER = auto()  # Document, as it was written; symbols, database pointers, smallest and greatest key, undefined
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ def _special(members: Document) -> BsonValue | None:
     if names <= {"$regex", "$options"} and "$regex" in names:
         return _regular_expression(members["$regex"], members.get("$options"))
     if names == {"$binary", "$type"}:
-        return _binary(_text(members, "$binary"))
+        return _binary(_text(members, "$binary"), members["$type"])
     if names == {"$code", "$scope"}:
         return BsonValue(Kind.SCOPED_JAVASCRIPT, (_text(members, "$code"), _document(members["$scope"])))
     first = next(iter(members))
@@ -197,21 +196,24 @@ def _timestamp(members: Document, name: str) -> BsonValue:
     inside = _document(members[name])
     if set(inside) != {"t", "i"}:
         raise ValueError(f"{name} needs t and i")
-    return BsonValue(Kind.TIMESTAMP, _integer(inside["t"]) & 0xFFFF_FFFF)  # unsigned; Java's becomes negative in 2038
+    seconds, increment = (_integer(inside[part]) & 0xFFFF_FFFF for part in ("t", "i"))  # Java's are signed: till 2038
+    return BsonValue(Kind.TIMESTAMP, (seconds, increment))
 
 
-def _binary(text: str) -> BsonValue:
+def _binary(text: str, subtype: BsonValue | None) -> BsonValue:
     try:
-        return BsonValue(Kind.BINARY, base64.b64decode(text, validate=True))
-    except binascii.Error as error:
-        raise ValueError("$binary needs base64") from error
+        data = base64.b64decode(text, validate=True)
+        number = 0 if subtype is None else int(str(subtype.value), 16)
+    except ValueError as error:
+        raise ValueError("$binary needs base64 and a subtype") from error
+    return BsonValue(Kind.BINARY, (data, number))
 
 
 def _binary_document(members: Document, name: str) -> BsonValue:
     inside = _document(members[name])
     if "base64" not in inside:
         raise ValueError(f"{name} needs base64")
-    return _binary(_text(inside, "base64"))
+    return _binary(_text(inside, "base64"), inside.get("subType"))
 
 
 def _regular_expression(pattern: BsonValue, options: BsonValue | None) -> BsonValue | None:
@@ -235,14 +237,14 @@ _SINGLE: Final[Mapping[str, Callable[[Document, str], BsonValue | None]]] = {
     "$date": _moment,
     "$timestamp": _timestamp,
     "$binary": _binary_document,
-    "$uuid": lambda members, name: BsonValue(Kind.BINARY, UUID(_text(members, name)).bytes),
+    "$uuid": lambda members, name: BsonValue(Kind.BINARY, (UUID(_text(members, name)).bytes, 4)),
     "$regularExpression": _regular_expression_document,
     "$code": lambda members, name: BsonValue(Kind.JAVASCRIPT, _text(members, name)),
-    "$symbol": lambda members, name: BsonValue(Kind.OTHER, None),
-    "$minKey": lambda members, name: BsonValue(Kind.OTHER, None),
-    "$maxKey": lambda members, name: BsonValue(Kind.OTHER, None),
-    "$undefined": lambda members, name: BsonValue(Kind.OTHER, None),
-    "$dbPointer": lambda members, name: BsonValue(Kind.OTHER, None),
+    "$symbol": lambda members, name: BsonValue(Kind.OTHER, members),
+    "$minKey": lambda members, name: BsonValue(Kind.OTHER, members),
+    "$maxKey": lambda members, name: BsonValue(Kind.OTHER, members),
+    "$undefined": lambda members, name: BsonValue(Kind.OTHER, members),
+    "$dbPointer": lambda members, name: BsonValue(Kind.OTHER, members),
 }
 _SPECIAL: Final = {*_SINGLE, "$regex", "$options", "$type", "$scope"}
 _DECODER: Final = json.JSONDecoder(
@@ -252,3 +254,42 @@ _DECODER: Final = json.JSONDecoder(
     parse_constant=lambda text: BsonValue(Kind.DOUBLE, float(text)),
     strict=False,
 )
+
+
+def canonical_text(found: BsonValue) -> str:
+    """A value as canonical extended JSON, in lines as MongoDB's driver for Java sets them."""
+    return json.dumps(_tree(found), indent=2, ensure_ascii=False)
+
+
+def _tree(found: BsonValue) -> Any:
+    value = found.value
+    match found.kind:
+        case Kind.DOCUMENT:
+            return {name: _tree(member) for name, member in value.items()}
+        case Kind.OTHER:  # the 1 of the smallest and the greatest key is no number
+            return {name: 1 if member.kind is Kind.INT32 else _tree(member) for name, member in value.items()}
+        case Kind.ARRAY:
+            return [_tree(item) for item in value]
+        case Kind.TIMESTAMP:
+            return {"$timestamp": {"t": value[0], "i": value[1]}}
+        case Kind.BINARY:
+            return {"$binary": {"base64": base64.b64encode(value[0]).decode(), "subType": f"{value[1]:02x}"}}
+        case Kind.REGULAR_EXPRESSION:
+            return {"$regularExpression": {"pattern": value[0], "options": value[1]}}
+        case Kind.SCOPED_JAVASCRIPT:
+            return {"$code": value[0], "$scope": _tree(BsonValue(Kind.DOCUMENT, value[1]))}
+        case Kind.DATE_TIME:
+            return {"$date": {"$numberLong": str(value)}}
+        case Kind.DOUBLE:
+            return {"$numberDouble": double_text(value)}
+    name = _CANONICAL.get(found.kind)
+    return value if name is None else {name: str(value)}
+
+
+_CANONICAL: Final = {
+    Kind.OBJECT_ID: "$oid",
+    Kind.DECIMAL128: "$numberDecimal",
+    Kind.JAVASCRIPT: "$code",
+    Kind.INT32: "$numberInt",
+    Kind.INT64: "$numberLong",
+}
