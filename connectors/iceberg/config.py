@@ -28,6 +28,7 @@ from connect_py.api.config import (
 )
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.evolution.evolution_policy import ChangeAction, EvolutionPolicy
+from connectors.iceberg.hadoop_files import read_hadoop_files
 from connectors.iceberg.java_pattern import compile_java_pattern
 from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
 from connectors.iceberg.table import WriteMode
@@ -277,7 +278,7 @@ def _config_def() -> ConfigDef:
         Type.STRING,
         default=None,
         importance=medium,
-        doc="Folder with core-site.xml, hdfs-site.xml and hive-site.xml.",
+        doc="Folder with core-site.xml, hdfs-site.xml and hive-site.xml; iceberg.hadoop.* wins.",
     )
     d.define(
         CONTROL_TOPIC,
@@ -337,7 +338,8 @@ def _config_def() -> ConfigDef:
         default=1,
         validator=at_least(1),
         importance=medium,
-        doc="Commit failures in a row after which the coordinator gives up.",
+        doc="Cycles in a row in which a table could not be committed, after which the task fails. Only if it is set: "
+        "else the table's rows wait, and others go on.",
     )
     d.define(
         TRANSACTIONAL_PREFIX,
@@ -695,7 +697,7 @@ class IcebergSinkConfig:
     commit_interval_ms: int
     commit_timeout_ms: int
     commit_threads: int
-    commit_max_failures: int
+    commit_max_failures: int | None  # None: not set; a table that cannot be committed holds its rows, however long
     kafka: Mapping[str, str] = field(repr=False)
     spark: Mapping[str, str] = field(repr=False)  # keys as Spark knows them: `spark.master`
     commit_engine: CommitEngine
@@ -721,6 +723,17 @@ class IcebergSinkConfig:
     warnings: tuple[str, ...]  # to be logged at start
     table_props: Mapping[str, str] = field(repr=False)  # everything below `iceberg.table.`, new spellings
     default_table: TableConfig
+
+    def hadoop_settings(self) -> dict[str, str]:
+        """Hadoop's settings: those of the files in `iceberg.hadoop-conf-dir`, and `iceberg.hadoop.*`, which win.
+
+        Reads the files.
+
+        Raises:
+            ConfigError: The folder is not there, or a file is not of Hadoop's form.
+        """
+        files = read_hadoop_files(HADOOP_CONF_DIR, self.hadoop_conf_dir) if self.hadoop_conf_dir else {}
+        return {**files, **self.hadoop}
 
     @property
     def channel_topic(self) -> str:
@@ -1047,7 +1060,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         control_group=values[CONTROL_GROUP] or f"cg-control-{connector}",
         transactional_prefix=values[TRANSACTIONAL_PREFIX] or "", commit_interval_ms=values[COMMIT_INTERVAL],
         commit_timeout_ms=values[COMMIT_TIMEOUT], commit_threads=values[COMMIT_THREADS],
-        commit_max_failures=values[COMMIT_MAX_FAILURES], kafka=with_prefix(known, KAFKA_PREFIX), spark=_spark(known),
+        commit_max_failures=values[COMMIT_MAX_FAILURES] if COMMIT_MAX_FAILURES in known else None,
+        kafka=with_prefix(known, KAFKA_PREFIX), spark=_spark(known),
         commit_engine=engine, missing_table=MissingTable(values[MISSING_TABLE]), lenient=values[LENIENT],
         logical_types=logical, out_of_range=OutOfRange(values[OUT_OF_RANGE]), variable_scale=values[VARIABLE_SCALE],
         set_identifier_fields=values[SET_IDENTIFIER_FIELDS], null_key=NullKey(values[NULL_KEY]),

@@ -281,6 +281,9 @@ class _Life:
                     "table %s is not committed, its partitions wait (%d cycles in a row): %s",
                     table, consecutive, reason, extra={"action": "table_held", "table": table},
                 )  # fmt: skip
+                limit = self._config.commit_max_failures
+                if limit is not None and consecutive >= limit:
+                    raise ConnectError(f"table {table} was not committed in {consecutive} cycles in a row: {reason}")
             case ProveLeadership(token):
                 writer.send([EpochStarted(state.epoch)])  # fenced: raises, and the life is over
                 self._answers.put(lambda: state.on_leadership(token, True, _now_ms()))

@@ -91,7 +91,7 @@ def _words(tp: TopicPartition) -> str:
 
 def _look_up(config: IcebergSinkConfig, tables: Iterable[str]) -> dict[str, Lookup]:
     """The ledgers of those tables that exist. CatalogUnavailableError and its like: the catalog does not answer."""
-    spark = SparkConfig(config.catalog_name, config.catalog, config.hadoop, config.spark, quick_jvm=True)
+    spark = SparkConfig(config.catalog_name, config.catalog, config.hadoop_settings(), config.spark, quick_jvm=True)
     found: dict[str, Lookup] = {}
     driver: SparkDriver | None = None
     try:

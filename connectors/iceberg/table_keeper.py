@@ -79,7 +79,8 @@ class TableKeeper:
         self._config = config
         self._listener = listener
         self._metrics = metrics
-        spark = SparkConfig(config.catalog_name, config.catalog, config.hadoop, config.spark, config.quick_jvm)
+        hadoop = config.hadoop_settings()
+        spark = SparkConfig(config.catalog_name, config.catalog, hadoop, config.spark, config.quick_jvm)
         self._driver = SparkDriver(spark)
         self._catalog = TableCatalog(self._driver)
         self._committer = TableCommitter(

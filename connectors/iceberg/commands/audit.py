@@ -83,7 +83,8 @@ def _settings(
     props = read_connector(config)
     refuse_providers(props)
     parsed = IcebergSinkConfig.parse(props)
-    settings = SparkConfig(parsed.catalog_name, {**parsed.catalog, **given}, parsed.hadoop, parsed.spark, True)
+    hadoop = parsed.hadoop_settings()
+    settings = SparkConfig(parsed.catalog_name, {**parsed.catalog, **given}, hadoop, parsed.spark, True)
     return settings, parsed.table(table).commit_branch or "main", parsed.connect_group
 
 
