@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connect_py.api.errors import DataError
+from connect_py.api.java_text import wrap
 from connect_py.api.schema import Schema, Type
 from connect_py.converters.json_text import write_json, write_string
 from connect_py.converters.json_values import JsonValueReader, JsonValueWriter, Tree
@@ -38,9 +39,7 @@ def read_schema(tree: Tree, values: JsonValueReader) -> Schema | None:
             raise DataError(f"Invalid schema {attribute}: it must be a string")
         arguments[attribute] = text
     version = tree.get("version")
-    if version is not None and type(version) is not int:
-        raise DataError("Invalid schema version: version must be integer.")
-    arguments["version"] = version
+    arguments["version"] = wrap(version, 32) if type(version) is int else None  # as Java: anything else is passed over
     arguments["parameters"] = _parameters(tree.get("parameters"))
     schema = Schema(kind, **arguments)
     default = tree.get("default")
