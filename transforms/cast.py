@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed
 from connect_py.api.config import Type as ConfigType
-from connect_py.api.errors import ConfigError, ConnectError, DataError
+from connect_py.api.errors import BadRows, ConfigError, ConnectError, DataError, NotColumnar
 from connect_py.api.java_text import java_text
 from connect_py.api.record import R
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, java_class_name
@@ -157,21 +157,25 @@ class Cast(Transformation[R]):
         else:
             try:
                 schema = self.result(column.schema)
-                data = columns.replaced("", column.schema, schema, column.data)
+                data = columns.replaced(batch, "", column.schema, schema, column.data)
+            except (BadRows, NotColumnar):
+                raise
             except ConnectError as error:
                 raise blamed(batch, self.apply) from error
         return [self.side.put_column(batch, Column(schema, data, null, tombstone_schema=null_schema))]
 
     def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> Column:
         from connect_py.api.arrow import schemaless_column, schemaless_values
-        from transforms.columns import blamed
+        from transforms.columns import blamed_at, converted
 
         if self._whole is None:
             return columns.schemaless(batch, column)
-        try:
-            values = [cast(None, v, self._whole) for v in schemaless_values(column.data, column.absent)]
-        except ConnectError as error:
-            raise blamed(batch, self.apply) from error
+        whole = self._whole
+        values, failed = converted(
+            schemaless_values(column.data, column.absent), lambda value: cast(None, value, whole)
+        )
+        if failed:
+            raise blamed_at(batch, self.apply, failed)
         return schemaless_column(values, column.tombstone)
 
     def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:

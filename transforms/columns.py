@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from connect_py.api.arrow import arrow_type, to_array
 from connect_py.api.batch import Batch, Column
-from connect_py.api.errors import BadRows, NotColumnar
+from connect_py.api.errors import BadRows, ConnectError, NotColumnar
 from connect_py.api.schema import Schema, Value
 from connect_py.api.transformation import Transformation
 
@@ -110,6 +110,29 @@ def blamed(batch: Batch, apply: Callable[[Any], object]) -> BadRows | NotColumna
     """
     errors = _failures(batch, apply)
     return BadRows(errors) if errors else NotColumnar("no row fails by itself")
+
+
+def blamed_at(batch: Batch, apply: Callable[[Any], object], rows: Sequence[int]) -> BadRows | NotColumnar:
+    """As `blamed`, if only these rows can be to blame."""
+    suspects = batch.where(pc.is_in(pa.array(range(len(batch)), pa.int64()), value_set=pa.array(rows, pa.int64())))
+    errors = {rows[place]: error for place, error in _failures_by_row(suspects, apply).items()}
+    return BadRows(errors) if errors else NotColumnar("no row fails by itself")
+
+
+def converted(values: Iterable[Value], convert: Callable[[Value], Value]) -> tuple[list[Value], list[int]]:
+    """Convert values one by one; also return the places of those that fail, which are null then."""
+    made: list[Value] = []
+    failed: list[int] = []
+    waiting = iter(values)
+    while True:
+        try:
+            made.extend(map(convert, waiting))  # what was converted before an error stays in the list
+            return made, failed
+        except NotColumnar:
+            raise
+        except ConnectError:
+            failed.append(len(made))
+            made.append(None)
 
 
 def _failures(batch: Batch, apply: Callable[[Any], object]) -> dict[int, Exception]:

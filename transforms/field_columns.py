@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from connect_py.api.arrow import schemaless_column, schemaless_values, to_array, to_values
 from connect_py.api.batch import Batch, Column
-from connect_py.api.errors import ConnectError, NotColumnar
+from connect_py.api.errors import BadRows, ConnectError, NotColumnar
 from connect_py.api.schema import Schema, Type, Value
-from transforms.columns import blamed, children, defaults, required_nulls, struct_column, with_default
+from transforms.columns import (
+    blamed,
+    blamed_at,
+    children,
+    converted,
+    defaults,
+    required_nulls,
+    struct_column,
+    with_default,
+)
 
 
 class FieldReference(Protocol):
@@ -58,21 +67,30 @@ class FieldColumns:
         try:
             result = reference.result(schema)
             made = [
-                self.replaced(old.name, old.schema, new.schema, c) if old.name in reference.field_names else c
+                self.replaced(batch, old.name, old.schema, new.schema, c) if old.name in reference.field_names else c
                 for old, new, c in zip(schema.fields, result.fields, columns, strict=True)
             ]
+        except (BadRows, NotColumnar):
+            raise
         except (ConnectError, pa.ArrowException) as error:
             raise blamed(batch, reference.apply) from error
         if required_nulls(result, made, data):
             raise blamed(batch, reference.apply)
         return result, struct_column(result, made, column.is_null(), len(batch))
 
-    def replaced(self, name: str, schema: Schema, result: Schema, data: pa.Array) -> pa.Array:
-        """A column of one field afterwards. Whatever the reference raises for a value."""
+    def replaced(self, batch: Batch, name: str, schema: Schema, result: Schema, data: pa.Array) -> pa.Array:
+        """A column of one field afterwards.
+
+        Raises:
+            BadRows, NotColumnar: The reference refuses values.
+        """
         fast = self._reference.fast(schema, result, data)
         if fast is not None:
             return fast
-        return to_array(result, [self._reference.replaced(name, schema, value) for value in to_values(schema, data)])
+        values, failed = converted(to_values(schema, data), partial(self._reference.replaced, name, schema))
+        if failed:
+            raise blamed_at(batch, self._reference.apply, failed)
+        return to_array(result, values)
 
     def schemaless(self, batch: Batch, column: Column) -> Column:
         """A column of maps afterwards: members that are replaced are in all of them, null where they were not."""
@@ -88,12 +106,10 @@ class FieldColumns:
             if member is None:
                 columns[name] = pa.nulls(len(batch))
                 continue
-            try:
-                values = [reference.replaced(name, None, v) for v in schemaless_values(member.data, member.absent)]
-            except NotColumnar:
-                raise
-            except ConnectError as error:
-                raise blamed(batch, reference.apply) from error
+            incoming = schemaless_values(member.data, member.absent)
+            values, failed = converted(incoming, partial(reference.replaced, name, None))
+            if failed:
+                raise blamed_at(batch, reference.apply, failed)
             made = schemaless_column(values)
             columns[name] = made.data
             absent |= {(name, *path): rows for path, rows in made.absent.items()}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
-from connect_py.api.errors import ConfigError, ConnectError, DataError
+from connect_py.api.errors import BadRows, ConfigError, ConnectError, DataError, NotColumnar
 from connect_py.api.record import R
 from connect_py.api.schema import (
     DATE,
@@ -224,22 +224,24 @@ class TimestampConverter(Transformation[R]):
 
         assert column.schema is not None
         try:
-            return columns.replaced("", column.schema, result, column.data)
+            return columns.replaced(batch, "", column.schema, result, column.data)
+        except (BadRows, NotColumnar):
+            raise
         except ConnectError as error:
             raise blamed(batch, self.apply) from error
 
     def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> Column:
         from connect_py.api.arrow import schemaless_column, schemaless_values
-        from transforms.columns import blamed
+        from transforms.columns import blamed_at, converted
 
         if column.null_count == len(batch):
             return column
         if self._field:
             return columns.schemaless(batch, column)
-        try:
-            values = [self.replaced(self._field, None, v) for v in schemaless_values(column.data, column.absent)]
-        except ConnectError as error:
-            raise blamed(batch, self.apply) from error
+        incoming = schemaless_values(column.data, column.absent)
+        values, failed = converted(incoming, partial(self.replaced, self._field, None))
+        if failed:
+            raise blamed_at(batch, self.apply, failed)
         return schemaless_column(values, column.tombstone)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ from connect_py.api.errors import ConnectError, DataError, RetriableError, Unava
 from connect_py.api.record import RecordOrigin, TimestampType
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import SKIPPED, ErrorHandler, ToleranceExceededError, UnhandledError
-from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.failed_record import FailedRecord, stack_trace
 from connect_py.error_handling.log_reporter import LogReporter
 from connect_py.error_handling.stage import Stage
 from connect_py.model import ConnectorTaskId
@@ -188,3 +189,20 @@ def test_a_configuration_is_parsed_and_checked() -> None:
     assert parsed.retry_timeout_ms == -1
     with pytest.raises(ConnectError, match="String must be one of: none, all"):
         ErrorConfig.parse({"errors.tolerance": "some"})
+
+
+def test_the_trace_reads_as_pythons_own_with_causes_and_without_marks_below_the_lines() -> None:
+    def fail() -> None:
+        try:
+            {}["missing"]
+        except KeyError:
+            try:
+                raise ValueError("during")
+            except ValueError as error:
+                raise DataError("at last") from error
+
+    with pytest.raises(DataError) as caught:
+        fail()
+    expected = "".join(traceback.format_exception(caught.value))
+    without_marks = [line for line in expected.splitlines() if line.strip(" ^~") or not line]
+    assert stack_trace(caught.value).splitlines() == without_marks
