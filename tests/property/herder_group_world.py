@@ -162,11 +162,12 @@ class Node:
             self.view.take_epoch(record)
             if member is not None:
                 member.take_epoch(record.number)
-        elif self.world.off(Switch.IGNORE_LOWER_EPOCHS) and member is not None:
-            member.epoch, member.applied = 0, Turn()
-            member.take_assignment(record, now)
-        elif self.view.take_assignment(record) and member is not None:
-            member.take_assignment(record, now)
+        else:
+            news = self.view.take_assignment(record)
+            if member is not None and self.world.off(Switch.IGNORE_LOWER_EPOCHS):
+                member.epoch, member.applied, news = 0, Turn(), True
+            if member is not None and news:
+                member.take_assignment(record, now)
 
     # --- one round of the herder
 
@@ -588,6 +589,9 @@ class World:
 
     def pause(self, node: Node, seconds: float) -> None:
         node.paused_until = self.now + seconds
+        if self.random.random() < 0.3:  # of its threads, the reader wakes last
+            self.count(Fault.READER_LATE)
+            node.deaf_until = max(node.deaf_until, node.paused_until + self.random.uniform(0.1, 1.0))
         self.wake(node, node.paused_until)
         if node.hard_deadline is not None:
             self.at(node.hard_deadline, node.end_children)

@@ -63,12 +63,18 @@ def test_a_seed_always_takes_the_same_course() -> None:
 # then the search finds others, or says that the rule is not shown any more.
 SEEDS_THAT_NEED = [
     (Switch.STOP_AT_END_OF_LEASE, 10),
-    (Switch.READ_TO_END_BEFORE_BURIAL, 86),
+    (Switch.REFUSE_LATE_ACKNOWLEDGEMENT, 233),
+    (Switch.READ_TO_END_BEFORE_BURIAL, 4),
     (Switch.WAIT_FOR_CONFIRMATION, 0),
-    (Switch.WAIT_FOR_INHERITED, 87),
+    (Switch.WAIT_FOR_INHERITED, 19),
     (Switch.DISTRUST_EMPTY_TOPIC, 19),
+    (Switch.IGNORE_LOWER_EPOCHS, 10),
 ]
 NEIGHBOURS = 150
+
+
+def test_every_rule_that_can_be_turned_off_is_shown() -> None:
+    assert {rule for rule, _ in SEEDS_THAT_NEED} == set(Switch)
 
 
 @pytest.mark.parametrize(("rule", "hint"), SEEDS_THAT_NEED, ids=lambda value: getattr(value, "name", None))
