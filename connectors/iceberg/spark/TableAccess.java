@@ -42,6 +42,7 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 import org.apache.iceberg.util.JsonUtil;
+import org.apache.iceberg.view.ViewBuilder;
 
 /** The catalog's tables, for Python: JSON text in and out. */
 public class TableAccess {
@@ -319,11 +320,11 @@ public class TableAccess {
         boolean made = catalog instanceof ViewCatalog;
         if (made) {
             TableIdentifier identifier = identifier(name);
-            ((ViewCatalog) catalog).buildView(identifier)
-                .withSchema(SchemaParser.fromJson(schemaJson))
-                .withDefaultNamespace(identifier.namespace())
-                .withQuery("spark", sql)
-                .createOrReplace();
+            ViewBuilder view = ((ViewCatalog) catalog).buildView(identifier);
+            view.withSchema(SchemaParser.fromJson(schemaJson));
+            view.withDefaultNamespace(identifier.namespace());
+            view.withQuery("spark", sql);
+            view.createOrReplace();
         }
         return JsonUtil.mapper().createObjectNode().put("made", made).toString();
     }
