@@ -1,0 +1,224 @@
+"""Changes of tables in a real catalog: renames, versions of columns and the view over them, many that ask at once."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures.iceberg_commit import KEY, Lake, Sink, lake, lake_config
+from fixtures.iceberg_staging_rows import batch, config, record, stage, stager
+
+from connect_py.api.record import TopicPartition
+from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
+from connect_py.testing import FakePluginMetrics
+from connectors.iceberg.evolution.column_history import HISTORY
+from connectors.iceberg.evolution.held_changes import ChangesHeldError
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.actions import PrepareTable, Send
+from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
+from connectors.iceberg.protocol.messages import Need, OpenTable, TableOpened
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.spark.catalog import TableCatalog
+from connectors.iceberg.spark.session import SparkDriver
+from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.table import TableDescription, WriteMode
+from connectors.iceberg.table_keeper import TableKeeper
+
+__all__ = ["lake"]
+
+TASKS = 16
+
+
+def columns(lake: Lake, name: str) -> dict[str, tuple[int, Any]]:
+    schema = json.loads(lake.catalog.load(name, KEY).description.schema)
+    return {field["name"]: (field["id"], field["type"]) for field in schema["fields"]}
+
+
+def make(lake: Lake, fields: Sequence[tuple[str, Any]], version: int = 3) -> str:
+    name = f"shop.t{uuid.uuid4().hex[:10]}"
+    schema = {"type": "struct", "schema-id": 0, "fields": [
+        {"id": at, "name": column, "required": False, "type": type_} for at, (column, type_) in enumerate(fields, 1)
+    ]}  # fmt: skip
+    lake.catalog.create(name, json.dumps(schema), None, {"format-version": str(version)})
+    return name
+
+
+def keeper_of(lake: Lake, **props: str) -> TableKeeper:
+    """A coordinator's keeper on the JVM that all tests share."""
+    listener: Any = None
+    made = TableKeeper(config(**props), listener, IcebergMetrics(FakePluginMetrics()))
+    made._driver, made._catalog = lake.driver, lake.catalog
+    return made
+
+
+def describe(keeper: TableKeeper, name: str) -> TableDescription:
+    _, answer = keeper.prepare(name, Need.CREATE, Wish(None).to_text())
+    return TableDescription.from_json(json.loads(answer))
+
+
+def evolve(keeper: TableKeeper, name: str, rows: Any, **props: str) -> TableDescription:
+    """What a task asks for, and the answer; again until nothing is lacking."""
+    description = describe(keeper, name)
+    for _ in range(5):
+        wanted = stager(description, **props).wanted_changes(rows.value)
+        if not wanted:
+            return description
+        wish = Wish(None, "", wanted, description.schema_id).to_text()
+        description = TableDescription.from_json(json.loads(keeper.prepare(name, Need.EVOLVE, wish)[1]))
+    raise AssertionError(f"still lacking {wanted}")
+
+
+def append(lake: Lake, description: TableDescription, *batches: Any, **props: str) -> None:
+    files = stage(stager(description, **props), *batches, partition=TopicPartition("orders", 0))
+    Sink(lake, description.name, WriteMode.APPEND, ()).commit(files)
+
+
+def test_a_renamed_column_keeps_its_id_and_rows_of_both_names_go_there(lake: Lake) -> None:
+    props = {"ext__evolution__rename": "apply", "tables__evolve_schema_enabled": "true"}
+    name = make(lake, [("id", "int"), ("b", "string")])
+    props["table__" + name.replace(".", "__") + "__renamed"] = "b_new:b"
+    keeper = keeper_of(lake, **props)
+    old, new = struct(("id", INT32), ("b", STRING)), struct(("id", INT32), ("b_new", STRING), ("more", INT32))
+    first = evolve(keeper, name, batch([record(Struct(old, [1, "x"]), 0)]), **props)
+    append(lake, first, batch([record(Struct(old, [1, "x"]), 0)]), **props)
+    second = evolve(keeper, name, batch([record(Struct(new, [2, "y", 7]), 1)]), **props)
+    assert columns(lake, name) == {"id": (1, "int"), "b_new": (2, "string"), "more": (3, "int")}
+    assert json.loads(second.properties[HISTORY]) == {"names": {"2": ["b"]}}
+    late = batch([record(Struct(old, [3, "z"]), 2)])
+    append(lake, second, batch([record(Struct(new, [2, "y", 7]), 1)]), late, **props)
+    assert [dict(row) for row in lake.rows(name)] == [
+        {"id": 1, "b_new": "x"},
+        {"id": 2, "b_new": "y", "more": 7},
+        {"id": 3, "b_new": "z"},
+    ]
+    assert not lake.catalog.evolve(name, [SchemaChange(ChangeKind.RENAME, ("b",), name="b_new")])
+
+
+def test_a_change_that_does_not_fit_makes_a_column_and_a_view_over_all_of_them(lake: Lake) -> None:
+    props = {"ext__evolution__incompatible": "apply", "ext__logical_types": "full"}
+    name = make(lake, [("id", "int"), ("c", "decimal(6, 2)")])
+    keeper = keeper_of(lake, **props)
+    types = [
+        decimal(2, parameters={"connect.decimal.precision": "6"}),
+        decimal(4, parameters={"connect.decimal.precision": "12"}),
+        STRING,
+    ]
+    values = [Decimal("1.25"), Decimal("12345.6789"), "a lot"]
+    for number, (type_, value) in enumerate(zip(types, values, strict=True)):
+        rows = batch([record(Struct(struct(("id", INT32), ("c", type_)), [number, value]), number)])
+        append(lake, evolve(keeper, name, rows, **props), rows, **props)
+    assert columns(lake, name) == {
+        "id": (1, "int"), "c": (2, "decimal(6, 2)"), "c_v2": (3, "decimal(12, 4)"), "c_v3": (4, "string"),
+    }  # fmt: skip
+    lake.driver.start_session()
+    assert [dict(row) for row in lake.rows(f"{name}_unified", "*")] == [
+        {"id": 0, "c": "1.25"},
+        {"id": 1, "c": "12345.6789"},
+        {"id": 2, "c": "a lot"},
+    ]
+
+
+def test_the_default_of_a_new_field_is_that_of_older_rows_where_the_format_knows_defaults(lake: Lake) -> None:
+    props = {"tables__evolve_schema_enabled": "true", "ext__logical_types": "full"}
+    row = struct(
+        ("id", INT32),
+        ("n", Schema(Type.INT32, default=3)),
+        ("d", decimal(3, default=Decimal("1.250"), parameters={"connect.decimal.precision": "9"})),
+        ("day", Schema(Type.INT32, name="io.debezium.time.Date", default=18_321)),
+        ("at", Schema(Type.INT64, name="io.debezium.time.MicroTimestamp", default=1_000)),
+    )
+    old = batch([record(Struct(struct(("id", INT32)), [1]), 0)])
+    for version in (2, 3):
+        name = make(lake, [("id", "int")], version)
+        keeper = keeper_of(lake, **props)
+        append(lake, evolve(keeper, name, old, **props), old, **props)
+        evolve(keeper, name, batch([record(Struct(row, [2, 4, Decimal("1.250"), 1, 1]), 1)]), **props)
+        fresh = {"n": 3, "d": 1.25, "day": "2020-02-29", "at": "1970-01-01T00:00:00.001"} if version == 3 else {}
+        assert [dict(row) for row in lake.rows(name)] == [{"id": 1, **fresh}]
+
+
+def test_what_must_wait_waits_until_somebody_has_changed_the_table(lake: Lake) -> None:
+    props = {"ext__evolution__add_column": "hold"}
+    name = make(lake, [("id", "int")])
+    keeper = keeper_of(lake, **props)
+    rows = batch([record(Struct(struct(("id", INT32), ("new", STRING)), [1, "x"]), 0)])
+    for _ in range(2):
+        with pytest.raises(ChangesHeldError, match="add column new of type string"):
+            evolve(keeper, name, rows, **props)
+    assert "new" not in columns(lake, name)
+    held = describe(keeper, name)
+    wish = Wish(None, "", stager(held, **props).wanted_changes(rows.value), held.schema_id).to_text()
+    lake.catalog.evolve(name, [SchemaChange(ChangeKind.ADD, ("new",), '"string"')])  # somebody
+    answer = TableDescription.from_json(json.loads(keeper.prepare(name, Need.EVOLVE, wish)[1]))
+    assert stager(answer, **props).wanted_changes(rows.value) == ()
+
+
+def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> None:
+    """The requests of all tasks reach one coordinator; what one of them gets answered reaches everybody."""
+    props = {"tables__evolve_schema_enabled": "true"}
+    name = make(lake, [("id", "int")])
+    keeper = keeper_of(lake, **props)
+    state = CoordinatorState(CoordinatorSettings("k-1", 1, 1000, 300, (name,)), "x", lambda: str(uuid.uuid4()))
+    state.begin({"orders": TopicInfo("id-1", (0,) * TASKS)}, {}, {name: keeper.view(name)}, None, 0)
+    answers: list[TableOpened] = []
+
+    def all_ask(description: TableDescription) -> list[Any]:
+        """What each task still lacks; every second one needs a column of its own too."""
+        asked: list[Any] = []
+        for task in range(TASKS):
+            own = [(f"own_{task}", INT32)] * (task % 2)
+            wide = struct(("id", INT64), ("new", STRING), *own)
+            rows = batch([record(Struct(wide, [None] * len(wide.fields)), 0)])
+            wanted = stager(description, **props).wanted_changes(rows.value)
+            if wanted:
+                wish = Wish(None, "", wanted, description.schema_id).to_text()
+                asked += state.on_message(OpenTable(str(task), state.epoch, name, Need.EVOLVE, wish), 0)
+        return asked
+
+    asked = all_ask(describe(keeper, name))
+    while asked:
+        (action,) = asked  # while one request is carried out, others wait for its answer
+        assert isinstance(action, PrepareTable)
+        view, answer = keeper.prepare(action.table, action.need, action.schema)
+        for sent in state.on_table_prepared(name, view, answer, 0):
+            assert isinstance(sent, Send)
+            assert isinstance(sent.message, TableOpened)
+            answers.append(sent.message)
+        asked = all_ask(TableDescription.from_json(json.loads(answers[-1].answer)))
+    found = columns(lake, name)
+    assert found["id"][1] == "long"
+    assert set(found) == {"id", "new", *(f"own_{task}" for task in range(1, TASKS, 2))}
+    assert len(answers) == 1 + TASKS // 2
+
+
+@pytest.mark.timeout(120)  # starts a second JVM
+def test_changes_by_two_writers_at_once_are_all_made_and_each_once(lake: Lake) -> None:
+    """A coordinator and whoever else works on the table: the catalog's compare-and-swap decides, and we try again."""
+    name = make(lake, [("id", "int")])
+    same = SchemaChange(ChangeKind.ADD, ("new",), '"string"')
+    with SparkDriver(lake_config(lake.folder), log_path=lake.folder / "other.log") as driver:
+        other = TableCatalog(driver)
+
+        def writer(number: int) -> None:
+            catalog = (lake.catalog, other)[number]
+            for at in range(4):
+                catalog.evolve(name, [same, SchemaChange(ChangeKind.ADD, (f"own_{number}_{at}",), '"int"')])
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(writer, range(2)))
+    found = columns(lake, name)
+    assert set(found) == {"id", "new", *(f"own_{n}_{at}" for n in range(2) for at in range(4))}
+    assert len({id_ for id_, _ in found.values()}) == len(found)
+
+
+def test_the_catalog_makes_and_renews_views(lake: Lake, tmp_path: Path) -> None:
+    name = make(lake, [("id", "int")])
+    schema = json.dumps({"type": "struct", "fields": [{"id": 1, "name": "id", "required": False, "type": "int"}]})
+    for sql in (f"SELECT id FROM {name}", f"SELECT id FROM {name} WHERE id > 0"):
+        assert lake.catalog.replace_view(f"{name}_seen", schema, sql)
