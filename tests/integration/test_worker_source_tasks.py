@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from connect_py.storage import compact_json
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.storage_clients import StorageClients
+from connect_py.task.transaction_outcome import RecordPlace, is_committed
 from connect_py.worker.producer_fence import fence_producers
 from connect_py.worker.worker import Worker
 
@@ -220,6 +221,65 @@ def test_offsets_get_into_the_connectors_own_topic_with_the_records_and_are_copi
     bench.stop(task)
     bench.run({**config, "until": "22"})
     bench.until(lambda: "start 20" in bench.notes(), "the restarted task")
+
+
+@pytest.mark.parametrize("boundary", [pytest.param("poll", marks=pytest.mark.long), "interval"])
+def test_a_transaction_that_the_broker_gave_up_while_it_was_away_is_repeated_and_no_record_is_lost_or_doubled(
+    make: Make, kafka_broker: KafkaBroker, boundary: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = make(**{"exactly.once.source.support": "enabled"})
+    transaction_ms = 2_000
+    bench.run(bench.config(**{
+        "until": "50", "batch": "1", "pause": "0.05", "transaction.boundary": boundary,
+        "transaction.boundary.interval.ms": "500",
+        "producer.override.transaction.timeout.ms": str(transaction_ms),
+    }))  # fmt: skip
+    bench.until(lambda: "commit" in bench.notes(), "the first commit")
+    kafka_broker.pause()
+    try:
+        time.sleep(1.5 * transaction_ms / 1000)
+    finally:
+        kafka_broker.resume()
+    bench.until(lambda: bench.next_number() == 50, "all offsets")
+    assert bench.values(bench.topic) == numbers(50)
+    assert "a new producer takes over" in caplog.text
+    assert bench.notes().count("start 0") == 1  # it is the same task all the time
+    assert [note for note in bench.notes() if note.startswith("record")] == [f"record {n} sent" for n in range(50)]
+
+
+def test_one_record_tells_whether_its_transaction_was_committed(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    servers, topic = kafka_broker.bootstrap_servers, f"{topic_prefix}outcomes"
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_SECONDS)
+    settings = StorageClients({"bootstrap.servers": servers}, topic_prefix).consumer_settings("o", read_committed=True)
+    places: list[RecordPlace] = []
+
+    def write(name: str) -> Producer:
+        producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic_prefix}{name}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"x", on_delivery=lambda _, m: places.append(RecordPlace(topic, 0, m.offset())))
+        assert producer.flush(30) == 0
+        return producer
+
+    deadline = time.monotonic() + DEADLINE_SECONDS
+
+    def check() -> None:
+        assert time.monotonic() < deadline, "nobody knows"
+
+    write("a").commit_transaction(30)
+    open_one = write("b")
+    assert is_committed(settings, places[0], check)
+    write("c").commit_transaction(30)  # readers do not see it as long as the one before is open
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(is_committed, settings, places[2], check)
+        with pytest.raises(TimeoutError):
+            answer.result(1.0)
+        open_one.abort_transaction(30)
+        assert answer.result(DEADLINE_SECONDS)
+    assert not is_committed(settings, places[1], check)
+    write("d").abort_transaction(30)
+    assert not is_committed(settings, places[3], check)  # nothing follows it
 
 
 def test_a_source_may_not_write_to_the_topic_of_its_offsets_in_transactions(make: Make) -> None:
