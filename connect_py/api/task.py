@@ -125,6 +125,14 @@ class SinkTask(Task):
         """Give up partitions: another task may have them next. Errors fail the task."""
         return
 
+    def position_lost(self, partition: TopicPartition) -> bool:
+        """The log does not hold the next offset to read: retention was faster, or the topic is a new one.
+
+        Return whether the task sees to it; unless overridden, reading goes on where `auto.offset.reset` says, and the
+        rows in between are passed over. Comes inside a poll, between `put`s.
+        """
+        return False
+
     def put(self, records: Sequence[SinkRecord]) -> None:
         """Take rows: write them now, or keep them until `pre_commit`.
 

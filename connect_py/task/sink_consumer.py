@@ -48,6 +48,9 @@ class RebalanceListener(Protocol):
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """These partitions are gone, and somebody else may have them."""
 
+    def on_position_lost(self, partition: TopicPartition) -> bool:
+        """The log does not hold the next offset. False: read on where `auto.offset.reset` says."""
+
 
 class SinkConsumer:
     """One consumer, one thread. Positions are given explicitly at assignment, so that they are known."""
@@ -70,6 +73,9 @@ class SinkConsumer:
         self._assigned: set[TopicPartition] = set()
         self._fresh: dict[TopicPartition, int] = {}  # assigned inside the running poll, with their start
         self._seeks: dict[TopicPartition, int] = {}
+        self._started: dict[TopicPartition, int] = {}  # assigned, and where reading began last
+        self._paused: set[TopicPartition] = set()
+        self._stuck: set[TopicPartition] = set()  # the client has given up on them, and takes no seek
         self._error: BaseException | None = None
         self._closing = False
         self._last_news: int | None = None
@@ -77,6 +83,7 @@ class SinkConsumer:
         try:
             self._consumer = Consumer({
                 "statistics.interval.ms": INTERVAL_MS, **settings, "stats_cb": self.statistics.take,
+                "auto.offset.reset": "error",  # the client would do it in silence, and the task may know better
                 "on_commit": self._committed, "error_cb": self._client_error, "logger": client_log,
             })  # fmt: skip
         except (KafkaException, TypeError, ValueError) as error:
@@ -130,10 +137,30 @@ class SinkConsumer:
         error = message.error()
         if error is None:
             return True
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._find_position(TopicPartition(message.topic(), message.partition()), error.str())
+            return False
         if error.code() in _PASSING and not error.fatal():
             client_log.warning("consumer: %s", error.str())
             return False
         raise ConnectError(f"the consumer cannot go on: {error.str()}")
+
+    def _find_position(self, tp: TopicPartition, why: str) -> None:
+        """The log does not hold the next offset: retention was faster, or the topic was created again."""
+        if tp not in self._assigned:
+            return
+        self._stuck.add(tp)
+        if tp in self._seeks or self._listener.on_position_lost(tp):
+            return
+        if self._reset == "error":
+            raise ConnectError(f"{tp} cannot be read on, and auto.offset.reset is none: {why}")
+        self._seeks[tp] = self._edge(tp)
+        log.warning("%s is read on from offset %d, as auto.offset.reset says: %s", tp, self._seeks[tp], why)
+
+    def _edge(self, tp: TopicPartition) -> int:
+        """Where `auto.offset.reset` says that a partition without a position begins."""
+        low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), timeout=ASK_SECONDS)
+        return int(high if self._reset in ("latest", "largest", "end") else low)
 
     def _without_moved(self, messages: list[Consumed]) -> list[Consumed]:
         """Leave out messages read before a partition was assigned again, or before a seek that is still to come."""
@@ -160,6 +187,7 @@ class SinkConsumer:
             else:
                 self._consumer.assign(start)
             self._assigned |= positions.keys()
+            self._started |= {tp: at.offset for tp, at in positions.items()}
             self._fresh |= {tp: at.offset for tp, at in positions.items()}
             self._listener.on_assigned(positions)
         except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
@@ -179,10 +207,7 @@ class SinkConsumer:
                     raise ConnectError(
                         f"{p.topic}-{p.partition} has no committed offset, and auto.offset.reset is none"
                     )
-                low, high = self._consumer.get_watermark_offsets(
-                    ClientTopicPartition(p.topic, p.partition), timeout=ASK_SECONDS
-                )
-                offset = high if self._reset in ("latest", "largest", "end") else low
+                offset = self._edge(TopicPartition(p.topic, p.partition))
             positions[TopicPartition(p.topic, p.partition)] = OffsetAndMetadata(offset, metadata)
         return positions
 
@@ -202,10 +227,11 @@ class SinkConsumer:
         except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
             self._error = self._error or error
         finally:
-            self._assigned -= set(going)
+            for held in (self._assigned, self._paused, self._stuck):
+                held.difference_update(going)
             for tp in going:
-                self._seeks.pop(tp, None)
-                self._fresh.pop(tp, None)
+                for known in (self._seeks, self._fresh, self._started):
+                    known.pop(tp, None)
             if self._incremental:
                 self._consumer.incremental_unassign(list(partitions))
             else:
@@ -215,24 +241,29 @@ class SinkConsumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Read nothing from these (those that are ours) until `resume`."""
-        ours = [ClientTopicPartition(*tp) for tp in partitions if tp in self._assigned]
+        ours = [tp for tp in partitions if tp in self._assigned]
+        self._paused.update(ours)
         if ours:
-            self._consumer.pause(ours)
+            self._consumer.pause([ClientTopicPartition(*tp) for tp in ours])
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these again."""
-        ours = [ClientTopicPartition(*tp) for tp in partitions if tp in self._assigned]
+        ours = [tp for tp in partitions if tp in self._assigned]
+        self._paused.difference_update(ours)
         if ours:
-            self._consumer.resume(ours)
+            self._consumer.resume([ClientTopicPartition(*tp) for tp in ours])
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Make these the next offsets to read; holds for the next poll, also where the client needs a moment."""
         wanted = {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
         self._seeks |= wanted
+        self._started |= wanted
         self._fresh |= {tp: offset for tp, offset in wanted.items() if tp in self._fresh}
         self._apply_seeks()
 
     def _apply_seeks(self) -> None:
+        if stuck := {tp: offset for tp, offset in self._seeks.items() if tp in self._stuck}:
+            self._assign_again(stuck)
         for tp, offset in list(self._seeks.items()):
             try:
                 self._consumer.seek(ClientTopicPartition(tp.topic, tp.partition, offset))
@@ -242,6 +273,23 @@ class SinkConsumer:
                 log.debug("%s is not read yet, seek to %d waits", tp, offset)  # its fetcher is not up yet
             else:
                 del self._seeks[tp]
+
+    def _assign_again(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Have the client begin anew with partitions that it has given up on."""
+        if self._incremental:
+            again = [ClientTopicPartition(*tp) for tp in offsets]
+            self._consumer.incremental_unassign(again)
+            self._consumer.incremental_assign([ClientTopicPartition(*tp, offset) for tp, offset in offsets.items()])
+        else:
+            others = [ClientTopicPartition(*tp) for tp in self._assigned - offsets.keys()]
+            at = {TopicPartition(p.topic, p.partition): p.offset for p in self._consumer.position(others)}
+            positions = {tp: offset if offset >= 0 else self._started[tp] for tp, offset in at.items()} | dict(offsets)
+            self._consumer.assign([ClientTopicPartition(*tp, offset) for tp, offset in positions.items()])
+        if self._paused:
+            self._consumer.pause([ClientTopicPartition(*tp) for tp in self._paused])
+        self._stuck -= offsets.keys()
+        for tp in offsets:
+            del self._seeks[tp]
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Send a commit; its outcome comes to the callback, inside a later poll."""

@@ -505,6 +505,9 @@ class SinkTaskRunner:
         if owned:
             self._task.close(owned)
 
+    def on_position_lost(self, partition: TopicPartition) -> bool:
+        return self._task.position_lost(partition)
+
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing of these partitions is put or committed any more."""
         going = set(partitions)

@@ -171,6 +171,12 @@ class IcebergSinkTask(SinkTask):
     def close(self, partitions: Sequence[TopicPartition]) -> None:
         self._carry_out(self._state.revoke(partitions))
 
+    def position_lost(self, partition: TopicPartition) -> bool:
+        """Nothing is passed over in silence: the coordinator knows whether a table still needs what is gone."""
+        log.warning("the log of %s does not hold the next offset any more; the coordinator is asked again", partition)
+        self._carry_out(self._state.position_lost(partition, _now_ms()))
+        return True
+
     # --- rows
 
     def put(self, records: Sequence[SinkRecord]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -23,9 +23,11 @@ from connectors.iceberg.protocol.coordinator_state import (
 )
 from connectors.iceberg.protocol.ledger import (
     Ledger,
+    LedgerEntry,
     LedgerProperty,
     SnapshotView,
     TableView,
+    TopicLedger,
     look_up,
 )
 from connectors.iceberg.protocol.mark import GroupOffset, Mark
@@ -44,6 +46,7 @@ from connectors.iceberg.table import StagedFile, StagedKind
 TOPIC = "orders"
 APPEND, MERGE, LATER = "facts", "state", "later"  # `later` is routed only after a change of the configuration
 KEYS = 3  # per partition
+FOREIGN = "F"  # in place of the topic's id: a row of somebody else
 REST_TURNS = 8_000  # at most, until the world must have come to rest
 
 RowId = tuple[str, int, int]  # topic id, partition, offset
@@ -85,6 +88,10 @@ class Fault(Enum):
     ROUTE_ADDED = auto()
     OFFSETS_ALTERED = auto()
     OFFSETS_ALTERED_LATE = auto()
+    OFFSETS_SKIPPED = auto()
+    RETENTION = auto()
+    RETENTION_TOO_SOON = auto()
+    OTHER_CLUSTER = auto()
     TIMEOUT_SHORT = auto()
 
 
@@ -98,9 +105,15 @@ class Switch(Enum):
     LOOK_FOR_COMMIT_ID = "17"
     KEEP_OLD_FILES_UNTIL_OWN_COMMIT = "18"
     RAISE_GENERATION = "21"
+    BRANCH_FROM_THE_HEAD = "engine 2 head"
+    PROPERTY_WITH_THE_REF = "engine 2 property"
 
 
 Off = frozenset[Rule | Switch]
+
+
+class ToldWorldError(Exception):
+    """Rows are beyond reach, by somebody's act, and the connector says so instead of going on: a good end."""
 
 
 class WrongWorldError(AssertionError):
@@ -123,6 +136,14 @@ class Snapshot:
 
 
 @dataclass(slots=True)
+class Branch:
+    """What engine 2 has merged: a snapshot that nobody sees, and the head that it began at."""
+
+    base: int | None
+    snapshot: int
+
+
+@dataclass(slots=True)
 class Table:
     uuid: str
     born_at: dict[TopicPartition, int]  # log ends at its creation: rows from there on must be in
@@ -134,6 +155,8 @@ class Table:
     rolled_back: bool = False
     ever_rolled_back: bool = False
     states: dict[int, dict[str, tuple[int, int]]] = field(default_factory=dict)  # merge: snapshot -> key -> last
+    foreign: set[tuple[RowId, int]] = field(default_factory=set)  # rows that others have added
+    branches: dict[Epoch, Branch] = field(default_factory=dict)  # engine 2: by epoch, prepared and not yet visible
 
 
 class World:
@@ -156,6 +179,9 @@ class World:
             self.allowed -= {Fault.GROUP_RESET, Fault.TOPIC_REPLACED}
         self.stormy = True
         self.topic_no = 1
+        self.engine_2 = self.random.random() < 0.3  # merges go through a branch
+        self.log_starts: dict[int, int] = {}  # of partitions that retention came by; others start at 0
+        self.dropped_at: dict[str, tuple[str, dict[TopicPartition, int]]] = {}  # topic id and log ends at a drop
         self.logs: list[list[Row]] = [[] for _ in range(self.random.choice((1, 2, 3)))]
         self.rewound: dict[TopicPartition, list[int]] = {}  # start of each generation above 0
         self.altering: dict[TopicPartition, GroupOffset] = {}  # asked for, not yet written to the group
@@ -169,7 +195,7 @@ class World:
         self.producer: SimCoordinator | None = None
         self.tables: dict[str, Table] = {}
         self.files: dict[str, list[tuple[RowId, str]]] = {}
-        self.late_commits: list[act.CommitRequest] = []
+        self.late_commits: list[Callable[[], object]] = []
         self.tasks: list[SimTask] = []
         self.zombies: list[SimTask] = []
         self.coordinator: SimCoordinator | None = None
@@ -207,8 +233,14 @@ class World:
             tables = tuple(t for t in (APPEND, MERGE, LATER) if self.random.random() < 0.5)
             self.logs[number].append(Row(f"{number}-{self.random.randrange(KEYS)}", tables))
 
+    def log_start(self, partition: TopicPartition) -> int:
+        return self.log_starts.get(partition.partition, 0)
+
     def topics(self) -> dict[str, TopicInfo]:
-        return {TOPIC: TopicInfo(self.topic_id, (0,) * len(self.logs))}
+        return {TOPIC: TopicInfo(self.topic_id, tuple(self.log_start(p) for p in self.partitions()))}
+
+    def log_ends(self) -> dict[TopicPartition, int]:
+        return {p: len(self.logs[p.partition]) for p in self.partitions()}
 
     def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         return {p: GroupOffset.of(offset, text) for p, (offset, text) in self.group.items()}
@@ -216,7 +248,10 @@ class World:
     # --- catalog
 
     def create(self, name: str, whole: bool = False, properties: str | None = None) -> Table:
-        ends = {p: len(self.logs[p.partition]) for p in self.partitions()}
+        ends = self.log_ends()
+        ids, dropped = self.dropped_at.pop(name, ("", ends))
+        if ids == self.topic_id:
+            ends = dropped  # whatever came since the drop is held back for the new table
         table = Table(self.unique("U"), ends, {TOPIC: self.topic_id}, whole, property=properties)
         self.tables[name] = table
         if self.random.random() < 0.3:
@@ -238,9 +273,13 @@ class World:
         return self.ids
 
     def foreign_commit(self, table: Table) -> None:
+        """Somebody else adds a row of their own."""
         head = table.snapshots[table.head] if table.head is not None else None
         state = table.states[table.head] if table.head is not None else {}
-        self.add_snapshot(table, None, dict(head.content) if head else {}, head.files if head else (), dict(state))
+        row = ((FOREIGN, 0, self.ids), 0)
+        table.foreign.add(row)
+        content = {**(head.content if head else {}), row: 1}
+        self.add_snapshot(table, None, content, head.files if head else (), dict(state))
 
     def ancestors(self, table: Table) -> list[Snapshot]:
         found = []
@@ -268,6 +307,48 @@ class World:
 
     def land(self, request: act.CommitRequest) -> tuple[Outcome, int | None]:
         """The catalog's side of a commit: the compare-and-swap and the snapshot, in one step."""
+        refused, before = self.compare(request)
+        if refused is not None:
+            return refused, None
+        table = self.tables[request.table]
+        snapshot = self.add_committed(table, request)
+        self.check_chain(request, before)
+        table.head = snapshot
+        table.property = request.property_text(str(snapshot))
+        table.rolled_back = False
+        return Outcome.COMMITTED, snapshot
+
+    def prepare_branch(self, request: act.CommitRequest) -> Outcome | None:
+        """Engine 2: a merge on the epoch's branch, which nobody sees. None: it is there."""
+        refused, _ = self.compare(request)
+        if refused is not None:
+            return refused
+        table = self.tables[request.table]
+        snapshot = self.add_committed(table, request)
+        table.branches[request.ledger.epoch] = Branch(table.head, snapshot)
+        if Switch.PROPERTY_WITH_THE_REF in self.off:
+            table.property = request.property_text(str(snapshot))
+        return None
+
+    def publish(self, request: act.CommitRequest) -> tuple[Outcome, int | None]:
+        """Engine 2: the ref moves to the branch's snapshot, if it is where the branch began; the property too."""
+        refused, before = self.compare(request)
+        if refused is not None and Switch.PROPERTY_WITH_THE_REF not in self.off:
+            return refused, None
+        table = self.tables.get(request.table)
+        branch = table.branches.pop(request.ledger.epoch, None) if table else None
+        if table is None or branch is None:
+            return Outcome.FAILED, None
+        if branch.base != table.head and Switch.BRANCH_FROM_THE_HEAD not in self.off:
+            return Outcome.CONFLICT, None
+        self.check_chain(request, before)
+        table.head = branch.snapshot
+        table.property = request.property_text(str(branch.snapshot))
+        table.rolled_back = False
+        return Outcome.COMMITTED, branch.snapshot
+
+    def compare(self, request: act.CommitRequest) -> tuple[Outcome | None, Ledger | None]:
+        """Whether the table is not the version that the commit was prepared for, and its ledger."""
         view = self.view(request.table)
         if view is None:
             return Outcome.MISSING, None
@@ -277,9 +358,10 @@ class World:
             version, expected = (replace(v, property_snapshot=None) for v in (version, expected))
         if Switch.COMPARE_AND_SWAP in self.off:
             expected = version
-        if version != expected:
-            return Outcome.CONFLICT, None
-        table = self.tables[request.table]
+        return (None if version == expected else Outcome.CONFLICT), found.ledger
+
+    def add_committed(self, table: Table, request: act.CommitRequest) -> int:
+        """The snapshot of a commit, beside the head: the caller makes it visible."""
         head = table.snapshots[table.head] if table.head is not None else None
         content = dict(head.content) if head else {}
         state = dict(table.states[table.head]) if table.head is not None else {}
@@ -294,11 +376,10 @@ class World:
                 for row, key in self.files[file.path]:
                     content[row, entry.generation] = content.get((row, entry.generation), 0) + 1
                     state[key] = (int(row[0][1:]), row[2])
-        self.check_chain(request, found.ledger)
+        before = table.head
         snapshot = self.add_snapshot(table, request.ledger.to_json(), content, tuple(paths), state)
-        table.property = request.property_text(str(snapshot))
-        table.rolled_back = False
-        return Outcome.COMMITTED, snapshot
+        table.head = before
+        return snapshot
 
     def check_chain(self, request: act.CommitRequest, before: Ledger | None) -> None:
         if before is None or self.off:
@@ -360,7 +441,7 @@ class World:
         if self.late and self.random.random() < 0.15:
             self.channel.append(self.late.pop(self.random.randrange(len(self.late))))
         if self.late_commits and self.random.random() < 0.1:
-            self.land(self.late_commits.pop(self.random.randrange(len(self.late_commits))))
+            self.late_commits.pop(self.random.randrange(len(self.late_commits)))()
         if self.altering and self.random.random() < 0.1:
             self.write_altered(late=True)
         if self.coordinator is None:
@@ -402,11 +483,46 @@ class World:
             self.stop_all()
         if self.chance(Fault.REBALANCE, 0.06):
             self.balance()
+        if not self.altering and self.chance(Fault.RETENTION, 0.08):
+            for partition, start in self.safe_starts().items():
+                self.log_starts[partition.partition] = self.random.randrange(self.log_start(partition), start + 1)
+        known = sorted(self.safe_starts())  # elsewhere nobody could tell it from a log that begins there
+        if known and self.chance(Fault.RETENTION_TOO_SOON, 0.004):
+            partition = self.random.choice(known)
+            start, end = self.log_start(partition), len(self.logs[partition.partition])
+            self.log_starts[partition.partition] = self.random.randrange(start, end + 1)
         if self.has_arrived() and self.chance(Fault.GROUP_LOST, 0.03):
             self.group.clear()
         if draw() < 0.03 and self.group and self.has_ledger() and self.chance(Fault.GROUP_RESET, 1.0):
             partition = self.random.choice(list(self.group))
             self.group[partition] = (self.random.randrange(len(self.logs[partition.partition]) + 1), "")
+
+    def safe_starts(self) -> dict[TopicPartition, int]:
+        """How far retention may go without taking what somebody needs; empty while a table is not known to have it."""
+        views = [self.view(name) for name in self.routes]
+        ledgers = [look_up(view).ledger if view else None for view in views]
+        group = self.group_offsets()
+        found: dict[TopicPartition, int] = {}
+        for partition in self.partitions():
+            entries = [ledger.entry(partition, self.topic_id) if ledger else None for ledger in ledgers]
+            offset = group.get(partition)
+            if offset is None or offset.mark is None or offset.mark.topic_id != self.topic_id:
+                continue
+            if all(entry and entry.generation == offset.mark.generation for entry in entries):
+                safe = min([offset.offset, *(entry.next for entry in entries if entry)])
+                found[partition] = max(safe, self.log_start(partition))
+        return found
+
+    def told_of(self, reason: str) -> None:
+        """The connector ended with a message that a person must read."""
+        if "rows are lost" in reason:
+            lost = self.faults[Fault.RETENTION_TOO_SOON] or any(t.ever_rolled_back for t in self.tables.values())
+            if lost or self.dynamic:  # there may be tables that nobody knows of: what the group says must do
+                raise ToldWorldError(reason)
+            raise WrongWorldError(f"told of rows that are not lost: {reason}")
+        if "on Kafka cluster" in reason and self.faults[Fault.OTHER_CLUSTER]:
+            raise ToldWorldError(reason)
+        self.new_topic_allowed = True  # the operator reads the message
 
     def kill_task(self, task: SimTask) -> None:
         if task in self.zombies:
@@ -444,14 +560,18 @@ class World:
             if targets and self.chance(Fault.ROLL_BACK, 0.04):
                 table.head = self.random.choice(targets).id
                 table.rolled_back = table.ever_rolled_back = True
+                table.foreign = {row for row in table.snapshots[table.head].content if row[0][0] == FOREIGN}
             if len(chain) > 1 and not table.rolled_back and self.chance(Fault.EXPIRE, 0.04):
                 self.foreign_commit(table)
                 keep = self.random.choice((1, 2))
                 kept = [s.id for s in self.ancestors(table)[:keep]]
+                kept += [branch.snapshot for branch in table.branches.values()]
                 table.snapshots = {i: table.snapshots[i] for i in kept}
             if self.random.random() < 0.05 and not self.unmarked():
                 if self.chance(Fault.DROP, 0.2):
                     del self.tables[name]
+                    if name in self.routes:
+                        self.dropped_at[name] = (self.topic_id, self.log_ends())
                 elif self.chance(Fault.REPLACE, 0.25):
                     self.create(name)
                 elif table.property and self.chance(Fault.REPLACE_WITH_PROPERTIES, 0.5):
@@ -467,6 +587,7 @@ class World:
         if replaceable and not self.unmarked() and self.chance(Fault.TOPIC_REPLACED, 0.3):
             self.topic_no += 1
             self.logs = [[] for _ in self.logs]
+            self.log_starts.clear()
             self.produce(self.random.randrange(0, 8))
         if LATER not in self.routes and self.chance(Fault.ROUTE_ADDED, 0.01):
             self.routes = (*self.routes, LATER)
@@ -476,6 +597,19 @@ class World:
                 self.create(LATER)
         if not self.altering and self.chance(Fault.OFFSETS_ALTERED, 0.006):
             self.alter_offsets()
+        if table is not None and self.chance(Fault.OTHER_CLUSTER, 0.0015):
+            self.commit_of_other_cluster(table)
+
+    def commit_of_other_cluster(self, table: Table) -> None:
+        """A connector of our name on another cluster, whose topic has our topic's id (else rule 23 would see it)."""
+        entries = {p.partition: LedgerEntry(0, 0, end + 5) for p, end in self.log_ends().items()}
+        topics = {TOPIC: TopicLedger(self.topic_id, entries)}
+        ledger = Ledger(Epoch(1, "other"), self.unique("c"), 1, table.uuid, "other", topics)
+        head = table.snapshots[table.head] if table.head is not None else None
+        state = dict(table.states[table.head]) if table.head is not None else {}
+        content, files = (dict(head.content), head.files) if head else ({}, ())
+        snapshot = self.add_snapshot(table, ledger.to_json(), content, files, state)
+        table.property = LedgerProperty(ledger, snapshot, {}).to_json()
 
     def known_points(self, chain: list[Snapshot]) -> list[Snapshot]:
         """Ancestors that a table may be rolled back to: what they hold is known (documented limit)."""
@@ -489,7 +623,11 @@ class World:
         lookups = {name: look_up(view) for name, view in views.items() if view}
         partitions = list(self.partitions())
         chosen = self.random.sample(partitions, self.random.randrange(1, len(partitions) + 1))
-        wanted = {p: self.random.randrange(len(self.logs[p.partition]) + 1) for p in chosen}
+        starts = {p: self.log_start(p) for p in chosen}
+        if self.chance(Fault.OFFSETS_SKIPPED, 0.4):
+            starts |= {p: max(starts[p], self.group[p][0]) for p in chosen if p in self.group}
+        ends = self.log_ends()
+        wanted = {p: self.random.randrange(min(starts[p], ends[p]), ends[p] + 1) for p in chosen}
         self.altering = altered_group(
             wanted, self.group_offsets(), lookups, {TOPIC: self.topic_id}, self.start_number, self.unique("e")
         )
@@ -525,6 +663,14 @@ class World:
     # --- the end
 
     def run(self, turns: int = 900) -> None:
+        try:
+            self.live(turns)
+        except ToldWorldError:
+            self.verify_once()
+        else:
+            self.verify()
+
+    def live(self, turns: int) -> None:
         self.balance()
         for _ in range(turns):
             self.turn()
@@ -535,7 +681,6 @@ class World:
                 break
         else:
             raise WrongWorldError(f"not at rest: {self.unrest()}")
-        self.verify()
 
     def calm(self) -> None:
         """The storm is over: a last row for every table and partition, everybody finds their place."""
@@ -570,17 +715,25 @@ class World:
                 return f"group at {self.group.get(partition)} of {partition}"
         return ""
 
+    def verify_once(self) -> None:
+        """No table holds a row twice."""
+        for name, table in self.tables.items():
+            content = table.snapshots[table.head].content if table.head is not None else {}
+            for (row, generation), count in content.items():
+                if count != 1:
+                    raise WrongWorldError(f"{name}: row {row} of generation {generation} is in {count} times")
+
     def verify(self) -> None:
         """Every append table holds each routed row once, every merge table the last state per key."""
+        self.verify_once()
         for name in self.routes:
             table = self.tables[name]
             if table.head is None or table.property is None:
                 raise WrongWorldError(f"{name}: nothing was ever committed")
-            content = table.snapshots[table.head].content
             prop = LedgerProperty.from_json(table.property)
-            for (row, generation), count in content.items():
-                if count != 1:
-                    raise WrongWorldError(f"{name}: row {row} of generation {generation} is in {count} times")
+            found = {row for row in table.snapshots[table.head].content if row[0][0] == FOREIGN}
+            if found != table.foreign:
+                raise WrongWorldError(f"{name}: rows of others went or came back: {found ^ table.foreign}")
             for partition in self.partitions():
                 self.verify_partition(name, table, prop, partition)
             if name == MERGE:
@@ -702,8 +855,12 @@ class SimTask:
         partition = self.world.random.choice(ready)
         log = self.world.logs[partition.partition]
         at = self.positions.get(partition, 0)
-        if at > len(log):
-            at = 0  # out of range in a topic that was created again
+        start = self.world.log_start(partition)
+        if not start <= at <= len(log):
+            if not self.world.off & {Rule.TOPIC_ID_EVERYWHERE, Rule.LOG_STILL_HOLDS_IT}:
+                self.carry_out(self.state.position_lost(partition, self.world.now))
+                return
+            at = start  # what a client does that is told to begin anew
         first: dict[str, int | None] = {}
         for offset in range(at, min(len(log), at + self.world.random.choice((1, 2, 3, 8)))):
             row = log[offset]
@@ -737,16 +894,12 @@ class SimTask:
 
     def commit(self) -> None:
         self.commit_due = False
-        refused = []
         for partition, offset in self.state.offsets_to_commit().items():
             if self.world.owners.get(partition) is not self:
-                self.world.faults[Fault.GROUP_COMMIT_REFUSED] += 1
-                refused.append(partition)
+                self.world.faults[Fault.GROUP_COMMIT_REFUSED] += 1  # the framework takes the partition away soon
             else:
                 assert offset.mark is not None
                 self.world.group[partition] = (offset.offset, offset.mark.to_text())
-        if refused:
-            self.carry_out(self.state.commit_refused(refused, self.world.now))
 
     def carry_out(self, actions: list[act.TaskAction]) -> None:
         for action in actions:
@@ -771,6 +924,7 @@ class SimTask:
                 case act.RequestCommit():
                     self.commit_due = True
                 case act.Fail():
+                    self.world.told_of(action.reason)
                     raise WrongWorldError(action.reason)
 
     def close_files(self, cycle: int) -> None:
@@ -809,6 +963,13 @@ class ManyRangesState(CoordinatorState):
         return whole
 
 
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """The second half of a commit of engine 2."""
+
+    request: act.CommitRequest
+
+
 class SimCoordinator:
     """A coordinator's thread around `CoordinatorState`: one action at a time, so that it may die between any two."""
 
@@ -816,7 +977,7 @@ class SimCoordinator:
         self.world = world
         self.awake = True
         self.state: CoordinatorState | None = None
-        self.todo: list[act.CoordinatorAction] = []
+        self.todo: list[act.CoordinatorAction | Publish] = []
         world.producer = self  # fences the one before
         self.read = len(world.channel)
         self.wipes = world.wipes
@@ -831,6 +992,9 @@ class SimCoordinator:
         if self.state is None:
             self.begin()
         elif self.state.ended:
+            for action in self.todo:
+                if isinstance(action, act.Fail):
+                    self.world.told_of(action.reason)
             self.end()
         elif self.todo:
             self.do(self.todo.pop(0))
@@ -886,7 +1050,7 @@ class SimCoordinator:
     def take(self, actions: list[act.CoordinatorAction]) -> None:
         self.todo += actions
 
-    def do(self, action: act.CoordinatorAction) -> None:
+    def do(self, action: act.CoordinatorAction | Publish) -> None:
         state, world, now = self.state, self.world, self.world.now
         assert state is not None
         match action:
@@ -898,7 +1062,7 @@ class SimCoordinator:
             case act.Stop():
                 pass
             case act.Fail():
-                world.new_topic_allowed = True  # the operator reads the message
+                pass  # it has ended itself
             case act.LoadTable():
                 if world.chance(Fault.LOAD_FAILED, 0.1):
                     self.take(state.on_load_failed(action.table, "catalog is away", now))
@@ -917,14 +1081,30 @@ class SimCoordinator:
             case act.ProveLeadership():
                 self.take(state.on_leadership(action.token, world.producer is self, now))
             case act.CommitTable():
-                self.commit(action.request)
+                if world.engine_2 and action.request.table == MERGE:
+                    self.prepare_branch(action.request)
+                else:
+                    self.commit(action.request, world.land)
+            case Publish():
+                self.commit(action.request, world.publish)
             case act.CleanFiles():
                 if Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT not in world.off:
                     world.clean(action)
             case act.ReportTrouble():
                 pass
 
-    def commit(self, request: act.CommitRequest) -> None:
+    def prepare_branch(self, request: act.CommitRequest) -> None:
+        """Engine 2, its first half: whatever may happen before the second one comes next."""
+        assert self.state is not None
+        refused = self.world.prepare_branch(request)
+        if refused is None:
+            self.todo.insert(0, Publish(request))
+        else:
+            self.take(self.state.on_commit_outcome(request.table, request.commit, refused, "why", None, self.world.now))
+
+    def commit(
+        self, request: act.CommitRequest, land: Callable[[act.CommitRequest], tuple[Outcome, int | None]]
+    ) -> None:
         world, state, now = self.world, self.state, self.world.now
         assert state is not None
 
@@ -939,14 +1119,14 @@ class SimCoordinator:
         if world.chance(Fault.UNKNOWN_LOST, 0.08):
             answer(Outcome.UNKNOWN)
         elif world.chance(Fault.UNKNOWN_LATE, 0.08):
-            world.late_commits.append(request)
+            world.late_commits.append(lambda: land(request))
             answer(Outcome.UNKNOWN)
         elif world.chance(Fault.SPURIOUS_CONFLICT, 0.08):
             answer(Outcome.CONFLICT)
         elif world.chance(Fault.COMMIT_FAILED, 0.08):
             answer(Outcome.FAILED)
         else:
-            outcome, snapshot = world.land(request)
+            outcome, snapshot = land(request)
             if outcome is Outcome.COMMITTED and world.chance(Fault.UNKNOWN_APPLIED, 0.1):
                 answer(Outcome.UNKNOWN)
             else:

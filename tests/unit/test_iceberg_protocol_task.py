@@ -230,11 +230,13 @@ def test_rewind_that_answers_somebody_else_is_ignored() -> None:
     assert Seek(P0, 60) in task.on_message(Rewind(E7, "n2", {P0: attachment(position=60)}), 0)
 
 
-def test_refused_group_commit_drops_what_is_staged_and_asks_again() -> None:
+def test_a_position_that_the_log_does_not_hold_is_asked_for_again_after_a_while() -> None:
     task = attached_task()
-    actions = task.commit_refused([P0, P1], 0)
-    assert actions[:2] == [Discard(P0), Pause(frozenset({P0}))]
+    assert task.position_lost(P0, 0) == [Discard(P0), Pause(frozenset({P0}))]
     assert not task.is_reading(P0)
+    assert task.on_tick(100) == []
+    assert task.on_tick(60_000) == [DescribeTopics()], "the topic may be another one"
+    assert task.position_lost(P1, 0) == [], "it is not ours"
 
 
 def test_revoked_partition_is_forgotten() -> None:

@@ -248,6 +248,7 @@ class CoordinatorState:
             ledger.topics[partition.topic].topic_id != info.id for ledger in ledgers if partition.topic in ledger.topics
         )
         check_topic = Rule.TOPIC_ID_EVERYWHERE in self._rules
+        check_log = Rule.LOG_STILL_HOLDS_IT in self._rules
         if check_topic and other_topic and not self._settings.new_topic_allowed:
             return Fail(
                 f"topic {partition.topic} was deleted and created again (id {info.id} is not the one that was "
@@ -255,22 +256,35 @@ class CoordinatorState:
             )
         if Rule.GROUP_OFFSETS_NEED_OUR_MARK not in self._rules and offset is not None:
             return _Partition(info.id, mark.generation if mark else 0, log_start, offset.offset, offset.offset)
-        if offset and mark and (mark.topic_id == info.id or not check_topic):
-            if offset.offset < log_start:
-                return Fail(
-                    f"{partition} goes on at offset {offset.offset}, but the log starts at {log_start}: rows are lost"
-                )
-            return _Partition(info.id, mark.generation, log_start, offset.offset, offset.offset)
-        marked = any(o.mark for o in group.values())
-        if offset and mark is None and not ledgers and not marked:
-            return _Partition(info.id, 0, log_start, offset.offset, offset.offset)  # a migration
         entries = [ledger.entry(partition, info.id if check_topic else None) for ledger in ledgers]
         known = [entry for entry in entries if entry is not None]
+        whole = known and not unknown and not self._settings.dynamic and len(known) == len(lookups)
+        if offset and mark and (mark.topic_id == info.id or not check_topic):
+            first = offset.offset
+            if first < log_start and check_log:  # the group is behind: do the tables have what retention removed?
+                if whole and all(e.generation == mark.generation for e in known):
+                    first = min(entry.next for entry in known)
+                if first < log_start:
+                    return self._removed(partition, first, log_start)
+            return _Partition(info.id, mark.generation, log_start, first, first)
+        marked = any(o.mark for o in group.values())
+        if offset and mark is None and not ledgers and not marked:
+            first = max(offset.offset, log_start)  # a migration
+            return _Partition(info.id, 0, log_start, first, first)
         generation = max((entry.generation for entry in known), default=mark.generation if mark else 0)
         start = log_start
-        if known and not unknown and not self._settings.dynamic and len(known) == len(lookups):
+        if whole:
             start = min(entry.next for entry in known if entry.generation == generation)
+            if start < log_start and check_log:
+                return self._removed(partition, start, log_start)
         return _Partition(info.id, generation, log_start, start, start)
+
+    def _removed(self, partition: TopicPartition, position: int, log_start: int) -> Fail:
+        """Retention was faster than we."""
+        return Fail(
+            f"{partition} goes on at offset {position}, but the log starts at {log_start}: rows are lost. Alter the "
+            "connector's offsets to go on from there"
+        )
 
     def _beyond_the_log(self, name: str, lookup: Lookup, log_ends: Mapping[TopicPartition, int]) -> Fail | None:
         """A ledger above the end of the log: rows written from now on would count as known."""
@@ -484,6 +498,9 @@ class CoordinatorState:
             if state is None or (state.topic_id != topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules):
                 actions = [DescribeTopics()]  # the task asks again
                 continue
+            if state.accepted < state.log_start and Rule.LOG_STILL_HOLDS_IT in self._rules:
+                # Whether anybody still needs these rows, a new life finds out: this one may be a sleeper.
+                return self._end(Stop(f"{partition} stands at {state.accepted}, its log starts at {state.log_start}"))
             known[partition] = self._attachment(partition)
         if known:
             actions.append(Send(Attached(self.epoch, message.nonce, known)))
@@ -539,6 +556,8 @@ class CoordinatorState:
     def _floor(self, partition: TopicPartition) -> int:
         """The position below which all opened tables are complete; a missing table still holds it."""
         needed = [table.needs[partition] for table in self._tables.values()]
+        if Rule.FLOOR_IS_THE_LOWEST_TABLE not in self._rules:
+            needed = []
         return min([self._partitions[partition].applied, *needed])
 
     # --- tables
@@ -548,7 +567,8 @@ class CoordinatorState:
         if lookup.highest_epoch and lookup.highest_epoch > self.epoch:
             return self._end(Stop(f"epoch {lookup.highest_epoch} in table {name} is above ours"))
         ledger = lookup.ledger
-        if ledger and ledger.cluster != self._settings.cluster:
+        check_cluster = Rule.ONE_CLUSTER_PER_LEDGER in self._rules
+        if ledger and ledger.cluster != self._settings.cluster and check_cluster:
             return self._end(
                 Fail(
                     f"table {name} is written by a connector of the same name on Kafka cluster {ledger.cluster}, "
@@ -573,7 +593,7 @@ class CoordinatorState:
                         "new topic to read it from its start"
                     )
                 )
-            if found < state.log_start and found != state.applied:
+            if found < state.log_start and Rule.LOG_STILL_HOLDS_IT in self._rules:
                 return self._end(
                     Fail(
                         f"table {name} needs {partition} from offset {found}, but the log starts at "
@@ -633,7 +653,7 @@ class CoordinatorState:
             if left is None:
                 return state.log_start
             return left.next if left.generation == state.generation else min(left.next, floor)
-        if entry is None or entry.generation < state.generation:
+        if entry is None or (entry.generation < state.generation and Rule.REWIND_REACHES_EVERY_TABLE in self._rules):
             return floor
         return max(entry.next, floor)
 
@@ -732,7 +752,8 @@ class CoordinatorState:
             quiet = part is None or part.first is None
             gap = max(taken.start, part.filter if part else 0) > needed
             doubled = part is not None and part.first is not None and part.first < needed
-            replaced = part is not None and part.uuid != table.uuid
+            bound = Rule.FILES_BOUND_TO_TABLE in self._rules
+            replaced = bound and part is not None and part.uuid != table.uuid
             rewound = taken.generation != self._partitions[partition].generation
             if replaced or rewound:
                 continue
@@ -795,6 +816,10 @@ class CoordinatorState:
 
     def _lost(self, name: str, work: _Work, now_ms: int) -> list[CoordinatorAction]:
         """The table is gone. It holds the floor until somebody asks for it and it is made again."""
+        if Rule.MISSING_IS_NOT_DONE not in self._rules:
+            self._tables[name].needs = self._share(name, self._tables[name])[0]
+            work.step = _Step.DONE
+            return self._finish_if_done(now_ms)
         self._tables[name].missing = True
         return self._refuse(name, work, "does not exist", now_ms)
 
@@ -844,7 +869,7 @@ class CoordinatorState:
         told: dict[TopicPartition, Attachment] = {}
         for partition, state in self._partitions.items():
             lowest = min(self._floor(partition), (held or {}).get(partition, state.applied))
-            if lowest < state.applied:
+            if lowest < state.applied and Rule.SEND_BACK_BELOW_APPLIED in self._rules:
                 state.applied = state.accepted = lowest
                 state.queue.clear()
                 state.rewind += 1

@@ -17,6 +17,7 @@ class Rule(Enum):
     PROPERTY_BACKS_THE_LEDGER = "3"  # expiry by others, or a roll-back, would go unnoticed
     GROUP_OFFSETS_NEED_OUR_MARK = "4"  # a tool's reset would skip rows
     EPOCH_ABOVE_EVERY_TRACE = "5"  # after a wiped channel an old coordinator would be followed
+    REWIND_REACHES_EVERY_TABLE = "7"  # rows that a deliberate rewind asks for would stay out of tables ahead of it
     REFILL_EXACTLY_FROM_LEDGER = "8"  # a rolled-back table would keep its hole
     LOWERED_GROUP_BEFORE_REFILL = "8 guard"  # a crash after the first refill would leave the rest out
     OWNER_FOLLOWED_BEFORE_REFILL = "8 owner"  # what an owner was told before the roll-back would get into the group
@@ -26,8 +27,14 @@ class Rule(Enum):
     ACCEPT_CONTIGUOUS_ONLY = "14"  # gaps and repetitions would count as progress
     CHECK_FILTER_AND_FIRST = "15"  # missing or doubled rows
     QUIET_TABLE_MOVES_WITHOUT_GAP = "19"  # a table would pass over rows that nobody staged for it
+    FLOOR_IS_THE_LOWEST_TABLE = "20"  # after a crash nobody would read again what only some tables have
+    SEND_BACK_BELOW_APPLIED = "20 rewind"  # a range that a table refused would never be read again
     NO_OLDER_GENERATION = "21 guard"  # who read the group just before it was altered would write the old offsets back
+    FILES_BOUND_TO_TABLE = "22"  # files of a table that was replaced meanwhile would be looked for in vain
+    MISSING_IS_NOT_DONE = "22 missing"  # rows would pass by a table that somebody dropped for a moment
     TOPIC_ID_EVERYWHERE = "23"  # offsets of one topic would count for another of the same name
+    ONE_CLUSTER_PER_LEDGER = "24"  # offsets of another cluster's topics would count for ours
+    LOG_STILL_HOLDS_IT = "log start"  # what retention removed before a table had it would be passed over in silence
 
 
 Rules = frozenset[Rule]

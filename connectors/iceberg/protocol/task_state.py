@@ -142,9 +142,17 @@ class TaskState:
         """Give partitions back. What is staged for them is dropped; the next owner reads it again."""
         return [Discard(p) for p in partitions if self._partitions.pop(p, None) is not None]
 
-    def commit_refused(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[TaskAction]:
-        """The group refused our offsets: the partitions are probably somebody else's. Ask again."""
-        return self._detach([p for p in partitions if p in self._partitions], now_ms)
+    def position_lost(self, partition: TopicPartition, now_ms: int) -> list[TaskAction]:
+        """The log does not hold the next offset: retention was faster, or the topic is another one by now.
+
+        Reading on where the log begins would pass over rows in silence. The coordinator is asked again after a while:
+        it knows whether somebody else has these rows, and says so if nobody has.
+        """
+        state = self._partitions.get(partition)
+        if state is None or not state.attached:
+            return []
+        self._partitions[partition] = self._detached(state, now_ms)
+        return [Discard(partition), *self._flow([partition])]
 
     # --- rows
 
@@ -349,12 +357,12 @@ class TaskState:
     def _detach(self, partitions: Sequence[TopicPartition], now_ms: int) -> list[TaskAction]:
         actions: list[TaskAction] = []
         for partition in partitions:
-            state = self._partitions[partition]
-            self._partitions[partition] = _Partition(
-                state.topic_id, "", now_ms, paused=state.paused, least_generation=state.least_generation
-            )
+            self._partitions[partition] = self._detached(self._partitions[partition], now_ms)
             actions.append(Discard(partition))
         return [*actions, *self._flow(partitions), *self._ask(partitions, now_ms)]
+
+    def _detached(self, state: _Partition, now_ms: int) -> _Partition:
+        return _Partition(state.topic_id, "", now_ms, paused=state.paused, least_generation=state.least_generation)
 
     def _adopt(self, partition: TopicPartition, state: _Partition, told: Attachment) -> list[TaskAction]:
         if told.topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:

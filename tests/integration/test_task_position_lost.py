@@ -1,0 +1,121 @@
+"""A consumer whose position retention has removed: it asks the task, and else goes where `auto.offset.reset` says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.embedded.broker import KafkaBroker
+from connect_py.task.sink_consumer import SinkConsumer
+
+SECONDS = 30.0
+
+
+class Listener:
+    """Takes whatever position was committed; deals with lost ones if it is told to."""
+
+    def __init__(self, deals: bool) -> None:
+        self.deals = deals
+        self.lost: list[TopicPartition] = []
+
+    def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        return
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        return
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        return
+
+    def on_position_lost(self, partition: TopicPartition) -> bool:
+        self.lost.append(partition)
+        return self.deals
+
+
+@pytest.fixture
+def topic(kafka_broker: KafkaBroker, topic_prefix: str) -> str:
+    """Ten records of which the first six were removed."""
+    name = f"{topic_prefix}orders"
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    for number in range(10):
+        producer.produce(name, f"{number}")
+    producer.flush(SECONDS)
+    removed = ClientTopicPartition(name, 0, 6)
+    admin.delete_records([removed])[removed].result(SECONDS)
+    return name
+
+
+def make(broker: KafkaBroker, topic: str, listener: Listener, reset: str, strategy: str = "range") -> SinkConsumer:
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers, "group.id": f"{topic}-g", "enable.auto.commit": False,
+        "auto.offset.reset": reset, "partition.assignment.strategy": strategy,
+    }  # fmt: skip
+    consumer = SinkConsumer(settings, listener, lambda *_: None)
+    consumer.subscribe([topic])
+    return consumer
+
+
+def read(consumer: SinkConsumer, count: int) -> list[int]:
+    offsets: list[int] = []
+    deadline = time.monotonic() + SECONDS
+    while len(offsets) < count and time.monotonic() < deadline:
+        offsets += [int(message.offset() or 0) for message in consumer.poll(100, 0.2)]
+    return offsets
+
+
+def lose(consumer: SinkConsumer, topic: str, listener: Listener) -> None:
+    """Read from a removed offset, until the listener has heard of it."""
+    assert read(consumer, 4) == [6, 7, 8, 9]
+    consumer.seek({TopicPartition(topic, 0): 2})
+    deadline = time.monotonic() + SECONDS
+    while not listener.lost:
+        assert time.monotonic() < deadline
+        assert listener.lost or not consumer.poll(100, 0.2)
+
+
+def test_reading_goes_on_where_the_configuration_says_unless_the_task_sees_to_it(
+    kafka_broker: KafkaBroker, topic: str
+) -> None:
+    listener = Listener(deals=False)
+    consumer = make(kafka_broker, topic, listener, "earliest")
+    try:
+        lose(consumer, topic, listener)
+        assert read(consumer, 4) == [6, 7, 8, 9]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_task_that_sees_to_it_says_where_to_read_on(strategy: str, kafka_broker: KafkaBroker, topic: str) -> None:
+    listener = Listener(deals=True)
+    consumer = make(kafka_broker, topic, listener, "earliest", strategy)
+    try:
+        lose(consumer, topic, listener)
+        assert consumer.poll(100, 1.0) == []
+        consumer.seek({TopicPartition(topic, 0): 8})
+        assert read(consumer, 2) == [8, 9]
+    finally:
+        consumer.close()
+
+
+def test_without_a_word_on_where_to_begin_a_lost_position_is_an_error(kafka_broker: KafkaBroker, topic: str) -> None:
+    listener = Listener(deals=False)
+    first = make(kafka_broker, topic, listener, "earliest")
+    read(first, 4)
+    assert first.commit_and_wait({TopicPartition(topic, 0): OffsetAndMetadata(2, "")}) is None
+    first.close()
+    consumer = make(kafka_broker, topic, listener, "error")
+    try:
+        with pytest.raises(ConnectError, match=r"cannot be read on, and auto\.offset\.reset is none"):
+            read(consumer, 1)
+    finally:
+        consumer.close()
