@@ -492,7 +492,8 @@ def _config_def() -> ConfigDef:
         Type.LIST,
         default=None,
         importance=low,
-        doc="MERGE: fields that order changes of one key over several partitions, such as __source_sequence.",
+        doc="MERGE: fields that order changes of one key over several partitions, the most significant first: paths "
+        "into the value (`source.sequence` of an envelope, `__source_sequence` of a row), or names of headers.",
     )
     d.define(
         UNAVAILABLE_VALUE,
@@ -1030,8 +1031,6 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     create = with_prefix(known, AUTO_CREATE_PREFIX)
     if "spark.remote" in _spark(known):
         problems.append((SPARK_PREFIX + "remote", "Spark Connect is not supported; set iceberg.spark.master"))
-    if values[ORDERING_COLUMNS]:
-        problems.append((ORDERING_COLUMNS, "is not built yet: all changes of a key must come in one Kafka partition"))
     version = create.get("format-version", "2")
     if version not in ("1", "2", "3"):
         problems.append((AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3"))

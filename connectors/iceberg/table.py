@@ -52,7 +52,6 @@ class StagedKind(Enum):
     DELETES = "deletes"  # the key columns only: rows to remove
     PATCHES = "patches"  # upserts with columns whose value is unavailable: completed from the row in the table
     TRUNCATES = "truncates"  # no file: every row that is there before this cycle goes
-    CHANGES = "changes"  # ordering columns configured: rows and deletes mixed, reduced by the coordinator
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,7 @@ class StagedFile:
     spec_id: int
     partition: Sequence[str | None] = ()  # partition values in spec order, as Iceberg's single-value JSON text
     unavailable: Sequence[str] = ()  # PATCHES: the columns to complete; all rows of a file lack the same ones
+    order: str = ""  # TRUNCATES, where rows are ordered: its place, rows with lower ones go
     moved: bool = False  # PATCHES: the key was changed; the file says under which one the table has each row
 
     def to_json(self) -> dict[str, Any]:

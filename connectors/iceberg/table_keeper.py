@@ -263,7 +263,7 @@ class TableKeeper:
                 files=files,
                 mode=description.mode,
                 key_columns=description.key_columns,
-                ordering_columns=config.ordering_columns,
+                ordered=bool(config.ordering_columns) and description.mode is WriteMode.MERGE,
                 ref=table.commit_branch or MAIN,
                 work_branch=f"connect-{config.connector}-{epoch.number}-{epoch.nonce}",
                 file_prefix=StagedFileName.epoch_prefix(config.connector, epoch),  # so that `clean` finds orphans

@@ -68,7 +68,6 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
         ({"iceberg.tables": "db.a", "iceberg.ext.topic-to-table": "a:b"}, "cannot be combined"),
         ({"iceberg.ext.topic-to-table": "a:{1}"}, "names no group"),
         ({"iceberg.tables": "db.a", "iceberg.spark.remote": "sc://x"}, "Spark Connect is not supported"),
-        ({"iceberg.tables": "db.a", "iceberg.ext.ordering-columns": "x"}, "in one Kafka partition"),
         ({"iceberg.ext.topic-to-table": "no-template"}, "not of the form pattern:template"),
         (
             {"iceberg.tables": "db.a", "iceberg.tables.cdc-field": "op", "iceberg.ext.commit-engine": "append"},

@@ -1,5 +1,6 @@
 package connectpy;
 
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.Map;
@@ -8,6 +9,7 @@ import java.util.Set;
 import org.apache.iceberg.SnapshotRef;
 import org.apache.iceberg.SnapshotUpdate;
 import org.apache.iceberg.Transaction;
+import org.apache.iceberg.UpdateProperties;
 import org.apache.iceberg.exceptions.CommitFailedException;
 import org.apache.iceberg.exceptions.ValidationException;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
@@ -50,7 +52,12 @@ public class Prepared {
         try {
             update.commit();
             String snapshot = String.valueOf(((SnapshotRef) transaction.table().refs().get(ref)).snapshotId());
-            transaction.updateProperties().set(request.get("key").asText(), property(request, snapshot)).commit();
+            UpdateProperties properties = transaction.updateProperties();
+            for (Object each : properties(request, snapshot).entrySet()) {
+                Map.Entry entry = (Map.Entry) each;
+                properties.set((String) entry.getKey(), (String) entry.getValue());
+            }
+            properties.commit();
             transaction.commitTransaction();
             answer.put("status", "committed").put("snapshot", snapshot).put("reason", "");
         } catch (ValidationException e) {
@@ -64,9 +71,16 @@ public class Prepared {
         return answer.toString();
     }
 
-    /** The ledger as the table's property repeats it. */
-    public static String property(JsonNode request, String snapshot) {
-        return request.get("template").asText().replace(request.get("placeholder").asText(), snapshot);
+    /** What the commit sets: the ledger as the table's property repeats it, and whatever else is asked for. */
+    public static Map properties(JsonNode request, String snapshot) {
+        Map properties = new HashMap();
+        for (Iterator i = request.get("properties").fields(); i.hasNext();) {
+            Map.Entry entry = (Map.Entry) i.next();
+            properties.put(entry.getKey(), ((JsonNode) entry.getValue()).asText());
+        }
+        String ledger = request.get("template").asText().replace(request.get("placeholder").asText(), snapshot);
+        properties.put(request.get("key").asText(), ledger);
+        return properties;
     }
 
     /** It surely did not land, so nothing refers to its own files. Staged files are never touched. */

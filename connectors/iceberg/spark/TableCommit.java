@@ -1,7 +1,6 @@
 package connectpy;
 
 import java.io.IOException;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -121,8 +120,7 @@ public class TableCommit {
             return answer.put("status", "failed, retry").put("reason", ref + " has moved to " + found).toString();
         }
         long snapshot = ((SnapshotRef) table.refs().get(branch)).snapshotId();
-        Map properties = new HashMap();
-        properties.put(request.get("key").asText(), Prepared.property(request, String.valueOf(snapshot)));
+        Map properties = Prepared.properties(request, String.valueOf(snapshot));
         TableMetadata next = TableMetadata.buildFrom(base)
             .setBranchSnapshot(snapshot, ref).removeRef(branch).setProperties(properties).build();
         try {

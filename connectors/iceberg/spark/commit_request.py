@@ -47,7 +47,8 @@ class CommitRequest:
     files: Sequence[StagedFile] = ()
     mode: WriteMode = WriteMode.APPEND
     key_columns: Sequence[str] = ()  # MERGE only
-    ordering_columns: Sequence[str] = ()  # CHANGES only: the extra columns that order changes, most significant first
+    ordered: bool = False  # MERGE: staged rows say where they stand in the source, so a key may be staged twice
+    properties: Mapping[str, str] = field(default_factory=dict)  # of the table, set in the same transaction
     ref: str = MAIN  # a branch that does not exist is created from main
     work_branch: str = "connect-work"  # MERGE engine only: `connect-<name>-<epoch>`
     file_prefix: str = "connect-"  # of delete files; that of the epoch's staged files, so that orphans are found

@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError
@@ -31,10 +32,13 @@ from connectors.iceberg.spark.commit_request import (
 from connectors.iceberg.spark.delta import DeltaEngine
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.spark.key_join import NotJoinable
+from connectors.iceberg.spark.key_reduction import KeyReduction
 from connectors.iceberg.spark.merge import MergeEngine
 from connectors.iceberg.spark.patch_completion import PatchCompletion
+from connectors.iceberg.spark.row_writer import RowWriter
 from connectors.iceberg.spark.staged_keys import StagedKeys
 from connectors.iceberg.spark.table_files import TableFiles
+from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 if TYPE_CHECKING:
@@ -97,8 +101,6 @@ class TableCommitter:
             DuplicateKeyError: Two staged rows of one key.
             CatalogUnavailableError: Nothing was committed as far as we know; ask again.
         """
-        if any(file.kind is StagedKind.CHANGES for file in request.files):
-            raise TableUnsuitableError(request.table, "changes ordered by columns cannot be reduced yet")
         started = time.monotonic()
         conflicts = 0
         while True:
@@ -123,32 +125,50 @@ class TableCommitter:
         engine = self._choose(request, loaded)
         if found != request.expected:
             return self._conflict(request, engine, loaded, found)
-        files = TableFiles(loaded.description.io_properties)
-        staged = StagedKeys(request, files)
-        if request.mode is WriteMode.MERGE:
-            staged.check()
-        patches = self._patches(request, engine)
-        completion = PatchCompletion(self._driver, loaded.description, request, files) if patches else None
+        work = _Work(self._driver, request, loaded)
+        with self._driver.deadline(self._deadline_seconds):
+            whole, staged = self._whole(work, engine)
+        engine = self._choose(whole, loaded)
         try:
             with self._driver.deadline(self._deadline_seconds):
-                whole = self._completed(request, patches, completion)
-                if whole is not request:
-                    engine, staged = self._choose(whole, loaded), StagedKeys(whole, files)
                 outcome = self._engines[engine].commit(whole, staged)
             fault_point(AFTER_SWAP)
         except (CommitStateUnknownError, CatalogUnavailableError) as error:
             return self._resolve(request, engine, error)
-        if completion is not None:
-            outcome = completion.concluded(outcome)
+        work.concluded(outcome.status)
         if outcome.status is CommitStatus.CONFLICT:
             return self._conflict(request, engine, loaded, found)
-        return outcome
+        counts = outcome.counts
+        counts = dataclasses.replace(counts, unmatched_patches=counts.unmatched_patches + work.unmatched)
+        return dataclasses.replace(outcome, counts=counts)
 
     def _choose(self, request: CommitRequest, loaded: LoadedTable) -> EngineName:
         try:
             return choose_engine(self._wanted, request.mode, request.files, loaded.empty, spark_connect=False)
         except ValueError as error:
             raise TableUnsuitableError(request.table, str(error)) from error
+
+    def _whole(self, work: _Work, engine: EngineName) -> tuple[CommitRequest, StagedKeys]:
+        """The request as an engine takes it: one change per key, and whole rows where no engine completes them."""
+        request = work.request
+        staged = StagedKeys(request, work.files)
+        if request.mode is not WriteMode.MERGE:
+            return request, staged
+        try:
+            if request.ordered:
+                request = work.reduced()
+                staged = StagedKeys(request, work.files)
+            staged.check()
+            whole = work.completed(request, self._patches(request, engine))
+        except OSError as error:
+            work.concluded(CommitStatus.CONFLICT)
+            raise CatalogUnavailableError(
+                f"table {request.table}: a file cannot be read or written: {error}"
+            ) from error
+        except ConnectError:
+            work.concluded(CommitStatus.CONFLICT)
+            raise
+        return whole, staged if whole is request else StagedKeys(whole, work.files)
 
     def _patches(self, request: CommitRequest, engine: EngineName) -> list[StagedFile]:
         """The patches to complete here: those that the engine cannot complete, or only by a Spark session.
@@ -158,24 +178,6 @@ class TableCommitter:
         patches = [file for file in request.files if file.kind is StagedKind.PATCHES]
         by_engine = engine is EngineName.MERGE or not self._driver.config.local
         return [file for file in patches if file.moved] if by_engine else patches
-
-    @staticmethod
-    def _completed(
-        request: CommitRequest, patches: Sequence[StagedFile], completion: PatchCompletion | None
-    ) -> CommitRequest:
-        """The request with whole rows in place of patches; as it is where Spark has to complete them."""
-        if completion is None:
-            return request
-        try:
-            files = completion.complete(patches)
-        except NotJoinable as why:
-            completion.discard()
-            log.info("table %s: Spark completes rows: %s", request.table, why, extra={"table": request.table})
-            return request
-        except ConnectError:
-            completion.discard()
-            raise
-        return dataclasses.replace(request, files=[*(file for file in request.files if file not in patches), *files])
 
     def _conflict(
         self, request: CommitRequest, engine: EngineName, loaded: LoadedTable, found: TableVersion
@@ -197,3 +199,45 @@ class TableCommitter:
         if snapshot is not None:
             return CommitOutcome(CommitStatus.COMMITTED, engine, snapshot, f"it landed in spite of: {error}")
         return CommitOutcome(CommitStatus.UNKNOWN, engine, None, str(error))
+
+
+class _Work:
+    """What one attempt at a commit reads and writes besides what its engine does."""
+
+    def __init__(self, driver: SparkDriver, request: CommitRequest, loaded: LoadedTable) -> None:
+        self.request = request
+        self.files = TableFiles(loaded.description.io_properties)
+        self.unmatched = 0  # rows of which some value was found nowhere
+        self._driver = driver
+        self._description = loaded.description
+
+    @cached_property
+    def _reader(self) -> TableReader:
+        return TableReader(self._driver, self._description, self.request.ref, self.request.key_columns, self.files)
+
+    @cached_property
+    def _writer(self) -> RowWriter:
+        return RowWriter(self._description, self.request, self._reader.schema)
+
+    def concluded(self, status: CommitStatus) -> None:
+        """Take back what was written when the commit surely did not land."""
+        if "_writer" in self.__dict__ and status not in (CommitStatus.COMMITTED, CommitStatus.UNKNOWN):
+            self._writer.discard()
+
+    def reduced(self) -> CommitRequest:
+        """The request with one change per key, by the order that the source tells."""
+        properties = self._description.properties
+        return KeyReduction(self.request, properties, self._reader, self._writer, self.files).reduce()
+
+    def completed(self, request: CommitRequest, patches: Sequence[StagedFile]) -> CommitRequest:
+        """The request with whole rows in place of these patches; as it is where Spark has to complete them."""
+        if not patches:
+            return request
+        completion = PatchCompletion(request, self._reader, self._writer, self.files)
+        try:
+            files = completion.complete(patches)
+        except NotJoinable as why:
+            log.info("table %s: Spark completes rows: %s", request.table, why, extra={"table": request.table})
+            return request
+        self.unmatched = completion.unmatched
+        return dataclasses.replace(request, files=[*(file for file in request.files if file not in patches), *files])

@@ -7,43 +7,32 @@ What is found nowhere is null, and counted.
 
 from __future__ import annotations
 
-import base64
-import dataclasses
-import json
 import logging
-import uuid
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest, CommitStatus
-from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
-from connectors.iceberg.spark.key_join import KeyJoin, NotJoinable
+from connectors.iceberg.spark.errors import TableUnsuitableError
+from connectors.iceberg.spark.key_join import NotJoinable
+from connectors.iceberg.spark.row_writer import RowWriter
 from connectors.iceberg.spark.table_files import TableFiles
+from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
-from connectors.iceberg.staging.completion import plain_array
-from connectors.iceberg.staging.file_output import FileOutput
-from connectors.iceberg.staging.kernels.container_kernels import missing_column
-from connectors.iceberg.staging.partitioning import Partitioner
-from connectors.iceberg.staging.projection import project, with_hidden_values
+from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
-from connectors.iceberg.staging.types import FIELD_ID, arrow_schema, writable_fields
-from connectors.iceberg.table import StagedFile, StagedKind, TableDescription
+from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
-    from connectors.iceberg.spark.session import SparkDriver
+    from connectors.iceberg.spark.commit_request import CommitRequest
 
 log = logging.getLogger(__name__)
 
 LARGEST_BYTES = 256 << 20  # of staged patches, compressed; more is work for Spark
 FLUSH_BYTES = 128 << 20  # of values found, before they are written
-REMOVALS = 50  # snapshots that removed rows, as far back as old keys are looked for
-_BATCH_ROWS = 8192  # of a file of the table: values that the source does not send again are large
 _PATCH, _NUMBER = "__connect_py_patch", "__connect_py_row"
 
 
@@ -51,7 +40,7 @@ _PATCH, _NUMBER = "__connect_py_patch", "__connect_py_row"
 class _Patches:
     """The rows of one staged file."""
 
-    rows: pa.Table  # the table's columns
+    rows: pa.Table  # the table's columns, and the order if there is one
     keys: pa.Table  # under which the rows are looked up, and `_PATCH`: the row, counted over all files
     lacking: tuple[str, ...]
     moved: bool
@@ -59,24 +48,17 @@ class _Patches:
 
 
 class PatchCompletion:
-    """For one request; makes files that nobody refers to until the commit lands."""
+    """For one request."""
 
-    def __init__(
-        self, driver: SparkDriver, description: TableDescription, request: CommitRequest, files: TableFiles
-    ) -> None:
-        self._driver = driver
+    def __init__(self, request: CommitRequest, reader: TableReader, writer: RowWriter, files: TableFiles) -> None:
         self._request = request
+        self._reader = reader
+        self._writer = writer
         self._files = files
-        fields = writable_fields(json.loads(description.schema)["fields"])
-        self._schema = arrow_schema(fields)
-        self._defaults = {f["name"]: f.get("initial-default") for f in fields}
-        self._required = {f["name"] for f in fields if f["required"]}
+        self._required = {field.name for field in reader.schema if not field.nullable}
         self._keys = list(request.key_columns)
-        self._output = FileOutput(description, {})
-        self._partitioner = Partitioner(description.schema, description.spec)
-        self._schema_id = description.schema_id
         self._truncated = any(file.kind is StagedKind.TRUNCATES for file in request.files)
-        self.written: list[StagedFile] = []
+        self._made: list[StagedFile] = []
         self.unmatched = 0  # rows of which some value was found nowhere
 
     def complete(self, patches: Sequence[StagedFile]) -> list[StagedFile]:
@@ -85,80 +67,44 @@ class PatchCompletion:
         Raises:
             NotJoinable: The table, or so many rows, are not for this process.
             TableUnsuitableError: A required column would be null.
-            CatalogUnavailableError: Files cannot be read or written, or the catalog does not answer.
+            CatalogUnavailableError: Files cannot be read, or the catalog does not answer.
+            OSError: Files cannot be written.
         """
         if sum(file.size for file in patches) > LARGEST_BYTES:
             raise NotJoinable(f"more than {LARGEST_BYTES >> 20} MB of rows with unavailable values are staged")
-        try:
-            waiting: dict[int, _Patches] = {}
-            first = 0
-            for file in patches:
-                waiting[first] = self._read(file, first)
-                first += file.rows
-            done: set[int] = set()
-            if not self._truncated:
-                self._look_up(list(waiting.values()), None, done)
-                self._look_back([part for part in waiting.values() if part.moved], done)
-            self._write_unmatched(list(waiting.values()), done)
-        except OSError as error:
-            raise CatalogUnavailableError(f"table {self._request.table}: files cannot be read: {error}") from error
-        return self.written
-
-    def concluded(self, outcome: CommitOutcome) -> CommitOutcome:
-        """Tell what was completed, or take back what was written when the commit surely did not land."""
-        if outcome.status is CommitStatus.COMMITTED:
-            unmatched = outcome.counts.unmatched_patches + self.unmatched
-            return dataclasses.replace(outcome, counts=dataclasses.replace(outcome.counts, unmatched_patches=unmatched))
-        if outcome.status is not CommitStatus.UNKNOWN:
-            self.discard()
-        return outcome
-
-    def discard(self) -> None:
-        """Remove what was written: no commit refers to it, and none will."""
-        for file in self.written:
-            self._output.remove(file.path)
-        self.written = []
+        parts: list[_Patches] = []
+        for file in patches:
+            parts.append(self._read(file, sum(part.rows.num_rows for part in parts)))
+        done: set[int] = set()
+        if not self._truncated:
+            self._look_up(parts, None, done)
+            self._look_back([part for part in parts if part.moved], done)
+        self._write_unmatched(parts, done)
+        return self._made
 
     def _read(self, file: StagedFile, first: int) -> _Patches:
         with self._files.open(file.path) as opened:
             rows = pq.read_table(opened, use_threads=False)
         names = [OLD_KEY_COLUMN + name if file.moved else name for name in self._keys]
-        columns = [plain_array(rows.column(name)) for name in names]
+        columns = [self._reader.compared(key, rows.column(name)) for key, name in zip(self._keys, names, strict=True)]
         numbers = pa.array(range(first, first + len(rows)), pa.int64())
         keys = pa.table([*columns, numbers], names=[*self._keys, _PATCH])
         if file.moved:
             rows = rows.drop_columns(names)
-        return _Patches(project(rows, self._nullable), keys, tuple(file.unavailable), file.moved, first)
-
-    @property
-    def _nullable(self) -> pa.Schema:
-        return pa.schema([field.with_nullable(True) for field in self._schema])
+        return _Patches(project(rows, self._reader.nullable), keys, tuple(file.unavailable), file.moved, first)
 
     # --- finding
 
     def _look_up(self, parts: Sequence[_Patches], snapshot: str | None, done: set[int]) -> None:
         """Complete what the table has at a snapshot (None: now) of these rows, if they are not done."""
-        keys = _without(pa.concat_tables([part.keys for part in parts]), done) if parts else None
-        if keys is None or not keys.num_rows:
+        if not parts:
             return
-        plan = self._driver.call(self._request.table, "TableRows", "plan", json.dumps(self._bounds(keys, snapshot)))
-        if not plan["files"]:
-            return
-        if not plan["plain"]:
-            raise NotJoinable("the table has equality deletes, or files that are not Parquet")
+        keys = _without(pa.concat_tables([part.keys for part in parts]), done)
         columns = sorted({name for part in parts for name in part.lacking})
-        distinct = keys.drop_columns(_PATCH).group_by(self._keys, use_threads=False).aggregate([])
-        join = KeyJoin(distinct, [self._field_id(name) for name in self._keys], self._files)
         found: list[pa.Table] = []
-        for file in plan["files"]:
-            rows = _flags(join.rows(file["path"], file["rows"]), file["rows"])
-            if file["deletes"] and any_true(rows):
-                answer = self._driver.call(self._request.table, "TableRows", "deleted", plan["plan"], file["path"])
-                gone = zlib.decompress(base64.b64decode(answer["rows"]))
-                rows = pc.and_not(rows, _flags(gone, file["rows"]))
-            if any_true(rows):
-                found += self._values(file["path"], rows, columns)
-            if sum(values.nbytes for values in found) > FLUSH_BYTES:
+        for values in self._reader.matching(keys, columns, snapshot):
+            found.append(values)
+            if sum(each.nbytes for each in found) > FLUSH_BYTES:
                 self._write_found(parts, keys, pa.concat_tables(found), done)
                 found = []
         if found:
@@ -166,58 +112,16 @@ class PatchCompletion:
 
     def _look_back(self, moved: Sequence[_Patches], done: set[int]) -> None:
         """Look for old keys whose delete was committed before, in the table as it was before each removal."""
-        if all(number in done for part in moved for number in part.keys.column(_PATCH).to_pylist()):
-            return
-        request = self._request
-        answer = self._driver.call(
-            request.table, "TableRows", "beforeRemovals", request.table, request.ref, str(REMOVALS)
-        )
-        for snapshot in answer["snapshots"]:
+        missing = {number for part in moved for number in part.keys.column(_PATCH).to_pylist()} - done
+        for snapshot in self._reader.before_removals() if missing else ():
+            if not missing - done:
+                break
             self._look_up(moved, snapshot, done)
-
-    def _bounds(self, keys: pa.Table, snapshot: str | None) -> dict[str, Any]:
-        """What `TableRows.plan` asks: the first key column prunes files, where its order is plain."""
-        values = as_array(keys.column(self._keys[0]))
-        asked: dict[str, Any] = {"table": self._request.table, "ref": self._request.ref, "snapshot": snapshot}
-        asked |= {"column": self._keys[0], "low": None, "high": None}
-        kind = self._schema.field(self._keys[0]).type
-        if pa.types.is_integer(kind) or pa.types.is_string(kind):
-            ends = pc.min_max(values).as_py()
-            asked |= {"low": json.dumps(ends["min"]), "high": json.dumps(ends["max"])}
-        return asked
-
-    def _field_id(self, name: str) -> int:
-        return int(self._schema.field(name).metadata[FIELD_ID])
-
-    def _values(self, path: str, rows: pa.BooleanArray, columns: Sequence[str]) -> list[pa.Table]:
-        """Keys and columns of these rows of a file, as the table has them now."""
-        wanted = pa.schema([self._nullable.field(name) for name in [*self._keys, *columns]])
-        found = []
-        with self._files.open(path) as opened, pq.ParquetFile(opened) as file:
-            by_id = {(f.metadata or {}).get(FIELD_ID): f.name for f in file.schema_arrow}
-            names = [by_id[f.metadata[FIELD_ID]] for f in wanted if f.metadata[FIELD_ID] in by_id]
-            start = 0
-            for batch in file.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
-                mask = rows.slice(start, len(batch))
-                start += len(batch)
-                if any_true(mask):
-                    found.append(project(pa.Table.from_batches([batch.filter(mask)]), wanted))
-        for name in columns:
-            if wanted.field(name).metadata[FIELD_ID] not in by_id and self._defaults[name] is not None:
-                found = [self._with_default(part, name) for part in found]
-        return found
-
-    def _with_default(self, rows: pa.Table, name: str) -> pa.Table:
-        """A column that is younger than the file shows its initial default."""
-        at = rows.schema.get_field_index(name)
-        field = rows.schema.field(at)
-        made = missing_column({"write-default": self._defaults[name]}, field.type, rows.num_rows)
-        return rows.set_column(at, field, made)
 
     # --- writing
 
     def _write_found(self, parts: Sequence[_Patches], keys: pa.Table, found: pa.Table, done: set[int]) -> None:
-        plain = pa.table([*(plain_array(found.column(k)) for k in self._keys)], names=self._keys)
+        plain = pa.table([self._reader.compared(k, found.column(k)) for k in self._keys], names=self._keys)
         plain = plain.append_column(_NUMBER, pa.array(range(len(plain)), pa.int64()))
         pairs = _without(keys, done).join(plain, self._keys, join_type="inner", use_threads=False)
         pairs = pairs.group_by(_PATCH, use_threads=False).aggregate([(_NUMBER, "min")])  # one, if the table has several
@@ -233,7 +137,7 @@ class PatchCompletion:
             for name in part.lacking:
                 at = rows.schema.get_field_index(name)
                 rows = rows.set_column(at, rows.schema.field(at), values.column(name))
-            self._write(rows)
+            self._made += self._writer.rows(rows)
         done.update(numbers.to_pylist())
 
     def _write_unmatched(self, parts: Sequence[_Patches], done: set[int]) -> None:
@@ -249,7 +153,7 @@ class PatchCompletion:
                     f"{left.num_rows} rows lack a value that the source did not send, for the required column "
                     f"{min(required)}, and the table does not have these rows",
                 )
-            self._write(part.rows.take(pc.subtract(left.column(_PATCH), part.first)))
+            self._made += self._writer.rows(part.rows.take(pc.subtract(left.column(_PATCH), part.first)))
         if self.unmatched:
             log.warning(
                 "table %s: %d rows have values that the source did not send, and that the table does not have: they "
@@ -257,26 +161,8 @@ class PatchCompletion:
                 extra={"action": "values_unavailable", "table": self._request.table},
             )  # fmt: skip
 
-    def _write(self, rows: pa.Table) -> None:
-        for values, part in self._partitioner.split(rows):
-            columns = [with_hidden_values(part.column(f.name), f.type) for f in self._schema]
-            exact = pa.Table.from_arrays(columns, schema=self._schema)
-            name = f"{self._request.file_prefix}{self._request.commit_id}-completed-{uuid.uuid4().hex[:12]}.parquet"
-            uri, size = self._output.write(name, exact)
-            self.written.append(
-                StagedFile(
-                    StagedKind.ROWS, uri, part.num_rows, size, self._schema_id, self._partitioner.spec_id, tuple(values)
-                )
-            )
-
 
 def _without(keys: pa.Table, done: set[int]) -> pa.Table:
     if not done:
         return keys
     return keys.filter(pc.invert(pc.is_in(keys.column(_PATCH), value_set=pa.array(sorted(done), pa.int64()))))
-
-
-def _flags(bits: bytes, length: int) -> pa.BooleanArray:
-    """A row per bit, the lowest first; what is not there is false."""
-    whole = bits[: (length + 7) // 8].ljust((length + 7) // 8, b"\0")
-    return pa.Array.from_buffers(pa.bool_(), length, [None, pa.py_buffer(whole)])

@@ -6,10 +6,12 @@ within a Kafka partition; here the partitions of a cycle meet.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from connectors.iceberg.spark.commit_request import CommitRequest
 from connectors.iceberg.spark.errors import CatalogUnavailableError, DuplicateKeyError, TableUnsuitableError
+from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
@@ -18,6 +20,26 @@ if TYPE_CHECKING:
     from connectors.iceberg.spark.table_files import TableFiles
 
 _NAMED = 3  # duplicates that the message shows
+_FILE = "__connect_py_file"
+
+
+def not_ordered(
+    table: str, key_columns: Sequence[str], rows: pa.Table, files: Sequence[StagedFile]
+) -> DuplicateKeyError:
+    """The error that says which keys have several changes, and where these are. `files`: that of each row."""
+    partitions: dict[tuple[object, ...], set[str]] = {}
+    for row, file in zip(rows.select(list(key_columns)).to_pylist(), files, strict=True):
+        name = StagedFileName.decode(file.path.rpartition("/")[2])
+        partitions.setdefault(tuple(row.values()), set()).add("?" if name is None else str(name.partition))
+    named = ", ".join(
+        f"{key} in partitions {' and '.join(sorted(where))}"
+        for key, where in sorted(partitions.items(), key=repr)[:_NAMED]
+    )
+    return DuplicateKeyError(
+        table,
+        f"{len(partitions)} keys are staged more than once in one cycle, the first are {named}: nothing says which "
+        "change is newer (iceberg.ext.ordering-columns would)",
+    )
 
 
 class StagedKeys:
@@ -75,20 +97,24 @@ class StagedKeys:
         counted = keys.group_by(key_columns, use_threads=False).aggregate([([], "count_all")])
         if counted.num_rows == keys.num_rows:
             return
-        twice = counted.filter(pc.greater(counted.column("count_all"), 1)).drop_columns("count_all")
-        named = ", ".join(str(tuple(row.values())) for row in twice.slice(0, _NAMED).to_pylist())
-        raise DuplicateKeyError(
-            table,
-            f"{twice.num_rows} keys are staged more than once in one cycle, the first are {named}: they live in "
-            "several partitions of the topics, and nothing says which change is newer (iceberg.ext.ordering-columns "
-            "would)",
+        several = keys.append_column(_FILE, self._numbers()).join(
+            counted.filter(pc.greater(counted.column("count_all"), 1)),
+            key_columns,
+            join_type="inner",
+            use_threads=False,
         )
+        raise not_ordered(table, key_columns, several, [self._staged[i] for i in several.column(_FILE).to_pylist()])
+
+    def _numbers(self) -> pa.Array:
+        """Of each row of `table`, which staged file it is of."""
+        import pyarrow as pa
+
+        return pa.concat_arrays([pa.repeat(pa.scalar(n, pa.int64()), f.rows) for n, f in enumerate(self._staged)])
 
     def _read(self, file: StagedFile) -> pa.Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        assert file.kind is not StagedKind.CHANGES  # the committer refuses them
         with self.files.open(file.path) as opened:
             keys = pq.read_table(opened, columns=list(self._request.key_columns), use_threads=False)
         for index, column in enumerate(keys.columns):

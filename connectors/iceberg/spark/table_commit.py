@@ -36,6 +36,7 @@ def to_json(request: CommitRequest, **more: Any) -> str:
         "summary": {**request.summary, COMMIT_ID_KEY: request.commit_id},
         "files": [file.to_json() for file in request.files],
         "key_columns": list(request.key_columns),
+        "properties": dict(request.properties),
         **more,
     }
     return json.dumps(document)

@@ -41,6 +41,7 @@ from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
+from connectors.iceberg.staging.ordering import ORDER, order_of, running_maximum
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.staged_file_name import StagedFileName
@@ -141,6 +142,8 @@ class TableStager:
         self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
         self._held: dict[TopicPartition, _Held] = {}
         self._unreported: set[str] = set()
+        self._last_order: dict[TopicPartition, str] = {}  # where the row before the next one stood
+        self._latest: str | None = None  # the same, of the partition that is being closed
         self.ignored_rows = 0  # since the start: tombstones in append mode, deletes without a key, messages
         self.null_keys = 0  # since the start: rows left out because of iceberg.ext.null-key=skip
         self._describe(description)
@@ -227,6 +230,7 @@ class TableStager:
 
     def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None, dict[int, pa.Table]]:
         """The rows that mean something, which these are, and by Kafka partition the old keys among them."""
+        raw = batch.value
         batch, change = self._meant(batch)
         value = batch.value
         ends = pc.min_max(change).as_py()
@@ -244,15 +248,22 @@ class TableStager:
             change = self._without_key(batch, change, keyless, failures)
         self._raise_failures(failures, excused)
         unavailable = self._unavailable_names(hidden, len(batch))
-        rows = pa.Table.from_arrays(
-            [*columns, batch.origin.offsets, change, unavailable],
-            schema=pa.schema([*self._nullable, *_EXTRA]),
-        )
+        extra, fields = [batch.origin.offsets, change, unavailable], list(_EXTRA)
+        if self._config.ordering_columns:
+            extra.append(self._order(batch, raw))
+            fields.append(_ORDER_FIELD)
+        rows = pa.Table.from_arrays([*columns, *extra], schema=pa.schema([*self._nullable, *fields]))
         old_keys = self._old_keys(batch, hidden)
         if only_upserts and keyless is None:
             return rows, None, old_keys
         kept = pc.not_equal(change, Change.IGNORE)
         return (rows, None, old_keys) if pc.all(kept).as_py() else (rows.filter(kept), kept, old_keys)
+
+    def _order(self, batch: Batch, raw: Column) -> pa.StringArray:
+        try:
+            return order_of(batch, raw, self._config.ordering_columns)
+        except DataError as error:
+            raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
 
     def _meant(self, batch: Batch) -> tuple[Batch, pa.Int8Array]:
         """The batch with rows for values, and what each of them does.
@@ -279,11 +290,11 @@ class TableStager:
                 extra={"action": "truncate_ignored", "table": self.description.name},
             )  # fmt: skip
             return batch, as_array(pc.if_else(truncate, pa.scalar(Change.IGNORE, pa.int8()), change))
-        count = self._partition_count(batch.origin.topic)
+        count = 1 if self._config.ordering_columns else self._partition_count(batch.origin.topic)
         if count > 1:
             refusal = DataError(
                 f"topic {batch.origin.topic} has {count} partitions, so nobody can tell which rows of the others came "
-                "before this truncate"
+                "before this truncate; iceberg.ext.ordering-columns would"
             )
             raise BadRows(dict.fromkeys(pc.indices_nonzero(truncate).to_pylist(), refusal))
         return batch, change
@@ -492,7 +503,7 @@ class TableStager:
         )
         try:
             merge = self.description.mode is WriteMode.MERGE
-            for file in self._merge_files(held, name) if merge else self._append_files(held, name):
+            for file in self._merge_files(held, name, partition) if merge else self._append_files(held, name):
                 written.append(file)
                 if file.path:
                     self._unreported.add(file.path)
@@ -504,6 +515,8 @@ class TableStager:
                 self._unreported.discard(file.path)
             raise
         self.drop_partition(partition)
+        if self._latest is not None:
+            self._last_order[partition], self._latest = self._latest, None
         self._unreported.difference_update(file.path for file in written)
         return written
 
@@ -512,9 +525,10 @@ class TableStager:
             yield from self._row_files(piece, name)
 
     def _row_files(self, rows: pa.Table, name: StagedFileName) -> Iterator[StagedFile]:
+        schema = self._schema if rows.schema.get_field_index(ORDER) < 0 else self._ordered(self._schema)
         for values, part in self._partitioner.split(rows):
             for slice_ in self._by_size(part):
-                yield self._write(StagedKind.ROWS, slice_, self._schema, name, values)
+                yield self._write(StagedKind.ROWS, slice_, schema, name, values)
 
     def _by_size(self, rows: pa.Table) -> Iterator[pa.Table]:
         count = rows.num_rows
@@ -523,14 +537,21 @@ class TableStager:
         for start in range(0, count, length):
             yield rows.slice(start, length)
 
-    def _merge_files(self, held: _Held, name: StagedFileName) -> Iterator[StagedFile]:
+    def _merge_files(
+        self, held: _Held, name: StagedFileName, partition: TopicPartition
+    ) -> Iterator[StagedFile]:  # fmt: skip
         pieces = list(self._pieces(held))
         if not pieces:
             return
         whole = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
+        if self._config.ordering_columns:
+            order = running_maximum(whole.column(ORDER), self._last_order.get(partition, ""))
+            self._latest = order[-1].as_py()
+            whole = whole.set_column(whole.schema.get_field_index(ORDER), _ORDER_FIELD, order)
+            pieces = [whole]
         truncated = last_truncate(whole.column(CHANGE), whole.column(OFFSET))
         if truncated is not None:
-            yield StagedFile(StagedKind.TRUNCATES, "", 0, 0, self.description.schema_id, self._partitioner.spec_id)
+            yield self._truncate(whole, truncated)
             pieces = [piece.filter(pc.greater(piece.column(OFFSET), truncated)) for piece in pieces]
             whole = pa.concat_tables(pieces)
         old_keys = pa.concat_tables(held.old_keys) if held.old_keys else None
@@ -554,9 +575,20 @@ class TableStager:
                 keys = completed.old_keys(upserts)
             yield from self._upsert_files(upserts, keys, name)
 
+    def _truncate(self, whole: pa.Table, offset: int) -> StagedFile:
+        order = ""
+        if self._config.ordering_columns:
+            order = whole.column(ORDER)[pc.index(whole.column(OFFSET), offset).as_py()].as_py()
+        kind, schema_id, spec_id = StagedKind.TRUNCATES, self.description.schema_id, self._partitioner.spec_id
+        return StagedFile(kind, "", 0, 0, schema_id, spec_id, order=order)
+
     def _write_deletes(self, rows: pa.Table, name: StagedFileName) -> StagedFile:
-        schema = pa.schema([self._schema.field(k).with_nullable(False) for k in self._keys])
-        return self._write(StagedKind.DELETES, rows.select(list(self._keys)), schema, name, ())
+        schema = self._ordered(pa.schema([self._schema.field(k).with_nullable(False) for k in self._keys]))
+        return self._write(StagedKind.DELETES, rows.select(schema.names), schema, name, ())
+
+    def _ordered(self, schema: pa.Schema) -> pa.Schema:
+        """With the column that orders rows of several partitions, if there is one. It has no field id."""
+        return schema.append(_ORDER_FIELD) if self._config.ordering_columns else schema
 
     def _upsert_files(
         self, rows: pa.Table, old_keys: Sequence[Key | None], name: StagedFileName
@@ -564,7 +596,7 @@ class TableStager:
         """`old_keys`: of each row, or empty when there are none."""
         if not rows.num_rows:
             return
-        plain = rows.select(self._schema.names)
+        plain = rows.select(self._ordered(self._schema).names)
         unavailable = rows.column(UNAVAILABLE)
         if unavailable.null_count == rows.num_rows:
             yield from self._row_files(plain, name)
@@ -577,7 +609,7 @@ class TableStager:
                 continue
             lacking = column_names(text)
             mine = pc.equal(unavailable, text).combine_chunks().fill_null(False)
-            schema = pa.schema([f.with_nullable(True) if f.name in lacking else f for f in self._schema])
+            schema = self._ordered(pa.schema([f.with_nullable(f.nullable or f.name in lacking) for f in self._schema]))
             moved = pa.array([key is not None for key in old_keys] or [False] * len(mine))
             if any_true(here := pc.and_not(mine, moved)):
                 yield self._write(StagedKind.PATCHES, plain.filter(here), schema, name, (), lacking)
@@ -621,6 +653,7 @@ class TableStager:
 
     def drop_partition(self, partition: TopicPartition) -> None:
         """Forget the rows of a partition: it was lost, or is read again."""
+        self._last_order.pop(partition, None)
         held = self._held.pop(partition, None)
         if held is None:
             return
@@ -645,6 +678,7 @@ class TableStager:
 
 
 _EXTRA = (pa.field(OFFSET, pa.int64()), pa.field(CHANGE, pa.int8()), pa.field(UNAVAILABLE, pa.string()))
+_ORDER_FIELD = pa.field(ORDER, pa.string())
 
 
 def _remember(known: dict[K, V], key: K, value: V) -> None:

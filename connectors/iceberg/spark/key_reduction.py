@@ -1,0 +1,236 @@
+"""One change per key, where the changes of a key come in several Kafka partitions: the one that is last in the source.
+
+Tasks reduce their own partitions; here those of a cycle meet, and meet what the table says of rows that are there. A
+change that is older than a truncate, or than the row in the table, is left out: a partition may lag behind the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from connectors.iceberg.spark.key_join import NotJoinable
+from connectors.iceberg.spark.row_writer import RowWriter
+from connectors.iceberg.spark.staged_keys import not_ordered
+from connectors.iceberg.spark.table_files import TableFiles
+from connectors.iceberg.spark.table_reader import TableReader
+from connectors.iceberg.staging.columns import any_true, as_array
+from connectors.iceberg.staging.ordering import ORDER
+from connectors.iceberg.table import StagedFile, StagedKind
+
+if TYPE_CHECKING:
+    from connectors.iceberg.spark.commit_request import CommitRequest
+
+log = logging.getLogger(__name__)
+
+TRUNCATED = "connect-py.truncated."  # and the connect group id: property that says where the last truncate stood
+_FILE, _ROW, _RANK = "__connect_py_file", "__connect_py_row", "__connect_py_rank"
+_DELETES, _REST = "0", "1"  # of one position in the source, the delete comes first: its key was changed
+
+
+class KeyReduction:
+    """For one request with ordering columns."""
+
+    def __init__(
+        self,
+        request: CommitRequest,
+        properties: Mapping[str, str],
+        reader: TableReader,
+        writer: RowWriter,
+        files: TableFiles,
+    ) -> None:
+        """`properties`: the table's."""
+        self._request = request
+        self._reader = reader
+        self._writer = writer
+        self._files = files
+        self._keys = list(request.key_columns)
+        self._property = TRUNCATED + request.property_key.rpartition("ledger.")[2]
+        self._known = properties.get(self._property, "")  # a place of truncates before
+
+    def reduce(self) -> CommitRequest:
+        """The request with one change per key at most.
+
+        Raises:
+            DuplicateKeyError: Nothing says which of a key's changes is the last.
+            CatalogUnavailableError: Files cannot be read, or the catalog does not answer.
+            OSError: Files cannot be written.
+        """
+        request = self._request
+        truncates = [file for file in request.files if file.kind is StagedKind.TRUNCATES]
+        staged = [file for file in request.files if file.kind is not StagedKind.TRUNCATES]
+        limit = max([self._known, *(file.order for file in truncates)])
+        if truncates and limit:
+            staged += self._later(limit)
+        if not staged:
+            return self._placed(request, truncates, limit)
+        changes = self._changes(staged)
+        old = pc.and_(pc.less(changes.column(ORDER), limit), pc.not_equal(changes.column(ORDER), ""))
+        lost = [changes.filter(old)] if any_true(as_array(old)) else []
+        changes = changes.filter(pc.invert(old)) if lost else changes
+        if not truncates:
+            behind = self._behind_the_table(changes)
+            if behind is not None:
+                lost.append(changes.filter(behind))
+                changes = changes.filter(pc.invert(behind))
+        beaten = self._beaten(changes, staged)
+        made: list[StagedFile] = []
+        if beaten is not None:
+            lost.append(changes.filter(beaten))
+            made, replaced = self._completed(changes, beaten, staged)
+            lost += [replaced] if replaced.num_rows else []
+        if lost:
+            staged = [*self._without(staged, pa.concat_tables(lost)), *made]
+        return self._placed(dataclasses.replace(request, files=[*truncates[:1], *staged]), truncates, limit)
+
+    def _placed(self, request: CommitRequest, truncates: Sequence[StagedFile], limit: str) -> CommitRequest:
+        """With the place of a truncate as a property of the table: rows of a partition that lags are older."""
+        if not truncates or limit == self._known:
+            return request
+        return dataclasses.replace(request, properties={**request.properties, self._property: limit})
+
+    def _later(self, limit: str) -> list[StagedFile]:
+        """Rows of the table that are later than a truncate, staged anew."""
+        try:
+            found = list(self._reader.later(limit))
+        except NotJoinable as why:
+            log.warning("table %s is emptied, with what came after the truncate: %s", self._request.table, why)
+            return []
+        return list(self._writer.rows(pa.concat_tables(found))) if found else []
+
+    def _changes(self, staged: Sequence[StagedFile]) -> pa.Table:
+        """Key columns, `ORDER`, `_RANK`, and where the row is, of every staged row."""
+        parts = []
+        for number, file in enumerate(staged):
+            with self._files.open(file.path) as opened:
+                read = pq.read_table(opened, columns=[*self._keys, ORDER], use_threads=False)
+            rank = _DELETES if file.kind is StagedKind.DELETES else _REST
+            columns = [self._reader.compared(name, read.column(name)) for name in self._keys]
+            columns += [as_array(read.column(ORDER)).fill_null(""), pa.repeat(rank, len(read))]
+            columns += [pa.repeat(pa.scalar(number, pa.int64()), len(read)), pa.array(range(len(read)), pa.int64())]
+            parts.append(pa.table(columns, names=[*self._keys, ORDER, _RANK, _FILE, _ROW]))
+        return pa.concat_tables(parts, promote_options="permissive")
+
+    def _behind_the_table(self, changes: pa.Table) -> pa.ChunkedArray | None:
+        """The changes that are older than the row in the table."""
+        keys = changes.filter(pc.not_equal(changes.column(ORDER), ""))
+        try:
+            found = [part for part in self._reader.matching(keys, [ORDER]) if part.column(ORDER).null_count < len(part)]
+        except NotJoinable as why:
+            log.info("table %s: changes are not compared with its rows: %s", self._request.table, why)
+            return None
+        if not found:
+            return None
+        rows = pa.concat_tables(found)
+        plain = [self._reader.compared(name, rows.column(name)) for name in self._keys]
+        there = pa.table([*plain, rows.column(ORDER)], names=[*self._keys, "there"])
+        there = there.group_by(self._keys, use_threads=False).aggregate([("there", "max")])
+        joined = changes.join(there, self._keys, join_type="inner", use_threads=False)
+        older = pc.and_(
+            pc.greater(joined.column("there_max"), joined.column(ORDER)), pc.not_equal(joined.column(ORDER), "")
+        )  # fmt: skip
+        older = joined.filter(older.combine_chunks().fill_null(False))
+        return _is_one_of(changes, older) if older.num_rows else None
+
+    def _beaten(self, changes: pa.Table, staged: Sequence[StagedFile]) -> pa.ChunkedArray | None:
+        """The changes of keys that have a later one; None: every key has one change."""
+        counted = changes.group_by(self._keys, use_threads=False).aggregate([([], "count_all")])
+        if counted.num_rows == changes.num_rows:
+            return None
+        place = pc.binary_join_element_wise(changes.column(ORDER), changes.column(_RANK), "\x00")
+        placed = changes.append_column("place", place)
+        last = placed.group_by(self._keys, use_threads=False).aggregate([("place", "max"), ([], "count_all")])
+        several = last.filter(pc.greater(last.column("count_all"), 1))
+        joined = placed.join(several, self._keys, join_type="inner", use_threads=False)
+        winners = joined.filter(pc.equal(joined.column("place"), joined.column("place_max")))
+        unsaid = pc.equal(winners.column(ORDER), "")
+        if winners.num_rows > several.num_rows or any_true(as_array(unsaid)):
+            raise not_ordered(
+                self._request.table, self._keys, joined, [staged[i] for i in as_array(joined.column(_FILE)).to_pylist()]
+            )
+        beaten = joined.filter(pc.less(joined.column("place"), joined.column("place_max")))
+        return _is_one_of(changes, beaten)
+
+    def _completed(
+        self, changes: pa.Table, beaten: pa.ChunkedArray, staged: Sequence[StagedFile]
+    ) -> tuple[list[StagedFile], pa.Table]:
+        """Last changes with unavailable values that earlier ones of their key have: staged anew, and which they are."""
+        losers = changes.filter(beaten)
+        keys = losers.select(self._keys).group_by(self._keys, use_threads=False).aggregate([])
+        both = changes.join(keys, self._keys, join_type="left semi", use_threads=False)
+        patched = [n for n, file in enumerate(staged) if file.kind is StagedKind.PATCHES]
+        involved = both.filter(pc.is_in(both.column(_FILE), value_set=pa.array(patched, pa.int64())))
+        if not involved.num_rows:
+            return [], changes.slice(0, 0)
+        rows = {n: self._rows_of(file, both, n) for n, file in enumerate(staged)}
+        by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for change in both.to_pylist():
+            by_key.setdefault(tuple(change[k] for k in self._keys), []).append(change)
+        made: list[StagedFile] = []
+        replaced = []
+        for found in by_key.values():
+            found.sort(key=lambda change: (change[ORDER], change[_RANK]), reverse=True)
+            winner, *earlier = found
+            file = staged[winner[_FILE]]
+            if file.kind is not StagedKind.PATCHES:
+                continue
+            row, lacking = rows[winner[_FILE]][winner[_ROW]], set(file.unavailable)
+            for change in earlier:
+                if not lacking or change[_RANK] == _DELETES:
+                    break
+                known = lacking - set(staged[change[_FILE]].unavailable)
+                for name in known:
+                    at = row.schema.get_field_index(name)
+                    row = row.set_column(at, row.schema.field(at), rows[change[_FILE]][change[_ROW]].column(name))
+                lacking -= known
+            if len(lacking) < len(file.unavailable):
+                made += self._staged_anew(file, row, tuple(c for c in file.unavailable if c in lacking))
+                replaced.append(winner)
+        return made, pa.Table.from_pylist(replaced, schema=changes.schema)
+
+    def _rows_of(self, file: StagedFile, changes: pa.Table, number: int) -> dict[int, pa.Table]:
+        """The rows of a file that these changes are, each a table of one row."""
+        wanted = changes.filter(pc.equal(changes.column(_FILE), number)).column(_ROW).to_pylist()
+        if not wanted:
+            return {}
+        with self._files.open(file.path) as opened:
+            whole = pq.read_table(opened, use_threads=False)
+        return {row: whole.slice(row, 1) for row in wanted}
+
+    def _staged_anew(self, file: StagedFile, row: pa.Table, lacking: tuple[str, ...]) -> list[StagedFile]:
+        if not lacking:
+            return list(self._writer.rows(row.select([*self._reader.schema.names, ORDER])))
+        uri, size = self._writer.again(row)
+        return [dataclasses.replace(file, path=uri, rows=1, size=size, unavailable=lacking)]
+
+    def _without(self, staged: Sequence[StagedFile], lost: pa.Table) -> list[StagedFile]:
+        """The files without the rows that lost; those that lose some are written anew."""
+        left = []
+        for number, file in enumerate(staged):
+            rows = as_array(lost.filter(pc.equal(lost.column(_FILE), number)).column(_ROW))
+            if not len(rows):
+                left.append(file)
+                continue
+            if len(rows) == file.rows:
+                continue
+            with self._files.open(file.path) as opened:
+                whole = pq.read_table(opened, use_threads=False)
+            places = pa.array(range(len(whole)), pa.int64())
+            uri, size = self._writer.again(whole.filter(pc.invert(pc.is_in(places, value_set=rows))))
+            left.append(dataclasses.replace(file, path=uri, rows=file.rows - len(rows), size=size))
+        return left
+
+
+def _is_one_of(changes: pa.Table, some: pa.Table) -> pa.ChunkedArray:
+    """Which rows of `changes` are in `some`, by file and row."""
+    names = [_FILE, _ROW]
+    marked = some.select(names).append_column("marked", pa.repeat(pa.scalar(True), some.num_rows))
+    numbered = changes.select(names).append_column("at", pa.array(range(changes.num_rows), pa.int64()))
+    joined = numbered.join(marked, names, join_type="left outer", use_threads=False).sort_by("at")
+    return joined.column("marked").fill_null(False)

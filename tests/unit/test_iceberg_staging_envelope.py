@@ -1,0 +1,147 @@
+"""Debezium's change events staged as they come: rows, deletes, truncates, and rows whose key was changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from iceberg_staging_rows import ORDERS_0, batch, read, record, stage, stager, table
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import BadRows
+from connect_py.api.record import Header, Headers, SinkRecord
+from connect_py.api.schema import INT64, STRING, Schema, Struct, Type, struct
+from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.staging.envelope import Envelope
+from connectors.iceberg.staging.table_stager import TableStager
+
+KEY = struct(("id", INT64))
+ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))
+OPTIONAL_ROW = ROW.replace(optional=True)
+EVENT = struct(("before", OPTIONAL_ROW), ("after", OPTIONAL_ROW), ("op", STRING))
+COLUMNS = [("id", "long"), ("v", "string")]
+GONE = "__debezium_unavailable_value"
+
+
+def event(offset: int, op: str, after: Any = None, before: Any = None, **more: Any) -> SinkRecord:
+    """A change event with a schema; rows are (id, v)."""
+    rows = [None if row is None else Struct(OPTIONAL_ROW, list(row)) for row in (before, after)]
+    key = next((Struct(KEY, [row[0]]) for row in (after, before) if row is not None), None)
+    return record(Struct(EVENT, [*rows, op]), offset, key=key, **more)
+
+
+def plain(offset: int, op: str, after: Any = None, before: Any = None) -> SinkRecord:
+    """The same without a schema."""
+    rows = [None if row is None else {"id": row[0], "v": row[1]} for row in (before, after)]
+    key = next(({"id": row["id"]} for row in rows if row is not None), None)
+    return record({"before": rows[0], "after": rows[1], "op": op, "source": {"lsn": offset}}, offset, key=key)
+
+
+def moved(made: SinkRecord, old_id: Any) -> SinkRecord:
+    return made.replace(headers=Headers([Header("__debezium.oldkey", old_id, None)]))
+
+
+def merging(folder: Path, **more: str) -> TableStager:
+    description = table(COLUMNS, keys=["id"], required=["id"], folder=folder)
+    settings = {"ext__envelope": "debezium", "ext__truncate_events": "apply", "tables__upsert_mode_enabled": "true"}
+    return stager(description, **{**settings, **more})
+
+
+@pytest.mark.parametrize("made", [event, plain])
+def test_the_row_after_counts_and_deletes_take_their_key_from_the_row_before(tmp_path: Path, made: Any) -> None:
+    records = [made(0, "r", (1, "a")), made(1, "c", (2, "b")), made(2, "u", (1, "c"), (1, "a")),
+               made(3, "d", None, (2, "b")), made(4, "m"), record(None, 5, key=Struct(KEY, [3]))]  # fmt: skip
+    stager_ = merging(tmp_path)
+    files = stage(stager_, *Batch.of(records))
+    assert read(files) == [{"id": 1, "v": "c"}]
+    assert sorted(row["id"] for row in read(files, "deletes")) == [2, 3]
+    assert stager_.ignored_rows == 1
+
+
+def test_a_delete_without_a_row_before_takes_the_key_of_the_record(tmp_path: Path) -> None:
+    gone = record(Struct(EVENT, [None, None, "d"]), 1, key=Struct(KEY, [1]))
+    files = stage(merging(tmp_path), batch([event(0, "c", (2, "b")), gone]))
+    assert read(files, "deletes") == [{"id": 1}]
+
+
+def test_records_that_are_no_change_events_are_bad_rows(tmp_path: Path) -> None:
+    made = merging(tmp_path)
+    with pytest.raises(BadRows) as raised:
+        made.prepare(batch([event(0, "c", (1, "a")), event(1, "x", (2, "b"))]))
+    assert list(raised.value.errors) == [1]
+    with pytest.raises(BadRows):
+        made.prepare(batch([record(Struct(ROW, [1, "a"]), 0)]))
+
+
+@pytest.mark.parametrize("made", [event, plain])
+def test_a_truncate_takes_what_came_before_it_and_leaves_a_mark(tmp_path: Path, made: Any) -> None:
+    records = [made(0, "c", (1, "a")), made(1, "c", (2, "b")), made(2, "t"), made(3, "c", (2, "new"))]
+    files = stage(merging(tmp_path), *Batch.of(records))
+    assert [(f.kind.value, f.path == "", f.rows) for f in files] == [("truncates", True, 0), ("rows", False, 1)]
+    assert read(files) == [{"id": 2, "v": "new"}]
+
+
+def test_a_truncate_alone_is_staged_without_a_file(tmp_path: Path) -> None:
+    made = merging(tmp_path)
+    (file,) = stage(made, batch([event(0, "t")]))
+    assert file.kind.value == "truncates"
+    assert made.partitions() == []
+
+
+def test_a_truncate_that_went_to_disk_still_counts(tmp_path: Path) -> None:
+    made = merging(tmp_path)
+    made.add(made.prepare(batch([event(0, "c", (1, "a"))])))
+    made.spill()
+    made.add(made.prepare(batch([event(1, "t"), event(2, "c", (3, "c"))])))
+    made.spill()
+    files = made.close_cycle(1, ORDERS_0)
+    assert read(files) == [{"id": 3, "v": "c"}]
+
+
+def test_truncates_are_ignored_and_counted_unless_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = merging(tmp_path, ext__truncate_events="ignore")
+    assert read(stage(made, batch([event(0, "c", (1, "a")), event(1, "t")]))) == [{"id": 1, "v": "a"}]
+    assert made.ignored_rows == 1
+    assert "truncate-events=apply" in caplog.text
+
+
+def test_a_truncate_in_a_topic_of_several_partitions_is_a_bad_row(tmp_path: Path) -> None:
+    made = merging(tmp_path)
+    made._partition_count = lambda topic: 3  # what the cluster would say
+    with pytest.raises(BadRows) as raised:
+        made.prepare(batch([event(0, "c", (1, "a")), event(1, "t")]))
+    assert list(raised.value.errors) == [1]
+    assert "3 partitions" in str(raised.value.errors[1])
+
+
+def test_a_changed_key_takes_unavailable_values_of_the_old_one_from_the_same_cycle(tmp_path: Path) -> None:
+    records = [
+        event(0, "u", (1, "known")), event(1, "u", (1, GONE)), event(2, "d", None, (1, None)),
+        record(None, 3, key=Struct(KEY, [1])), moved(event(4, "c", (2, GONE)), {"id": 1}), event(5, "u", (2, GONE)),
+    ]  # fmt: skip
+    files = stage(merging(tmp_path), batch(records))
+    assert read(files) == [{"id": 2, "v": "known"}]
+    assert read(files, "deletes") == [{"id": 1}]
+
+
+def test_a_changed_key_is_staged_with_the_key_that_the_table_knows(tmp_path: Path) -> None:
+    twice = [moved(event(0, "c", (2, GONE)), '{"id": 1}'), event(1, "d", None, (2, None)),
+             moved(event(2, "c", (3, GONE)), {"id": 2}), event(3, "u", (9, GONE))]  # fmt: skip
+    files = stage(merging(tmp_path), batch(twice))
+    found = {file.moved: read([file], "patches") for file in files if file.kind.value == "patches"}
+    assert found[True] == [{"id": 3, "v": None, "__connect_py_old_id": 1}]
+    assert found[False] == [{"id": 9, "v": None}]
+
+
+def test_an_envelope_and_a_cdc_field_exclude_each_other() -> None:
+    with pytest.raises(Exception, match=r"iceberg\.ext\.envelope"):
+        IcebergSinkConfig.parse({
+            "name": "x", "iceberg.catalog.type": "jdbc", "iceberg.tables": "a.b", "iceberg.ext.envelope": "debezium",
+            "iceberg.tables.cdc-field": "op",
+        })  # fmt: skip
+
+
+def test_tombstones_alone_are_deletes() -> None:
+    opened = Envelope.of(batch([record(None, 0, key=Struct(KEY, [1]))]).value)
+    assert opened.change.to_pylist() == [1]
