@@ -33,3 +33,9 @@ class DateTimeParseError(ConnectError):
     """A text is no date or time."""
 
     java_name = "java.time.format.DateTimeParseException"
+
+
+class UnsupportedOperationError(ConnectError):
+    """A transformation does not do this kind of record."""
+
+    java_name = "java.lang.UnsupportedOperationException"

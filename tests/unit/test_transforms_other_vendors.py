@@ -28,6 +28,7 @@ from connect_py.api.schema import (
     struct,
 )
 from transforms.expression import Expression, ExpressionError
+from transforms.java_errors import NullPointerError, UnsupportedOperationError
 
 DEBEZIUM = "io.debezium.transforms"
 ICEBERG = "org.apache.iceberg.connect.transforms"
@@ -105,6 +106,13 @@ def test_headers_become_fields_also_below_dots() -> None:
     assert made.value_schema == struct(("in", struct(("p", INT32), ("b", STRING))), ("a", INT32))
     assert (made.value["a"], made.value["in"].values) == (1, [7, "x"])
     assert [h.key for h in made.headers] == ["c"]
+    row = Struct(struct(("a", OPTIONAL_INT32)), [7])
+    options = {"headers": "a", "fields": "a", "operation": "copy"}
+    made = apply(f"{DEBEZIUM}.HeaderToValue", record(row, headers=headers), **options)
+    assert made is not None
+    assert (made.value_schema, made.value["a"]) == (row.schema, 1)
+    text = Headers([Header("a", "x", STRING)])
+    failing(f"{DEBEZIUM}.HeaderToValue", record(row, headers=text), DataError, **options)
     message = failing(f"{DEBEZIUM}.HeaderToValue", record({}, headers=headers), DataError, headers="a", fields="a",
                       operation="copy")  # fmt: skip
     assert message == "Only Struct objects supported for [Header field insertion], found: java.util.HashMap"
@@ -256,7 +264,7 @@ def test_values_are_copied() -> None:
     assert value_of(name, {"a": {"x": 1}}, **options) == {"a": {"x": 1}, "b": {"x": 1}}
     assert value_of(name, {"c": 1}, **options) == {"c": 1, "b": None}
     assert apply(name, record(None), **options) == record(None)
-    failing(name, record(Struct(struct(("c", INT32)), [5])), DataError, **options)
+    failing(name, record(Struct(struct(("c", INT32)), [5])), NullPointerError, **options)
 
 
 def test_metadata_of_kafka_is_added() -> None:
@@ -282,7 +290,12 @@ def test_events_of_dms_are_lifted() -> None:
     }
     assert value_of(f"{ICEBERG}.DmsTransform", given) == {"id": 1, "_cdc": {"op": "U", "ts": "t", "source": "s.x"}}
     assert apply(f"{ICEBERG}.DmsTransform", record({"data": 1})) is None
-    failing(f"{ICEBERG}.DmsTransform", record(Struct(struct(("a", INT32)), [1])), DataError)
+    assert value_of(f"{ICEBERG}.DmsTransform", {"data": {}, "metadata": {"operation": "load", "table-name": 1}}) == {
+        "_cdc": {"op": "I", "ts": None, "source": "null.1"}
+    }
+    failing(f"{ICEBERG}.DmsTransform", record(Struct(struct(("a", INT32)), [1])), UnsupportedOperationError)
+    failing(f"{ICEBERG}.DmsTransform", record({"data": {}, "metadata": {}}), NullPointerError)
+    failing(f"{ICEBERG}.DmsTransform", record("x"), DataError)
 
 
 def test_json_texts_become_structs() -> None:
@@ -293,18 +306,20 @@ def test_json_texts_become_structs() -> None:
     )
     made = apply(name, record(text, STRING))
     assert made is not None
-    texts = map_of(STRING, OPTIONAL_STRING, optional=True)
+    texts, items = map_of(STRING, STRING, optional=True), map_of(OPTIONAL_STRING, OPTIONAL_STRING, optional=True)
     assert made.value_schema == struct(
         ("i", OPTIONAL_INT32), ("l", OPTIONAL_INT64), ("f", Schema(Type.FLOAT64, optional=True)),
         ("b", Schema(Type.BOOLEAN, optional=True)), ("s", OPTIONAL_STRING), ("big", decimal(0, optional=True)),
         ("o", texts), ("a", array(OPTIONAL_INT32, optional=True)), ("m", array(OPTIONAL_STRING, optional=True)),
-        ("objects", array(texts, optional=True)),
+        ("objects", array(items, optional=True)),
         ("lists", array(array(OPTIONAL_INT32, optional=True), optional=True)),
     )  # fmt: skip
     assert made.value["o"] == {"p": '{"q":1}'}
     assert made.value["m"] == ["1", "5000000000"]
     assert value_of(name, '{"a":1,"b":"x"}', json__root="true")["payload"] == {"a": "1", "b": "x"}
-    for bad in ("[1]", "x", ""):
+    numbers = value_of(name, ' {"a":1e10,"b":[1e-7],"c":1e999} behind', json__root="true")
+    assert numbers["payload"] == {"a": "1.0E10", "b": "[1.0E-7]", "c": '"Infinity"'}
+    for bad in ("[1]", "x", "", '{"a":NaN}', "[" * 5000):
         failing(name, record(bad, STRING), DataError)
 
 

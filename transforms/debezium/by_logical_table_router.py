@@ -6,16 +6,20 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from connect_py.api.batch import Batch, Column
-from connect_py.api.config import ConfigDef, Importance, Type
-from connect_py.api.errors import ConfigError, NotColumnar
+from connect_py.api.config import ConfigDef, Importance, Type, non_empty, one_of
+from connect_py.api.errors import ConfigError
 from connect_py.api.record import R
 from connect_py.api.schema import STRING, Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.debezium.envelope import is_envelope
+from transforms.debezium.field_names import ADJUSTMENTS, adjusted_schema_name
 from transforms.java_regex import JavaPattern, Replacement
 from transforms.rebuild import members
 from transforms.regex_router import java_regex
+from transforms.requirements import require_struct
+
+PURPOSE = "Updating schema"
 
 
 class ByLogicalTableRouter(Transformation[R]):
@@ -29,7 +33,7 @@ class ByLogicalTableRouter(Transformation[R]):
             doc="Topics whose events go to another one: a regular expression in Java's syntax for the whole name.",
         )
         .define(
-            "topic.replacement", Type.STRING, importance=Importance.LOW,
+            "topic.replacement", Type.STRING, validator=non_empty, importance=Importance.LOW,
             doc="The new topic: $1 or ${name} for groups.",
         )
         .define(
@@ -49,7 +53,9 @@ class ByLogicalTableRouter(Transformation[R]):
         )
         .define(
             "schema.name.adjustment.mode", Type.STRING, default="none", importance=Importance.LOW,
-            doc="Accepted; names of schemas follow the topic as they are.",
+            validator=one_of(*ADJUSTMENTS, case_insensitive=True),
+            doc="How the names of schemas follow the topic: none, as it is; avro: what Avro does not allow becomes _; "
+            "avro_unicode: becomes _u and its code.",
         )
         .define(
             "logical.table.cache.size", Type.INT, default=16, importance=Importance.LOW,
@@ -63,6 +69,7 @@ class ByLogicalTableRouter(Transformation[R]):
             raise ConfigError("", "key.field.regex and key.field.replacement go together")
         self._pattern = JavaPattern(props["topic.regex"])
         self._replacement = Replacement(props["topic.replacement"])
+        self._mode: str = props["schema.name.adjustment.mode"].lower()
         self._unique: bool = props["key.enforce.uniqueness"]
         self._key_field: str = props["key.field.name"] or self.key_field_default
         self._key_pattern = JavaPattern(props["key.field.regex"]) if props["key.field.regex"] else None
@@ -78,18 +85,21 @@ class ByLogicalTableRouter(Transformation[R]):
             return None
         return self._pattern.replace_first(topic, self._replacement) or topic
 
+    def _named(self, topic: str, kind: str) -> str:
+        return adjusted_schema_name(self._mode, f"{topic}.{kind}")
+
     def _renamed_key(self, schema: Schema, topic: str) -> Schema:
         fields = members(schema)
         if self._unique:
             fields.append((self._key_field, STRING))
-        return schema.replace(name=f"{topic}.Key", fields=fields, default=None)
+        return schema.replace(name=self._named(topic, "Key"), fields=fields, default=None)
 
     def _renamed_value(self, schema: Schema, topic: str) -> Schema:
         fields = [
-            (f.name, f.schema.replace(name=f"{topic}.Value") if f.name in ("before", "after") else f.schema)
+            (f.name, f.schema.replace(name=self._named(topic, "Value")) if f.name in ("before", "after") else f.schema)
             for f in schema.fields
         ]
-        return schema.replace(name=f"{topic}.Envelope", fields=fields, default=None)
+        return schema.replace(name=self._named(topic, "Envelope"), fields=fields, default=None)
 
     def _identifier(self, topic: str) -> str:
         if self._key_pattern is None or not self._key_pattern.matches(topic):
@@ -97,14 +107,12 @@ class ByLogicalTableRouter(Transformation[R]):
         return self._key_pattern.replace_first(topic, self._key_replacement)
 
     def apply(self, record: R) -> R | None:
-        if record.value is not None and not is_envelope(record.value_schema):
-            return record
         topic = self._topic(record.topic)
         if topic is None:
             return record
         key_schema, key = self._key(record, topic)
         routed = record.replace(topic=topic, key_schema=key_schema, key=key)
-        if record.value is None:
+        if record.value is None or not is_envelope(record.value_schema):
             return routed
         schema = self._value_schema(record.value_schema, topic)
         values = [
@@ -114,10 +122,11 @@ class ByLogicalTableRouter(Transformation[R]):
         return routed.replace(value_schema=schema, value=Struct(schema, values))
 
     def _key(self, record: R, topic: str) -> tuple[Schema | None, Value]:
-        if record.key_schema is None or not isinstance(record.key, Struct):
-            return record.key_schema, record.key
-        schema = self._key_schema(record.key_schema, topic)
-        values = list(record.key.values)
+        if record.key is None:
+            return None, None
+        key = require_struct(record.key, PURPOSE, record.key_schema)
+        schema = self._key_schema(key.schema, topic)
+        values = list(key.values)
         if self._unique:
             values.append(self._identifier(record.topic))
         return schema, Struct(schema, values)
@@ -129,29 +138,29 @@ class ByLogicalTableRouter(Transformation[R]):
         column = batch.value
         if topic is None:
             return [batch]
-        if not is_envelope(column.schema):
-            if column.null_count == len(batch):
-                return [batch.replace(topic=topic, key=self._key_column(batch, topic))]
-            if column.null_count:
-                raise NotColumnar("tombstones among values that are no envelopes")
-            return [batch]
-        assert column.schema is not None
+        key = self._key_column(batch, topic)
+        if column.schema is None or not is_envelope(column.schema):
+            return [batch.replace(topic=topic, key=key)]
         null, null_schema = kept_nulls(column)
         value = Column(self._value_schema(column.schema, topic), column.data, null, tombstone_schema=null_schema)
-        return [batch.replace(topic=topic, key=self._key_column(batch, topic), value=value)]
+        return [batch.replace(topic=topic, key=key, value=value)]
 
     def _key_column(self, batch: Batch, topic: str) -> Column:
-        from transforms.columns import children, constant, kept_nulls, struct_column
+        import pyarrow as pa
+
+        from transforms.columns import blamed, children, constant, struct_column
 
         column = batch.key
+        if column.null_count == len(batch):
+            return Column(None, pa.nulls(len(batch)))
         if column.schema is None or column.schema.type is not SchemaType.STRUCT:
-            return column
+            raise blamed(batch, self.apply)
         schema = self._key_schema(column.schema, topic)
-        null, null_schema = kept_nulls(column)
+        null = column.is_null()
         parts = children(column.data)
         if self._unique:
             parts.append(constant(self._identifier(batch.topic), STRING, len(batch)))
-        return Column(schema, struct_column(schema, parts, null, len(batch)), null, tombstone_schema=null_schema)
+        return Column(schema, struct_column(schema, parts, null, len(batch)), null)
 
 
 class ToLogicalTopicRouter(ByLogicalTableRouter[R]):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import Header, R
-from connect_py.api.schema import Schema, Struct
+from connect_py.api.schema import Schema, Struct, validate_value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.rebuild import members
@@ -72,12 +72,13 @@ def _with_field(row: Struct, path: Sequence[str], header: Header) -> Struct:
             return row  # nothing there to add to
         made = _with_field(nested if isinstance(nested, Struct) else Struct(Schema(SchemaType.STRUCT)), rest, header)
         inside, value = made.schema, made
-    fields = [(n, inside if n == name else s) for n, s in members(schema)]
     values = list(row.values)
     if old is None:
-        fields.append((name, inside))
         values.append(value)
-    else:
-        values[old.index] = value
-    result = schema.replace(fields=fields, default=None)
-    return Struct(result, values)
+        return Struct(schema.replace(fields=[*members(schema), (name, inside)], default=None), values)
+    if not rest:  # the field stays what it was
+        validate_value(old.schema, value, name)
+        inside = old.schema
+    values[old.index] = value
+    fields = [(n, inside if n == name else s) for n, s in members(schema)]
+    return Struct(schema.replace(fields=fields, default=None), values)

@@ -12,6 +12,7 @@ from connect_py.api.record import R
 from connect_py.api.schema import Schema, Struct
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
+from transforms.java_errors import NullPointerError
 from transforms.rebuild import check_required, members, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
 
@@ -36,7 +37,7 @@ class CopyValue(Transformation[R]):
     def _extended(self, schema: Schema) -> tuple[Schema, int]:
         field = schema.field(self._source)
         if field is None:
-            raise DataError(f"there is no field {self._source} to copy")
+            raise NullPointerError(f"there is no field {self._source} to copy")
         return rebuilt(schema, [*members(schema), (self._target, field.schema)]), field.index
 
     def apply(self, record: R) -> R | None:
@@ -76,6 +77,6 @@ class CopyValue(Transformation[R]):
             raise blamed(batch, self.apply)
         try:
             result, index = self._result(column.schema)
-        except DataError as error:
+        except (DataError, NullPointerError) as error:
             raise blamed(batch, self.apply) from error
         return [with_fields(batch, result, lambda parts: [parts[index]], self.apply)]

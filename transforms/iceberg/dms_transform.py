@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from connect_py.api.errors import DataError
 from connect_py.api.record import R
+from connect_py.api.schema import Value
 from connect_py.api.transformation import Transformation
 from transforms.iceberg.cdc import CDC, INSERT
+from transforms.java_errors import NullPointerError, UnsupportedOperationError
+from transforms.requirements import require_map
+
+PURPOSE = "DMS transform"
 
 _OPERATIONS = {"update": "U", "delete": "D"}  # anything else is an insert
 
@@ -22,15 +26,21 @@ class DmsTransform(Transformation[R]):
         if record.value is None:
             return record
         if record.value_schema is not None:
-            raise DataError("Schema not supported for DMS records")
-        if not isinstance(record.value, dict):
-            raise DataError("DMS records must be maps")
-        data, metadata = record.value.get("data"), record.value.get("metadata")
+            raise UnsupportedOperationError("records of DMS have no schema")
+        event = require_map(record.value, PURPOSE)
+        data, metadata = event.get("data"), event.get("metadata")
         if not isinstance(data, dict) or not isinstance(metadata, dict):
             return None
+        operation = metadata.get("operation")
+        if operation is None:
+            raise NullPointerError("the event has no operation")
         cdc = {
-            "op": _OPERATIONS.get(str(metadata.get("operation")), INSERT),
+            "op": _OPERATIONS.get(str(operation), INSERT),
             "ts": metadata.get("timestamp"),
-            "source": f"{metadata.get('schema-name')}.{metadata.get('table-name')}",
+            "source": f"{_name(metadata.get('schema-name'))}.{_name(metadata.get('table-name'))}",
         }
         return record.replace(value={**data, CDC: cdc})
+
+
+def _name(value: Value) -> str:
+    return "null" if value is None else str(value)

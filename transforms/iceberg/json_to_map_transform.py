@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
+from connect_py.api.java_text import double_text
 from connect_py.api.record import R
 from connect_py.api.schema import (
     OPTIONAL_BOOLEAN,
@@ -27,8 +29,19 @@ from connect_py.api.schema import (
 )
 from connect_py.api.transformation import Transformation
 
-_MAP = map_of(STRING, OPTIONAL_STRING, optional=True)
+_MAP = map_of(STRING, STRING, optional=True)
+_ITEM_MAP = map_of(OPTIONAL_STRING, OPTIONAL_STRING, optional=True)
 _ROOT = struct(("payload", map_of(STRING, STRING, optional=True)))
+
+
+_BLANKS = " \t\r\n"
+
+
+def _refuse(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 class JsonToMapTransform(Transformation[R]):
@@ -48,9 +61,9 @@ class JsonToMapTransform(Transformation[R]):
         if not isinstance(record.value, str):
             raise DataError("JsonToMapTransform needs a text")
         try:
-            tree = json.loads(record.value)
-        except ValueError as error:
-            raise DataError(f"the text is no JSON: {error}") from error
+            tree, _ = _DECODER.raw_decode(record.value.lstrip(_BLANKS))  # what follows is passed over, as in Java
+        except (ValueError, RecursionError) as error:
+            raise DataError("the text is no JSON") from error
         if not isinstance(tree, dict):
             raise DataError("the text is no JSON object")
         if self._root:
@@ -88,12 +101,12 @@ def _scalar(tree: Any) -> Schema:
 def _items(trees: Sequence[Any]) -> Schema | None:
     """The one schema of all items, or texts; None: there is nothing in them."""
     if all(isinstance(tree, dict) for tree in trees):
-        return _MAP if any(trees) else None
+        return _ITEM_MAP
     if all(isinstance(tree, list) for tree in trees):
-        inner = {_schema(tree) for tree in trees} - {None}
-        if not inner:
+        inner = {_schema(tree) for tree in trees}
+        if inner == {None}:
             return None
-        return inner.pop() if len(inner) == 1 else array(OPTIONAL_STRING, optional=True)
+        return (inner.pop() if len(inner) == 1 else None) or array(OPTIONAL_STRING, optional=True)
     kinds = {None if tree is None or isinstance(tree, dict | list) else _scalar(tree) for tree in trees}
     return (kinds.pop() or OPTIONAL_STRING) if len(kinds) == 1 else OPTIONAL_STRING
 
@@ -101,7 +114,7 @@ def _items(trees: Sequence[Any]) -> Schema | None:
 def _value(schema: Schema, tree: Any) -> Value:
     if tree is None:
         return None
-    if schema == _MAP:
+    if schema in (_MAP, _ITEM_MAP):
         return {name: _text(value) for name, value in tree.items()}
     if schema.value_schema is not None:
         inside = schema.value_schema
@@ -115,4 +128,15 @@ def _value(schema: Schema, tree: Any) -> Value:
 
 def _text(tree: Any) -> str:
     """Texts as they are, anything else as JSON."""
-    return tree if isinstance(tree, str) else json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+    return tree if isinstance(tree, str) else _json(tree)
+
+
+def _json(tree: Any) -> str:
+    """JSON as Java writes it: floats in its own form, quoted where JSON has none."""
+    if isinstance(tree, dict):
+        return f"{{{','.join(f'{_json(name)}:{_json(value)}' for name, value in tree.items())}}}"
+    if isinstance(tree, list):
+        return f"[{','.join(map(_json, tree))}]"
+    if isinstance(tree, float):
+        return double_text(tree) if math.isfinite(tree) else f'"{double_text(tree)}"'
+    return json.dumps(tree, ensure_ascii=False)

@@ -10,10 +10,11 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import R, SinkRecord
-from connect_py.api.schema import INT32, INT64, OPTIONAL_INT64, STRING, Schema, Struct, Value, java_class_name, struct
+from connect_py.api.schema import INT32, INT64, OPTIONAL_INT64, STRING, Schema, Struct, Value, struct
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.rebuild import check_required, members, rebuilt, values_of
+from transforms.requirements import require_map, require_struct
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,19 +70,17 @@ class KafkaMetadataTransform(Transformation[R]):
         found: list[Value] = [
             record.topic, record.partition, record.kafka_offset, record.timestamp, *self._constants,
         ]  # fmt: skip
-        if isinstance(record.value, dict):
+        if record.value_schema is None:
+            row = require_map(record.value, "KafkaMetadata transform")
             names = [name for name, _ in self._fields]
             added: dict[str, Any] = {
                 n: v for n, v in zip(names, found, strict=True) if n != "timestamp" or v is not None
             }
             flat = {self._name: added} if self._nested else {f"{self._name}_{n}": v for n, v in added.items()}
-            return record.replace(value_schema=None, value={**record.value, **flat})
-        if not isinstance(record.value, Struct):
-            raise DataError(
-                f"Kafka Metadata Transform only works on Structs and Maps, not {java_class_name(record.value)}"
-            )
-        result = self._result(record.value.schema)
-        values = values_of(record.value, replace_null_with_default=True)
+            return record.replace(value_schema=None, value={**row, **flat})
+        taken = require_struct(record.value, "KafkaMetadataTransform", record.value_schema)
+        result = self._result(taken.schema)
+        values = values_of(taken, replace_null_with_default=True)
         values += [Struct(self._inner, found)] if self._nested else found
         check_required(result, values)
         return record.replace(value_schema=result, value=Struct(result, values))
