@@ -247,6 +247,23 @@ def test_both_end_with_the_same_statuses_in_the_same_partitions(runs: dict[str, 
             assert shape(ours[key][1]) == shape(value)
 
 
+def test_both_tell_the_same_story_of_each_connector_and_task(runs: dict[str, Run]) -> None:
+    java, ours = (stories(run.topics.records["status"]) for run in (runs["java"], runs["ours"]))
+    assert ours == java
+
+
+def stories(records: Sequence[Record]) -> dict[str, list[str]]:
+    """By connector and task its states in order, each named once in a row: how often one is repeated is chance."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        if not record.key.startswith(b"status-topic-"):
+            state = "-" if record.value is None else compact_json.decode(record.value)["state"]
+            story = found.setdefault(record.key.decode().removeprefix("status-"), [])
+            if story[-1:] != [state]:
+                story.append(state)
+    return found
+
+
 def last_values(records: Sequence[Record]) -> dict[bytes, tuple[int, Any]]:
     return {
         record.key: (record.partition, None if record.value is None else compact_json.decode(record.value))
