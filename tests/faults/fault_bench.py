@@ -63,9 +63,11 @@ class FaultBench:
         }
         self._driver = SparkDriver(SparkConfig("lake", catalog, quick_jvm=True), log_path=folder / "auditor.log")
         self._producer: Producer | None = None
+        self._admin: AdminClient | None = None  # one for all questions: each client is five threads
 
     def __enter__(self) -> Self:
         self.broker.start()
+        self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0, "reconnect.backoff.max.ms": 200})
         faults = {"CONNECT_PY_FAULTS": f"@{self.plan}", "CONNECT_PY_FAULTS_LOG": str(self.points)}
         for name, servers in (("a", f"127.0.0.1:{self.line.port}"), ("b", self.broker.bootstrap_servers)):
             self.workers.append(
@@ -105,9 +107,13 @@ class FaultBench:
     def servers(self) -> str:
         return self.broker.bootstrap_servers
 
+    @property
+    def admin(self) -> AdminClient:
+        assert self._admin is not None
+        return self._admin
+
     def create_topics(self, topics: Sequence[str], partitions: int) -> None:
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-        for future in admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
+        for future in self.admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
             future.result(ASK_SECONDS)
 
     def produce(self, topic: str, key: str, value: Mapping[str, object]) -> None:
@@ -128,21 +134,20 @@ class FaultBench:
 
     def behind(self, connector: str, topics: Sequence[str]) -> str:
         """What the connector's group has not committed yet; empty: nothing."""
-        done = committed(self.servers, f"connect-{connector}")
+        done = committed(self.admin, f"connect-{connector}")
         left = {
             f"{topic}-{partition}": f"{done.get((topic, partition), 0)} of {end}"
-            for (topic, partition), end in ends(self.servers, *topics).items()
+            for (topic, partition), end in ends(self.admin, *topics).items()
             if done.get((topic, partition), 0) < end
         }
         return str(left) if left else ""
 
     def empty_channel(self, connector: str) -> None:
         """Delete every record of the channel, as retention may."""
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         partition = TopicPartition(f"control-iceberg-connect-{connector}", 0)
-        end = admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(ASK_SECONDS).offset
+        end = self.admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(ASK_SECONDS).offset
         partition.offset = end
-        admin.delete_records([partition])[partition].result(ASK_SECONDS)
+        self.admin.delete_records([partition])[partition].result(ASK_SECONDS)
 
     # --- workers and their processes
 
