@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from iceberg_staging_rows import batch, config, record, stage, stager, table
 
@@ -174,7 +175,6 @@ def test_rows_under_a_former_name_go_to_the_renamed_column(tmp_path: Any) -> Non
     files = stage(
         made, batch([record(Struct(old, [1, "x"]), 0)]), batch([record(Struct(new, [2, "y"]), 1)]),
     )  # fmt: skip
-    import pyarrow.parquet as pq
 
     assert pq.read_table(files[0].path).to_pylist() == [{"id": 1, "b_new": "x"}, {"id": 2, "b_new": "y"}]
 
@@ -256,7 +256,6 @@ def test_versions_take_the_rows_that_fit_them_and_a_third_type_makes_a_third(tmp
     numbers, texts = struct(("id", INT32), ("c", INT32)), struct(("id", INT32), ("c", STRING))
     assert made.wanted_changes(batch([record(Struct(texts, [1, "x"]), 0)]).value) == ()
     files = stage(made, batch([record(Struct(numbers, [1, 7]), 0)]), batch([record(Struct(texts, [2, "x"]), 1)]))
-    import pyarrow.parquet as pq
 
     assert pq.read_table(files[0].path).to_pylist() == [
         {"id": 1, "c": 7, "c_v2": None},
@@ -381,3 +380,16 @@ def test_held_changes_are_listed_until_the_table_has_changed(caplog: pytest.LogC
 )  # fmt: skip
 def test_defaults_of_fields_become_defaults_of_columns(schema: Schema, type_: str, text: str | None) -> None:
     assert column_default(schema, type_) == text
+
+
+def test_schemaless_rows_of_one_batch_may_have_either_name(tmp_path: Any) -> None:
+    rename = {"ext__evolution__rename": "apply", "table__db__orders__renamed": "b_new:b"}
+    rows = batch([record({"id": 1, "b": "x"}, 0), record({"id": 2, "b_new": "y"}, 1), record({"id": 3}, 2)])
+    have = table([("id", "long"), ("b", "string")])
+    assert changes(have, None, rows.value.data.type, **rename) == (
+        SchemaChange(ChangeKind.RENAME, ("b",), name="b_new"),
+    )
+    history = {HISTORY: '{"names":{"2":["b"]}}'}
+    renamed = table([("id", "long"), ("b_new", "string")], folder=tmp_path, properties=history)
+    files = stage(stager(renamed), rows)
+    assert [row["b_new"] for row in pq.read_table(files[0].path).to_pylist()] == ["x", "y", None]

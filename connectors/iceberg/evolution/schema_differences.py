@@ -84,7 +84,8 @@ class SchemaDifferences:
         aliases = (schema.parameters.get(ALIASES, "") if schema is not None else "").split(",")
         former = [*(a for a in aliases if a), *([] if path or name not in self.former else [self.former[name]])]
         for old in former:
-            column = next((f for f in fields if f["name"] == old and f["id"] not in taken), None)
+            free = schema is None  # rows of one batch may have different members
+            column = next((f for f in fields if f["name"] == old and (free or f["id"] not in taken)), None)
             if column is not None and not self._is_key(path, old):
                 self.changes.append(SchemaChange(ChangeKind.RENAME, (*path, old), name=name))
                 return column

@@ -50,3 +50,16 @@ def any_true(mask: pa.BooleanArray) -> bool:
 def as_array(data: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One array, however many chunks there were."""
     return data.combine_chunks() if isinstance(data, pa.ChunkedArray) else data
+
+
+def choose(rows: pa.BooleanArray | None, yes: pa.Array, no: pa.Array) -> pa.Array:
+    """The values of `yes` in these rows, those of `no` elsewhere; None: nowhere."""
+    if rows is None:
+        return no
+    if isinstance(no, pa.ExtensionArray):
+        chosen = as_array(pc.if_else(rows, yes.storage, no.storage))
+        return pa.ExtensionArray.from_storage(no.type, chosen)
+    if pa.types.is_nested(no.type):  # if_else knows no lists of UUIDs
+        place = pa.array(range(len(no)), pa.int64())
+        return pa.concat_arrays([no, yes]).take(pc.if_else(rows, pc.add(place, len(no)), place))
+    return as_array(pc.if_else(rows, yes, no))

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from connect_py.api.arrow import storage_type
 from connectors.iceberg.staging.cdc import Change
-from connectors.iceberg.staging.columns import as_array
+from connectors.iceberg.staging.columns import as_array, choose
 
 OFFSET = "__connect_py_offset"
 CHANGE = "__connect_py_change"
@@ -176,19 +176,6 @@ def _keys_by_offset(old_keys: pa.Table | None, keys: Sequence[str]) -> dict[int,
 
 def _tuples(rows: pa.Table, keys: Sequence[str]) -> list[Key]:
     return list(zip(*(plain_array(rows.column(k)).to_pylist() for k in keys), strict=True))
-
-
-def choose(rows: pa.BooleanArray | None, yes: pa.Array, no: pa.Array) -> pa.Array:
-    """The values of `yes` in these rows, those of `no` elsewhere; None: nowhere."""
-    if rows is None:
-        return no
-    if isinstance(no, pa.ExtensionArray):
-        chosen = as_array(pc.if_else(rows, yes.storage, no.storage))
-        return pa.ExtensionArray.from_storage(no.type, chosen)
-    if pa.types.is_nested(no.type):  # if_else knows no lists of UUIDs
-        place = pa.array(range(len(no)), pa.int64())
-        return pa.concat_arrays([no, yes]).take(pc.if_else(rows, pc.add(place, len(no)), place))
-    return as_array(pc.if_else(rows, yes, no))
 
 
 def key_type(type_: pa.DataType) -> pa.DataType:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Column
 from connect_py.api.schema import Schema
 from connectors.iceberg.evolution.column_names import ColumnNames, inner_mapping
-from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
+from connectors.iceberg.staging.columns import any_true, as_array, choose, member, tombstones
 from connectors.iceberg.staging.kernels.container_kernels import incoming_members, missing_column
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure, Kernel, Run
 from connectors.iceberg.staging.kernels.kernel_compiler import KernelCompiler
@@ -83,6 +83,14 @@ class RowConverter:
             self.siblings[target] = tuple(f["name"] for f in names.siblings(column, table["fields"]))
             inner = inner_mapping(names.mapping, column["id"])
             self._kernels[target] = compiler.kernel(column["type"], inner_schema, inner_type, (name,), target, inner)
+        self._former: dict[str, tuple[str, Kernel | None]] = {}  # table column -> member under a former name
+        if schema is None:  # rows of one batch may have different members
+            former = {name: f for f in found.values() for name in names.history.names.get(f["id"], ())}
+            for name, _, inner_type in members:
+                if name not in found and name in former:
+                    column = former[name]
+                    kernel = compiler.kernel(column["type"], None, inner_type, (name,), column["name"], None)
+                    self._former[column["name"]] = (name, kernel)
 
     def convert(self, column: Column, hidden: Mapping[str, pa.BooleanArray] | None = None) -> Converted:
         """Convert rows.
@@ -110,10 +118,20 @@ class RowConverter:
                     data = _hide(data, hidden[name])
                 kernel = self._kernels[name]
                 made = data if kernel is None else as_array(kernel(data, run))
+                if name in self._former and (source,) in column.absent:
+                    made = self._from_former(name, column.absent[source,], column.data, made, run)
             if made.null_count and name in self._required:
                 self._note_nulls(name, made, gone, (hidden or {}).get(name), run)
             columns.append(made)
         return Converted(columns, run.failures)
+
+    def _from_former(
+        self, name: str, lacking: pa.BooleanArray, data: pa.Array, made: pa.Array, run: Run
+    ) -> pa.Array:  # fmt: skip
+        """The rows that lack a member, with the value that they have under its former name."""
+        source, kernel = self._former[name]
+        values = _hide(member(data, None, source)[0], pc.invert(lacking))
+        return choose(lacking, values if kernel is None else as_array(kernel(values, run)), made)
 
     @staticmethod
     def _note_nulls(

@@ -25,7 +25,7 @@ from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key, last_truncate
-from connectors.iceberg.staging.columns import any_true, as_array, tombstones
+from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
 from connectors.iceberg.staging.completion import (
     CHANGE,
     OFFSET,
@@ -33,7 +33,6 @@ from connectors.iceberg.staging.completion import (
     UNAVAILABLE,
     Completion,
     Key,
-    choose,
     column_names,
     key_type,
 )
