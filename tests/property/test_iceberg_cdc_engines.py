@@ -110,7 +110,7 @@ class Source:
         self._emit(new, {"op": "c", "before": None, "after": sent}, Headers([Header("__debezium.oldkey", {"id": old})]))
         self.touched.add(new)
 
-    def _emit(self, id_: int | None, event: dict[str, Any] | None, headers: Headers = Headers()) -> None:
+    def _emit(self, id_: int | None, event: dict[str, Any] | None, headers: Headers = NO_HEADERS) -> None:
         number = (
             0 if id_ is None else id_ % self.partitions if self.by_key else self.position * 7 // 10 % self.partitions
         )
@@ -181,6 +181,11 @@ def run(lake: Lake, version: int, source: Source, cycles: list[list[Any]], lags:
             reader.take(source, at)
     for reader in made:
         assert reader.rows() == source.rows, reader.engine
+
+
+def thorough(examples: int) -> settings:
+    checks = list(HealthCheck)
+    return settings(max_examples=examples, deadline=None, database=None, suppress_health_check=checks, phases=UNSHRUNK)
 
 
 FEW_OR_MANY = pytest.mark.parametrize("examples", [3, pytest.param(60, marks=pytest.mark.long)])
