@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import struct as binary
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal
 from itertools import count
 from typing import Any
 
 import pytest
-from fixtures.converter_rows import by_columns, by_reference, same
+from fixtures.both_forms import agree, both_forms, framed_parts, polls
 from fixtures.schema_registry_stub import Stub, schema_registry
 from fixtures.schema_registry_stub import impatient as unknown_is_bad
-from hypothesis import HealthCheck, given, settings
+from fixtures.seeded_rows import SeededRows
+from hypothesis import given
 from hypothesis import strategies as st
 
-from connect_py.api.errors import ConfigError, DataError, NotColumnar
+from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.schema import (
     DATE,
     DECIMAL,
@@ -252,39 +254,31 @@ _orders = st.builds(
 )  # fmt: skip
 
 
-@st.composite
-def _messages(draw: st.DrawFn) -> list[bytes | None]:
-    rows: list[bytes | None] = []
-    for kind in draw(st.lists(st.sampled_from("ooooooonNdt"), max_size=30)):
-        if kind == "o":
-            rows.append(framed(1, draw(_orders)))
-        elif kind == "n":
-            rows.append(None)
-        elif kind == "N":
-            rows.append(framed(1, None))
-        elif kind == "d":
-            rows.append(draw(st.binary(max_size=12)))
-        else:
-            damaged = framed(1, draw(_orders))
-            rows.append(damaged[: draw(st.integers(0, len(damaged)))])
-    return rows
-
-
 @pytest.fixture(scope="module")
 def impatient(registry: Stub) -> Iterator[RegistryConverter]:
     yield from unknown_is_bad(converter(registry), registry)
 
 
-@pytest.mark.timeout(240)  # 2,000 examples
-@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(rows=_messages())
-def test_columns_equal_rows(impatient: RegistryConverter, rows: Sequence[bytes | None]) -> None:
-    try:
-        columns = by_columns(impatient, rows)
-    except NotColumnar:
-        assert any(m is not None and (m[5:] in (b"", b"null") or b"10.125" in m) for m in rows)
-    else:
-        assert same(columns, by_reference(impatient, rows))
+POOL: list[SeededRows] = [SeededRows(seed, plain=False) for seed in range(80)]
+columnar: Counter[bool] = Counter()
+
+
+@both_forms(JsonSchemaConverter)
+@given(st.data(), st.none() | st.sampled_from(POOL), st.integers(0, 2**32))
+def test_columns_equal_rows(
+    registry: Stub, impatient: RegistryConverter, draws: st.DataObject, rows: SeededRows | None, seed: int
+) -> None:
+    good = _orders.map(lambda made: framed(1, made))
+    if rows is not None:
+        rows.reseed(seed)
+        written = [impatient.from_connect("t", rows.schema, rows.value()) for _ in range(3)]
+        good = st.sampled_from([message for message in written if message is not None])
+    odd = st.just(framed(1, None)) | st.binary(max_size=12)
+    columnar[agree(impatient, draws.draw(polls(good, odd, ids=framed_parts)))] += 1
+
+
+def test_most_polls_of_json_schema_were_columns() -> None:
+    assert columnar[True] >= columnar.total() / 4
 
 
 def test_plain_messages_of_one_schema_are_one_run_of_columns(registry: Stub) -> None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import base64
 import math
 import struct as binary
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import cache
 from typing import Any
 
 import pytest
-from fixtures.converter_rows import by_columns, by_reference, same
+from fixtures.both_forms import agree, both_forms, polls
 from fixtures.schema_registry_stub import Stub, schema_registry
 from fixtures.schema_registry_stub import impatient as unknown_is_bad
+from fixtures.seeded_rows import SeededRows
 from google.protobuf.message_factory import GetMessageClass
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.errors import DataError
 from connect_py.api.schema import NULL, Struct, Type
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter, message_indexes
@@ -293,25 +295,7 @@ _orders = st.builds(
         st.fixed_dictionaries({"person": st.just({"mail": "m"})}),
     ),
 )  # fmt: skip
-_others = st.sampled_from(["Line", "Person"])
-
-
-@st.composite
-def _messages(draw: st.DrawFn) -> list[bytes | None]:
-    rows: list[bytes | None] = []
-    for kind in draw(st.lists(st.sampled_from("ooooooonldt"), max_size=40)):
-        if kind == "o":
-            rows.append(framed(1, draw(_orders)))
-        elif kind == "n":
-            rows.append(None)
-        elif kind == "l":
-            rows.append(framed(1, classes(ORDER)["Line"](**draw(_lines)), b"\x02\x02"))
-        elif kind == "d":
-            rows.append(draw(st.binary(max_size=12)))
-        else:
-            damaged = framed(1, draw(_orders))
-            rows.append(damaged[: draw(st.integers(0, len(damaged)))])
-    return rows
+_others = _lines.map(lambda values: classes(ORDER)["Line"](**values))
 
 
 @pytest.fixture(scope="module")
@@ -319,20 +303,26 @@ def impatient(registry: Stub) -> Iterator[RegistryConverter]:
     yield from unknown_is_bad(converter(registry), registry)
 
 
-@pytest.mark.timeout(180)  # 2,000 examples
-@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(rows=_messages())
-def test_columns_equal_rows(impatient: RegistryConverter, rows: Sequence[bytes | None]) -> None:
-    try:
-        columns = by_columns(impatient, rows)
-    except NotColumnar:
-        assert any(map(_is_of_another_type, rows))
-    else:
-        assert same(columns, by_reference(impatient, rows))
+POOL: list[SeededRows] = [SeededRows(seed, plain=True) for seed in range(8)]  # each is compiled
+columnar: Counter[bool] = Counter()
 
 
-def _is_of_another_type(message: bytes | None) -> bool:
-    return message is not None and not message.startswith(framed(1, order()))
+@both_forms(ProtobufConverter)
+@given(st.data(), st.none() | st.sampled_from(POOL), st.integers(0, 2**32))
+def test_columns_equal_rows(
+    registry: Stub, impatient: RegistryConverter, draws: st.DataObject, rows: SeededRows | None, seed: int
+) -> None:
+    good = _orders.map(lambda made: framed(1, made))
+    if rows is not None:
+        rows.reseed(seed)
+        written = [impatient.from_connect("t", rows.schema, rows.value()) for _ in range(3)]
+        good = st.sampled_from([message for message in written if message is not None])
+    odd = _others.map(lambda made: framed(1, made, b"\x02\x02")) | st.binary(max_size=12)
+    columnar[agree(impatient, draws.draw(polls(good, odd, ids=lambda message: (message[:6], message[6:]))))] += 1
+
+
+def test_most_polls_of_protobuf_were_columns() -> None:
+    assert columnar[True] >= columnar.total() / 4
 
 
 def test_messages_of_one_type_are_one_run_of_columns(registry: Stub) -> None:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
-from random import Random
-from typing import Any
 
 import pytest
 from fixtures.converter_rows import same
-from fixtures.schema_registry_stub import Stub, schema_registry
+from fixtures.schema_registry_stub import Stub, directly, schema_registry
+from fixtures.seeded_rows import SeededRows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connect_py.api.errors import ConfigError, DataError, UnavailableError
-from connect_py.api.java_text import to_float32
 from connect_py.api.schema import (
     INT32,
     OPTIONAL_INT32,
     OPTIONAL_STRING,
-    STRING,
     Schema,
     Struct,
     Type,
@@ -28,10 +25,7 @@ from connect_py.api.schema import (
     array,
     date,
     decimal,
-    map_of,
     struct,
-    time,
-    timestamp,
 )
 from connect_py.converters.avro_converter import AvroConverter
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
@@ -42,84 +36,6 @@ CONVERTERS: dict[str, type[RegistryConverter]] = {
     "avro": AvroConverter, "json": JsonSchemaConverter, "protobuf": ProtobufConverter,
 }  # fmt: skip
 pytestmark = pytest.mark.timeout(240)  # thousands of examples
-
-
-class Made:
-    """A schema and values of it, from a seed."""
-
-    def __init__(self, seed: int, *, plain: bool) -> None:
-        self._random = Random(seed)
-        self._plain = plain  # nothing that Protobuf lacks
-        self._records = 0
-        self.schema = self._struct(0)
-
-    def _struct(self, depth: int, **attributes: Any) -> Schema:
-        self._records += 1
-        name = f"shop.v1.R{self._records}"
-        fields = [(f"f{n}", self._schema(depth + 1)) for n in range(self._random.randint(1, 5))]
-        return struct(*fields, name=name, **attributes)
-
-    def _schema(self, depth: int) -> Schema:
-        random = self._random
-        optional = random.random() < 0.4
-        kind = random.choice([
-            Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64, Type.BOOLEAN, Type.STRING,
-            Type.BYTES, "decimal", "date", "time", "timestamp", *(["struct", "array", "map"] if depth < 3 else []),
-        ])  # fmt: skip
-        if isinstance(kind, Type):
-            return Schema(kind, optional=optional)
-        match kind:
-            case "decimal":
-                return decimal(2, optional=optional)
-            case "date":
-                return date(optional=optional)
-            case "time":
-                return time(optional=optional)
-            case "timestamp":
-                return timestamp(optional=optional)
-            case "struct":
-                return self._struct(depth, optional=optional)
-        items = self._schema(3)
-        if kind == "array":
-            return array(items.replace(optional=False) if self._plain else items, optional=optional)
-        keys = STRING if self._plain else random.choice([STRING, INT32])
-        return map_of(keys, items.replace(optional=False) if self._plain else items, optional=optional)
-
-    def value(self, schema: Schema | None = None) -> Value:
-        schema = schema or self.schema
-        random = self._random
-        if schema.optional and random.random() < 0.3:
-            return None
-        if schema.type is Type.STRUCT:
-            return Struct(schema, [self.value(f.schema) for f in schema.fields])
-        if schema.type is Type.ARRAY:
-            return [self.value(schema.value_schema) for _ in range(random.randint(0, 3))]
-        if schema.type is Type.MAP:
-            return {self.value(schema.key_schema): self.value(schema.value_schema) for _ in range(random.randint(0, 3))}
-        if schema.name is not None:
-            return self._logical(schema)
-        return PRIMITIVES[schema.type](random)
-
-    def _logical(self, schema: Schema) -> Value:
-        random = self._random
-        if schema.type is Type.BYTES:
-            return Decimal(random.randint(-(10**9), 10**9)).scaleb(-2)
-        if schema.name == date().name:
-            return random.randint(-700_000, 2_000_000)
-        return random.randint(0, 86_400_000) if schema.type is Type.INT32 else random.randint(-(10**13), 10**14)
-
-
-PRIMITIVES: dict[Type, Callable[[Random], Value]] = {
-    Type.INT8: lambda r: r.randint(-128, 127),
-    Type.INT16: lambda r: r.randint(-(2**15), 2**15 - 1),
-    Type.INT32: lambda r: r.randint(-(2**31), 2**31 - 1),
-    Type.INT64: lambda r: r.getrandbits(64) - 2**63,
-    Type.FLOAT32: lambda r: to_float32(r.uniform(-9, 9)),
-    Type.FLOAT64: lambda r: r.uniform(-9, 9),
-    Type.BOOLEAN: lambda r: r.random() < 0.5,
-    Type.STRING: lambda r: r.choice(["", "x", "ü", 'quoted "text"', "\U0001f600"]),
-    Type.BYTES: lambda r: r.randbytes(r.randint(0, 4)),
-}
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +65,7 @@ def as_read(schema: Schema | None, value: Value, format: str) -> Value:  # noqa:
 
 @pytest.mark.parametrize(("format", "examples"), [("avro", 2000), ("json", 2000), ("protobuf", 15)])  # protoc: 0.2 s
 def test_what_is_written_is_read_again(registry: Stub, format: str, examples: int) -> None:  # noqa: A002
-    writing, reading = (converter(registry, format) for _ in range(2))
+    writing, reading = (directly(converter(registry, format), registry) for _ in range(2))
 
     @settings(max_examples=examples, deadline=None)
     @given(st.integers(0, 2**32))
@@ -159,7 +75,7 @@ def test_what_is_written_is_read_again(registry: Stub, format: str, examples: in
         reading._readers.clear()
         reading._registry._client._cache.clear()
         writing._registry._client._cache.clear()
-        made = Made(seed, plain=format == "protobuf")
+        made = SeededRows(seed, plain=format == "protobuf")
         for _ in range(3):
             value = made.value()
             data = writing.from_connect("t", made.schema, value)
