@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +14,8 @@ from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import ConnectRecord, R, SinkRecord
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Value, timestamp
 from connect_py.api.transformation import Transformation
-from transforms.rebuild import check_required, members, rebuilt, values_of
+from transforms.by_schema import BySchema
+from transforms.rebuild import members, rebuilt, rules_of
 from transforms.requirements import require_map, require_struct
 from transforms.side import Side
 
@@ -95,7 +95,7 @@ class InsertField(Transformation[R]):
         self.static_value: str = props["static.value"]
         self._inserted = [(i.name, _getter(i.origin, self.static_value)) for i in self.insertions]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
-        self.result = lru_cache(maxsize=64)(self._result)
+        self.result = BySchema(self._result)
         self._columns: InsertColumns | None = None
 
     def _result(self, schema: Schema) -> Schema:
@@ -114,8 +114,9 @@ class InsertField(Transformation[R]):
             return self.side.put(record, None, inserted)
         row = require_struct(value, PURPOSE, schema)
         result = self.result(row.schema)
-        values = values_of(row, replace_null_with_default=self.replace_null_with_default)
-        check_required(row.schema, values)
+        rules = rules_of(row.schema)
+        values = rules.values(row) if self.replace_null_with_default else row.values.copy()
+        rules.check_required(values)
         values += [get(record) for _, get in self._inserted]
         return self.side.put(record, result, Struct(result, values))
 

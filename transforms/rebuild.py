@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from operator import itemgetter
 from struct import Struct as StructFormat
 from struct import error as FormatError  # noqa: N812 - an exception
 from typing import Any, Final
 
 from connect_py.api.schema import Schema, Struct, Type, Value, validate_value
+from transforms.by_schema import BySchema
 
 _MOST_KINDS: Final = 1000  # combinations of types, per schema, that are known to fit
 _PACKED: Final = {Type.INT8: "b", Type.INT16: "h", Type.INT32: "i", Type.INT64: "q"}  # as the module struct writes them
@@ -37,54 +37,61 @@ def members(schema: Schema) -> list[tuple[str, Schema]]:
 
 def values_of(row: Struct, *, replace_null_with_default: bool) -> list[Value]:
     """The values of a row in order; nulls become the default of their field when asked to."""
-    defaults = _rules(row.schema).defaults if replace_null_with_default else None
-    if defaults is None:
-        return row.values.copy()
-    return [default if value is None else value for default, value in zip(defaults, row.values, strict=True)]
+    return rules_of(row.schema).values(row) if replace_null_with_default else row.values.copy()
 
 
 def check_required(schema: Schema, values: Sequence[Value]) -> None:
     """Check what copying values into a new row checks: DataError names the first required field that is null."""
-    rules = _rules(schema)
-    if len(values) != rules.length:
-        raise ValueError(f"{len(values)} values for {rules.length} fields")
-    if rules.required is not None and None in rules.required(values):
-        for field, value in zip(schema.fields, values, strict=True):
+    rules_of(schema).check_required(values)
+
+
+class Rules:
+    """What follows from a struct schema for the values of its rows, worked out once; see `rules_of`."""
+
+    __slots__ = ("_containers", "_defaults", "_fitting", "_required", "_schema")
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        fields = schema.fields
+        defaults = [f.schema.default for f in fields]
+        self._defaults = None if defaults.count(None) == len(defaults) else defaults
+        required = [f.index for f in fields if not f.schema.optional]
+        self._required = _taker(required) if required else None
+        self._containers = [f for f in fields if f.schema.type in _CONTAINERS]
+        # Types of values that fit if integers are in range, which is asked of the function.
+        self._fitting: dict[tuple[type, ...], Callable[[Sequence[Value]], bool]] = {}
+
+    def values(self, row: Struct) -> list[Value]:
+        """The values of a row in order; nulls become the default of their field."""
+        if self._defaults is None:
+            return row.values.copy()
+        pairs = zip(self._defaults, row.values, strict=True)
+        return [default if value is None else value for default, value in pairs]
+
+    def check_required(self, values: Sequence[Value]) -> None:
+        """See the function of this name."""
+        if self._required is None or None not in self._required(values):
+            return
+        for field, value in zip(self._schema.fields, values, strict=True):
             if value is None and not field.schema.optional:
                 validate_value(field.schema, None, field.name)
 
-
-def check_values(schema: Schema, values: Sequence[Value]) -> None:
-    """Check what `Struct.put` checks, field by field: DataError names the first value that does not fit."""
-    rules = _rules(schema)
-    kinds = tuple(map(type, values))
-    integers = rules.fitting.get(kinds)
-    if integers is not None and integers(values):
-        for field in rules.containers:
-            validate_value(field.schema, values[field.index], field.name)
-        return
-    for field, value in zip(schema.fields, values, strict=True):
-        validate_value(field.schema, value, field.name)
-    if len(rules.fitting) >= _MOST_KINDS:
-        rules.fitting.clear()
-    rules.fitting[kinds] = _range_check(schema, kinds)
+    def check(self, values: Sequence[Value]) -> None:
+        """Check what `Struct.put` checks, field by field: DataError names the first value that does not fit."""
+        kinds = tuple(map(type, values))
+        in_range = self._fitting.get(kinds)
+        if in_range is not None and in_range(values):
+            for field in self._containers:
+                validate_value(field.schema, values[field.index], field.name)
+            return
+        for field, value in zip(self._schema.fields, values, strict=True):
+            validate_value(field.schema, value, field.name)
+        if len(self._fitting) >= _MOST_KINDS:
+            self._fitting.clear()
+        self._fitting[kinds] = _range_check(self._schema, kinds)
 
 
-class _Rules:
-    """What follows from a struct schema for the values of its rows."""
-
-    __slots__ = ("containers", "defaults", "fitting", "length", "required")
-
-    def __init__(self, schema: Schema) -> None:
-        fields = schema.fields
-        self.length = len(fields)
-        defaults = [f.schema.default for f in fields]
-        self.defaults = None if defaults.count(None) == len(defaults) else defaults
-        required = [f.index for f in fields if not f.schema.optional]
-        self.required = _taker(required) if required else None
-        self.containers = [f for f in fields if f.schema.type in _CONTAINERS]
-        # Types of values that fit if integers are in range, which is asked of the function.
-        self.fitting: dict[tuple[type, ...], Callable[[Sequence[Value]], bool]] = {}
+rules_of: Final = BySchema(Rules, size=1024)
 
 
 def _range_check(schema: Schema, kinds: Sequence[type]) -> Callable[[Sequence[Value]], bool]:
@@ -108,6 +115,3 @@ def _range_check(schema: Schema, kinds: Sequence[type]) -> Callable[[Sequence[Va
 def _taker(places: Sequence[int]) -> Any:
     """A function that takes the values at these places, as a tuple."""
     return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
-
-
-_rules = lru_cache(maxsize=1024)(_Rules)

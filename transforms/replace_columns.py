@@ -47,7 +47,7 @@ class ReplaceColumns:
         if schema.type is not Type.STRUCT:
             raise blamed(batch, self._reference.apply)
         try:
-            result, sources, _ = self._reference.result(schema)
+            result, sources, _, _ = self._reference.result(schema)
         except DataError as error:
             raise blamed(batch, self._reference.apply) from error
         for field, source in zip(result.fields, sources, strict=True):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
@@ -13,7 +12,8 @@ from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Field, Schema, Struct, Value, java_class_name
 from connect_py.api.transformation import Transformation
-from transforms.rebuild import check_values, rebuilt, values_of
+from transforms.by_schema import BySchema
+from transforms.rebuild import Rules, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
 from transforms.side import Side
 
@@ -23,12 +23,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PURPOSE = "field replacement"
+_MOST_NAMES = 10_000
 
 
 def _renames(name: str, value: Parsed) -> None:
     for mapping in value or []:
         if len(mapping.split(":")) != 2:
             raise ConfigValueError(name, value, f"Invalid rename mapping: {mapping}")
+
+
+class Replaced(NamedTuple):
+    """What becomes of structs of one schema."""
+
+    schema: Schema
+    sources: tuple[int, ...]  # for each field afterwards the index of the one its value comes from
+    rules: Rules | None  # of the fields afterwards; None: one is renamed onto one that stays, of another schema
+    in_place: bool  # every field stays where it is
 
 
 class ReplaceField(Transformation[R]):
@@ -71,8 +81,9 @@ class ReplaceField(Transformation[R]):
         self._include = frozenset(props["include"] or props["whitelist"])
         self._new_names: dict[str, str] = dict(mapping.split(":") for mapping in props["renames"])
         self._old_names = {new: old for old, new in self._new_names.items()}
+        self._names = _Names(self)
         self.replace_null_with_default: bool = props["replace.null.with.default"]
-        self.result = lru_cache(maxsize=64)(self._result)
+        self.result = BySchema(self._result)
         self._columns: ReplaceColumns | None = None
 
     def keeps(self, name: str) -> bool:
@@ -83,9 +94,8 @@ class ReplaceField(Transformation[R]):
         """What a field is called afterwards."""
         return self._new_names.get(name, name)
 
-    def _result(self, schema: Schema) -> tuple[Schema, tuple[int, ...], bool]:
-        """The schema afterwards, for each of its fields the index of the one its value comes from, and whether all of
-        them have the schema of that one: not where a field is renamed onto one that stays.
+    def _result(self, schema: Schema) -> Replaced:
+        """What becomes of structs of a schema.
 
         Raises:
             SchemaBuilderError: Two fields get the same name.
@@ -101,21 +111,23 @@ class ReplaceField(Transformation[R]):
                 raise DataError(f"{name} is not a valid field name")
             sources.append(source.index)
         same = all(schema.fields[i].schema is f.schema for i, f in zip(sources, result.fields, strict=True))
-        return result, tuple(sources), same
+        in_place = same and sources == list(range(len(schema.fields)))
+        return Replaced(result, tuple(sources), Rules(result) if same else None, in_place=in_place)
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
         if value is None:
             return record
         if schema is None:
-            kept = {self.new_name(k): v for k, v in require_map(value, PURPOSE).items() if self.keeps(k)}
-            return self.side.put(record, None, kept)
+            names = self._names
+            pairs = require_map(value, PURPOSE).items()
+            return self.side.put(record, None, {new: v for k, v in pairs if (new := names[k]) is not None})
         row = require_struct(value, PURPOSE, schema)
-        result, sources, same = self.result(row.schema)
+        result, sources, rules, in_place = self.result(row.schema)
         old = values_of(row, replace_null_with_default=self.replace_null_with_default)
-        values = [old[source] for source in sources]
-        if same:
-            check_values(result, values)
+        values = old if in_place else [old[source] for source in sources]
+        if rules is not None:
+            rules.check(values)
             return self.side.put(record, result, Struct(result, values))
         made = Struct(result)
         for field, source, value in zip(result.fields, sources, values, strict=True):
@@ -129,6 +141,19 @@ class ReplaceField(Transformation[R]):
 
             self._columns = ReplaceColumns(self)
         return self._columns.apply(batch)
+
+
+class _Names(dict[Any, str | None]):
+    """The name of each member of a map afterwards, None: it is removed; worked out once, up to a bound."""
+
+    def __init__(self, reference: ReplaceField[Any]) -> None:
+        self._reference = reference
+
+    def __missing__(self, name: Any) -> str | None:
+        if len(self) > _MOST_NAMES:
+            self.clear()
+        found = self[name] = self._reference.new_name(name) if self._reference.keeps(name) else None
+        return found
 
 
 def _check_class(origin: Schema, field: Field, value: Value) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -310,8 +310,7 @@ def to_values(schema: Schema, data: pa.Array) -> list[Value]:
         if not schema.fields:
             return [None if valid is False else Struct(schema) for valid in data.is_valid().to_pylist()]
         columns = [to_values(f.schema, _child(data, f.index)) for f in schema.fields]
-        rows: list[Value] = [_struct(schema, list(row)) for row in zip(*columns, strict=True)]
-        return _with_nulls(rows, data)
+        return _with_nulls(structs(schema, zip(*columns, strict=True)), data)
     if kind is Type.ARRAY:
         items = to_values(_present(schema.value_schema), data.flatten())
         return _regrouped(items, data)
@@ -325,10 +324,14 @@ def to_values(schema: Schema, data: pa.Array) -> list[Value]:
     return values
 
 
-def _struct(schema: Schema, values: list[Value]) -> Struct:
-    made = Struct.__new__(Struct)
-    made.schema = schema
-    made.values = values
+def structs(schema: Schema, rows: Iterable[Sequence[Value]]) -> list[Value]:
+    """Make a `Struct` of each row of values, in half the time of the constructor."""
+    made: list[Value] = []
+    for row in rows:
+        one = Struct.__new__(Struct)
+        one.schema = schema
+        one.values = list(row)
+        made.append(one)
     return made
 
 
@@ -399,7 +402,7 @@ _ABSENT = _Absent()
 
 
 def _infer(values: Sequence[Any], path: Path, absent: dict[Path, pa.BooleanArray], *, inside_list: bool) -> pa.Array:
-    kinds = {type(v) for v in values}
+    kinds = set(map(type, values))
     if _Absent in kinds:
         if inside_list:
             raise NotColumnar(f"items of a list differ in their members at {'.'.join(path)}")
@@ -433,19 +436,23 @@ _INFERRED: Mapping[type, pa.DataType] = {
 def _infer_struct(
     values: Sequence[dict[str, Any] | None], path: Path, absent: dict[Path, pa.BooleanArray], *, inside_list: bool
 ) -> pa.Array:
-    names: dict[str, None] = {}
-    for value in values:
-        if value is not None:
-            for name in value:
-                if not isinstance(name, str):
-                    raise NotColumnar(f"{'.'.join(path) or 'value'} has a member whose name is no text")
-                names[name] = None
+    orders = dict.fromkeys(tuple(value) for value in values if value is not None)  # one, where a program wrote them
+    names = dict.fromkeys(chain.from_iterable(orders))
+    for name in names:
+        if not isinstance(name, str):
+            raise NotColumnar(f"{'.'.join(path) or 'value'} has a member whose name is no text")
     if not names:
         return pa.array(values, pa.struct([]))
-    children = []
-    for name in names:
-        column = [None if v is None else v.get(name, _ABSENT) for v in values]
-        children.append(_infer(column, (*path, name), absent, inside_list=inside_list))
+    columns: Iterable[Sequence[Any]]
+    if len(orders) == 1:
+        nothing = dict.fromkeys(names).values()
+        columns = zip(*[nothing if v is None else v.values() for v in values], strict=True)
+    else:
+        columns = [[None if v is None else v.get(name, _ABSENT) for v in values] for name in names]
+    children = [
+        _infer(column, (*path, name), absent, inside_list=inside_list)
+        for name, column in zip(names, columns, strict=True)
+    ]
     mask = pa.array([v is None for v in values], pa.bool_())
     return pa.StructArray.from_arrays(children, names=list(names), mask=mask)
 
@@ -490,6 +497,11 @@ def column_of(schema: Schema | None, values: Sequence[Value]) -> Column:
 
 def batches_of(records: Iterable[SinkRecord]) -> list[Batch]:
     """See `Batch.of`."""
+    records = list(records)
+    if not records:
+        return []
+    if _is_one_run(records):
+        return _batches_of_run(records)
     batches: list[Batch] = []
     run: list[SinkRecord] = []
     run_identity: list[Any] = []
@@ -507,7 +519,28 @@ def batches_of(records: Iterable[SinkRecord]) -> list[Batch]:
         else:
             run_identity = identity
         run.append(record)
-    return batches + (_batches_of_run(run) if run else [])
+    return batches + _batches_of_run(run)
+
+
+def _is_one_run(records: list[SinkRecord]) -> bool:
+    """Whether these records surely are one run, found out without looking at each of them by itself."""
+    first, count = records[0], len(records)
+    return (
+        [r.topic for r in records].count(first.topic) == count
+        and [r.origin.topic for r in records].count(first.origin.topic) == count
+        and [r.timestamp_type for r in records].count(first.timestamp_type) == count
+        and _is_one_schema([r.key_schema for r in records], [r.key for r in records])
+        and _is_one_schema([r.value_schema for r in records], [r.value for r in records])
+    )
+
+
+def _is_one_schema(schemas: list[Schema | None], values: list[Value]) -> bool:
+    distinct = list({id(schema): schema for schema in schemas}.values())
+    if None not in distinct:
+        return all(schema == distinct[0] for schema in distinct[1:])
+    return len(distinct) == 1 or (
+        len(distinct) == 2 and all(v is None for s, v in zip(schemas, values, strict=True) if s is None)
+    )
 
 
 _DIFFERENT = object()
@@ -543,30 +576,29 @@ def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
 def _batch_of_run(run: list[SinkRecord]) -> Batch:
     first = run[0]
     has_headers = any(r.headers for r in run)
-    origins = [r.origin for r in run]
+    _, partitions, offsets, keys, values, raw_headers = zip(*[r.origin for r in run], strict=True)
     return Batch(
         topic=first.topic,
-        key=_side([(r.key_schema, r.key) for r in run]),
-        value=_side([(r.value_schema, r.value) for r in run]),
+        key=_side([r.key_schema for r in run], [r.key for r in run]),
+        value=_side([r.value_schema for r in run], [r.value for r in run]),
         timestamp=pa.array([r.timestamp for r in run], pa.int64()),
         headers=[r.headers or NO_HEADERS for r in run] if has_headers else None,
         origin=Origin(
             first.origin.topic,
-            pa.array([o.partition for o in origins], pa.int32()),
-            pa.array([o.offset for o in origins], pa.int64()),
+            pa.array(partitions, pa.int32()),
+            pa.array(offsets, pa.int64()),
             first.timestamp_type,
-            [o.key for o in origins],
-            [o.value for o in origins],
-            [o.headers for o in origins] if any(o.headers for o in origins) else None,
+            keys,
+            values,
+            raw_headers if any(raw_headers) else None,
         ),
     )
 
 
-def _side(rows: list[tuple[Schema | None, Value]]) -> Column:
-    tombstones = [schema is None and value is None for schema, value in rows]
+def _side(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column:
+    tombstones = [schema is None and value is None for schema, value in zip(schemas, values, strict=True)]
     tombstone = pa.array(tombstones, pa.bool_()) if any(tombstones) else None
-    schema = next((schema for schema, _ in rows if schema is not None), None)
-    values = [value for _, value in rows]
+    schema = next((schema for schema in schemas if schema is not None), None)
     if schema is None:
         return schemaless_column(values, tombstone)
     return Column(schema, to_array(schema, values), tombstone)

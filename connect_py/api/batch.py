@@ -66,6 +66,10 @@ class Unbuilt(ABC):
         """See `Column.mixed`; None: these have to be built for it."""
         return None
 
+    def row_values(self) -> list[Value] | None:
+        """The value of each row, as the reference form would have made it; None: these have to be built for it."""
+        return None
+
 
 class Column:
     """The key side or the value side of a batch: one schema for all rows. Never changed once it is made.
@@ -217,10 +221,12 @@ class Column:
         """The schemas of `rows`, and the values."""
         from connect_py.api import arrow
 
-        if self.schema is None:
-            values = arrow.schemaless_values(self.data, self.absent)
-        else:
-            values = arrow.to_values(self.schema, self.data)
+        values = None if self._unbuilt is None else self._unbuilt.row_values()
+        if values is None:
+            if self.schema is None:
+                values = arrow.schemaless_values(self.data, self.absent)
+            else:
+                values = arrow.to_values(self.schema, self.data)
         schemas: list[Schema | None] = [self.schema] * len(values)
         if self.tombstone is not None:
             for index, tombstone in enumerate(self.tombstone.to_pylist()):
@@ -387,7 +393,7 @@ class Batch:
         value_schemas, values = self.value._schemas_and_values()
         origins = self.origin.records()
         columns = zip(
-            repeat(self.topic, rows), [o.partition for o in origins], key_schemas, keys, value_schemas, values,
+            repeat(self.topic, rows), self.origin.partitions.to_pylist(), key_schemas, keys, value_schemas, values,
             self.timestamp.to_pylist(), self.headers if self.headers is not None else repeat(NO_HEADERS, rows),
             repeat(self.origin.timestamp_type, rows), origins, strict=True,
         )  # fmt: skip

@@ -151,51 +151,38 @@ class SinkRecord(ConnectRecord):
     def replace(self, **changes: Any) -> Self:
         if type(self) is not SinkRecord:
             return dataclasses.replace(self, **changes)
-        made = _UnfinishedSinkRecord(
-            self.topic, self.partition, self.key_schema, self.key, self.value_schema, self.value, self.timestamp,
-            self.headers, self.timestamp_type, self.origin,
-        )  # fmt: skip
+        made: Any = object.__new__(_UnfinishedSinkRecord)
+        made.topic = self.topic
+        made.partition = self.partition
+        made.key_schema = self.key_schema
+        made.key = self.key
+        made.value_schema = self.value_schema
+        made.value = self.value
+        made.timestamp = self.timestamp
+        made.headers = self.headers
+        made.timestamp_type = self.timestamp_type
+        made.origin = self.origin
         for name, value in changes.items():
             if name not in _SINK_MEMBERS:
                 raise TypeError(f"a SinkRecord has no {name}")
             setattr(made, name, value)
-        made.__class__ = SinkRecord  # type: ignore[assignment] # of the same layout
-        return made  # type: ignore[return-value] # see above
+        made.__class__ = SinkRecord
+        unchanging: Self = made
+        return unchanging
 
 
 _SINK_MEMBERS = frozenset(f.name for f in dataclasses.fields(SinkRecord))
 
 
 class _UnfinishedSinkRecord(ConnectRecord):
-    """A sink record whose members can still be set: a frozen dataclass takes four times as long to make."""
+    """A sink record whose members are being set: the constructor of a frozen dataclass takes four times as long.
 
-    __slots__ = ("origin", "timestamp_type")  # as `SinkRecord`, which this becomes
+    It has the layout of a `SinkRecord` and becomes one.
+    """
+
+    __slots__ = ("origin", "timestamp_type")
     __setattr__ = object.__setattr__
     __delattr__ = object.__delattr__  # both, or neither is quick
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int | None,
-        key_schema: Schema | None,
-        key: Value,
-        value_schema: Schema | None,
-        value: Value,
-        timestamp: int | None,
-        headers: Headers,
-        timestamp_type: TimestampType,
-        origin: RecordOrigin,
-    ) -> None:
-        self.topic = topic  # type: ignore[misc] # not frozen yet; so are the others
-        self.partition = partition  # type: ignore[misc]
-        self.key_schema = key_schema  # type: ignore[misc]
-        self.key = key  # type: ignore[misc]
-        self.value_schema = value_schema  # type: ignore[misc]
-        self.value = value  # type: ignore[misc]
-        self.timestamp = timestamp  # type: ignore[misc]
-        self.headers = headers  # type: ignore[misc]
-        self.timestamp_type = timestamp_type
-        self.origin = origin
 
 
 def sink_record(
@@ -211,11 +198,20 @@ def sink_record(
     origin: RecordOrigin,
 ) -> SinkRecord:
     """Make a `SinkRecord` as its constructor does, in a third of the time."""
-    made = _UnfinishedSinkRecord(
-        topic, partition, key_schema, key, value_schema, value, timestamp, headers, timestamp_type, origin
-    )
-    made.__class__ = SinkRecord  # type: ignore[assignment] # of the same layout
-    return made  # type: ignore[return-value] # see above
+    made: Any = object.__new__(_UnfinishedSinkRecord)
+    made.topic = topic
+    made.partition = partition
+    made.key_schema = key_schema
+    made.key = key
+    made.value_schema = value_schema
+    made.value = value
+    made.timestamp = timestamp
+    made.headers = headers
+    made.timestamp_type = timestamp_type
+    made.origin = origin
+    made.__class__ = SinkRecord
+    unchanging: SinkRecord = made
+    return unchanging
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,9 @@ class RowReader(Protocol):
     def alike(self, other: RowReader) -> bool:
         """Whether the structs of both have the same members in the same order, of the same types."""
 
+    def row_values(self, values: Sequence[Any]) -> list[Any]:
+        """The value of each row as the reference form makes it; what is false becomes None."""
+
 
 class DecodedRows(Unbuilt):
     """Decoded structs, or what is false for a null; `check` them first."""
@@ -127,6 +130,9 @@ class DecodedRows(Unbuilt):
 
     def build(self) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
         return self.reader.build(self.structs, self.null)
+
+    def row_values(self) -> list[Any]:
+        return self.reader.row_values(self.values)
 
     def is_null(self) -> pa.BooleanArray | None:
         return self.null

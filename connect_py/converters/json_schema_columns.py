@@ -8,9 +8,9 @@ and required members. Everything else is refused by it, goes through the referen
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, count
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -77,6 +77,18 @@ class SchemaReader:
             values = [self.default if v is None else v for v in values]
         return self.column(values)
 
+    def row_values(self, values: Sequence[Any]) -> list[Value]:
+        """Make of each decoded value what the reference form reads; None stays. Errors as for `check`."""
+        from connect_py.api import arrow
+
+        return arrow.to_values(self.schema, self.column(values))
+
+    def member_row_values(self, values: Sequence[Any]) -> list[Value]:
+        """The same as `row_values` for members of a container: nulls become the default, if there is one."""
+        if self.default is not None:
+            values = [self.default if v is None else v for v in values]
+        return self.row_values(values)
+
     def struct_member_column(self, values: Sequence[Any], null: pa.BooleanArray | None) -> pa.Array:
         """The same as `member_column` for a member of structs, of which `null` marks those that are null."""
         if self.schema.type is Type.STRING and self.default is None:
@@ -103,6 +115,9 @@ class _IntegerReader(SchemaReader):
         column = pa.array(values, storage)
         return column if storage == wanted else column.view(wanted)
 
+    def row_values(self, values: Sequence[Any]) -> list[Value]:
+        return list(values)
+
 
 class _PlainReader(SchemaReader):
     def _type(self) -> Any:
@@ -114,6 +129,11 @@ class _PlainReader(SchemaReader):
         from connect_py.api import arrow
 
         return pa.array(values, arrow.arrow_type(self.schema))
+
+    def row_values(self, values: Sequence[Any]) -> list[Value]:
+        if self.schema.type is Type.FLOAT32:  # has fewer digits than what was decoded
+            return super().row_values(values)
+        return list(values)
 
 
 _PLAIN_TYPES: Mapping[Type, Any] = {
@@ -214,6 +234,17 @@ class _StructReader(SchemaReader):
         pairs = zip(values, rows.structs, strict=True)
         values = [reader.default if v is None and row is not self.stand_in else v for v, row in pairs]
         return Column(reader.schema, reader.column(values))
+
+    def row_values(self, values: Sequence[Any]) -> list[Value]:
+        """See `RowReader`."""
+        from connect_py.api import arrow
+
+        there = [value or self.stand_in for value in values]
+        pairs = zip(self._members, self.getters, strict=True)
+        columns = [member.member_row_values(get(there)) for member, get in pairs]
+        rows: Iterable[Sequence[Value]] = zip(*columns, strict=True) if columns else repeat((), len(values))
+        made = arrow.structs(self.schema, rows)
+        return made if all(values) else [row if value else None for row, value in zip(made, values, strict=True)]
 
     def _decoded(self, value: Value) -> Any:
         assert isinstance(value, Struct)

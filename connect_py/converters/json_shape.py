@@ -294,6 +294,10 @@ class _ObjectReader(Reader):
         """See `RowReader`."""
         return self is other
 
+    def row_values(self, values: Sequence[Any]) -> list[Any]:
+        """See `RowReader`."""
+        return msgspec.to_builtins([value or None for value in values])  # type: ignore[no-any-return] # as its argument
+
     def build(
         self, rows: Sequence[Any], null: pa.BooleanArray | None
     ) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:

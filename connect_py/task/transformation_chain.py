@@ -15,7 +15,7 @@ from connect_py.api.errors import BadRows, NotColumnar, RetriableError
 from connect_py.api.predicate import Predicate
 from connect_py.api.record import NO_HEADERS, Headers, R, SinkRecord
 from connect_py.api.transformation import Transformation
-from connect_py.error_handling.error_handler import SKIPPED, ErrorHandler, Skipped
+from connect_py.error_handling.error_handler import ErrorHandler, Skipped
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
 
@@ -168,18 +168,18 @@ class TransformationChain:
 
     def _rows_from(self, start: int, records: Sequence[SinkRecord]) -> list[SinkRecord]:
         results = []
-        links = self._links[start:]
+        steps = [(link, _step(link)) for link in self._links[start:]]
         for record in records:
             current: SinkRecord | Skipped | None = record
-            for link in links:
+            for link, step in steps:
                 try:
-                    current = apply_link(link, record)
+                    current = step(record)
                 except Exception as error:  # noqa: BLE001 - any error of a plugin is a failure of this one record
                     current = self._recover(link, record, error)
                 if current is None or isinstance(current, Skipped):
                     break
                 record = current
-            if current is not None and current is not SKIPPED:
+            else:
                 results.append(record)
         return results
 
@@ -217,6 +217,14 @@ def apply_link(link: ChainLink, record: R) -> R | None:
         return record
     result: R | None = link.transformation.apply(record)
     return result
+
+
+def _step(link: ChainLink) -> Callable[[SinkRecord], SinkRecord | None]:
+    """What applies a link to a record."""
+    if link.predicate is None:
+        step: Callable[[SinkRecord], SinkRecord | None] = link.transformation.apply
+        return step
+    return lambda record: apply_link(link, record)
 
 
 def report_rows(errors: ErrorHandler, stage: Stage, class_name: str, batch: Batch, bad: BadRows) -> None:

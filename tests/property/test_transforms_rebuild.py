@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Struct, Type, array, decimal, struct
-from transforms.rebuild import check_required, check_values, values_of
+from transforms.rebuild import check_required, rules_of, values_of
 
 INSIDE = struct(("n", Schema(Type.INT8)))
 members = st.one_of(
@@ -56,7 +56,7 @@ def test_checking_a_row_at_once_fails_as_putting_its_values_one_by_one(
 ) -> None:
     schema = struct(*((f"f{index}", member) for index, (member, _) in enumerate(made)))
     for row in zip(*(column for _, column in made), strict=True):  # rows of one schema: the second knows the first
-        assert failure(check_values, schema, list(row)) == failure(put_one_by_one, schema, list(row))
+        assert failure(rules_of(schema).check, list(row)) == failure(put_one_by_one, schema, list(row))
         assert failure(check_required, schema, list(row)) == failure(refuse_required_nulls, schema, list(row))
         kept = values_of(Struct(schema, row), replace_null_with_default=True)
         assert kept == [f.schema.default if v is None else v for f, v in zip(schema.fields, row, strict=True)]

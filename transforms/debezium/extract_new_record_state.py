@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from connect_py.api.batch import Batch
@@ -12,6 +11,7 @@ from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import OPTIONAL_STRING, Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
+from transforms.by_schema import BySchema
 from transforms.debezium.delete_handling import Deletes
 from transforms.debezium.envelope import AFTER, BEFORE, DELETED, is_delete, is_envelope
 from transforms.debezium.unwrapping import Unwrapping
@@ -63,11 +63,10 @@ class ExtractNewRecordState(Unwrapping[R]):
         self._drop_from_key: bool = props["drop.fields.from.key"]
         self._keep_compatible: bool = props["drop.fields.keep.schema.compatible"]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
-        self.row_schema = lru_cache(maxsize=64)(self._row_schema)
-        self._places = lru_cache(maxsize=64)(_places)
+        self._layout = BySchema(lambda envelope: _Layout(self, envelope))
         self._columns: UnwrapColumns | None = None
 
-    def _row_schema(self, row: Schema, envelope: Schema) -> Schema:
+    def row_schema(self, row: Schema, envelope: Schema) -> Schema:
         """The schema of unwrapped rows: of the row, `__deleted`, and what is added, in this order."""
         fields = members(row)
         if self.handling.rewrites:
@@ -88,10 +87,10 @@ class ExtractNewRecordState(Unwrapping[R]):
             return record
         self.note_envelope()
         event: Struct = record.value
-        at_after, at_before = self._places(event.schema)
-        after, before = event.values[at_after], event.values[at_before]
+        layout = self._layout(event.schema)
+        after, before = event.values[layout.after], event.values[layout.before]
         if after is not None:
-            return self._unwrapped(record, event, after, deleted=False)
+            return self._unwrapped(record, event, layout, after, deleted=False)
         deletes = self.handling.deletes
         if deletes is Deletes.DROP:
             return None
@@ -101,7 +100,7 @@ class ExtractNewRecordState(Unwrapping[R]):
             headers = self.event_headers(record.headers, event)
             return record.replace(value_schema=None, value=None, headers=headers)
         if deletes is Deletes.REWRITE:
-            return self._unwrapped(record, event, before, deleted=True)
+            return self._unwrapped(record, event, layout, before, deleted=True)
         schema = event.schema[AFTER] if deletes is Deletes.NULL else None
         made = record.replace(
             topic=self._topic(record.topic, before), value_schema=schema, value=None,
@@ -116,9 +115,9 @@ class ExtractNewRecordState(Unwrapping[R]):
             self._columns = UnwrapColumns(self)
         return self._columns.apply(batch)
 
-    def _unwrapped(self, record: R, event: Struct, block: Value, *, deleted: bool) -> R:
-        row = require_struct(block, _PURPOSE)
-        schema = self.row_schema(row.schema, event.schema)
+    def _unwrapped(self, record: R, event: Struct, layout: _Layout, block: Value, *, deleted: bool) -> R:
+        row = block if isinstance(block, Struct) else require_struct(block, _PURPOSE)
+        schema = layout.row_schema(row.schema)
         replace = self.handling.rewrites and self.replace_null_with_default
         values = values_of(row, replace_null_with_default=replace)
         if self.handling.rewrites:
@@ -180,9 +179,15 @@ def routing_column(row: Schema, name: str) -> int:
     return field.index
 
 
-def _places(envelope: Schema) -> tuple[int, int]:
-    """Where the rows after and before the change are among the members of an envelope."""
-    return _place(envelope, AFTER), _place(envelope, BEFORE)
+class _Layout:
+    """What follows from the schema of an envelope."""
+
+    __slots__ = ("after", "before", "row_schema")
+
+    def __init__(self, reference: ExtractNewRecordState[Any], envelope: Schema) -> None:
+        self.after = _place(envelope, AFTER)
+        self.before = _place(envelope, BEFORE)
+        self.row_schema = BySchema(lambda row: reference.row_schema(row, envelope))  # of unwrapped rows
 
 
 def _place(envelope: Schema, name: str) -> int:
