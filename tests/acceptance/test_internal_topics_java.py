@@ -13,8 +13,9 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from fixtures.topic_reader import Record, read_topic
 from java_worker import JavaWorker
 from worker_process import WorkerProcess
 
@@ -39,39 +40,6 @@ PROPERTIES = {
 TRICKY = "ä \u2028 \x7f \x01\x1f \t\n\r\b\f \" \\ / 😀 <b>&'"
 
 pytestmark = pytest.mark.timeout(240)
-
-
-@dataclass(frozen=True)
-class Record:
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes
-    value: bytes | None
-
-
-def read_topic(bootstrap_servers: str, topic: str) -> list[Record]:
-    """All committed records, partition by partition."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": "reader", "enable.partition.eof": True,
-         "enable.auto.commit": False, "isolation.level": "read_committed"}
-    )  # fmt: skip
-    try:
-        partitions = consumer.list_topics(topic, SETTLE_SECONDS).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        found: list[Record] = []
-        open_partitions = set(partitions)
-        while open_partitions:
-            for message in consumer.consume(500, 1.0):
-                if message.error() is not None:
-                    open_partitions.discard(message.partition())
-                else:
-                    key, value, (_, time) = message.key(), message.value(), message.timestamp()
-                    found.append(Record(topic, message.partition(), message.offset(), time, key, value))
-        return sorted(found, key=lambda record: (record.partition, record.offset))
-    finally:
-        consumer.close()
 
 
 class Topics:

@@ -10,8 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from fixtures.topic_reader import read_topic
 from java_worker import JavaWorker
 from worker_process import WorkerProcess, free_port
 
@@ -178,11 +179,14 @@ def test_connectors_go_from_java_to_ours_and_back(place: Place, topic_prefix: st
     left = everything(ours)
     assert sorted(left) == ["copied-out", "in-1", "made-here", "rewound", "stopped-2"]
     ours.stop()
+    told = generations(place)
 
     lines.append(30)  # while nobody works
     java.start()
     for name, members in left.items():
         java.wait_for_states(name, *members["states"])
+    news = [number for where, number in generations(place).items() if where not in told]
+    assert min(news) >= max(told.values())  # or its bad news would not count
     assert everything(java) == left
     assert java.get(f"/connectors/{FOREIGN}/config") == FOREIGN_CONFIG
     assert [task["config"] for task in java.get(f"/connectors/{FOREIGN}/tasks")] == [FOREIGN_TASK]
@@ -190,7 +194,17 @@ def test_connectors_go_from_java_to_ours_and_back(place: Place, topic_prefix: st
     lines.wait(java)
     call(java, "PUT", "rewound", "resume")
     wait_for_offsets(java, "rewound", [{"position": 16}])
-    assert values(place.bootstrap_servers, rewound["topic"]) == [*map(str, range(8)), "6", "7"]
+    read = read_topic(place.bootstrap_servers, rewound["topic"])
+    assert [record.text for record in read] == [*map(str, range(8)), "6", "7"]
+
+
+def generations(place: Place) -> dict[tuple[int, int], int]:
+    """Of each status in the topic, by partition and offset."""
+    return {
+        (record.partition, record.offset): json.loads(record.text)["generation"]
+        for record in read_topic(place.bootstrap_servers, f"{place.java.group}-status")
+        if record.value is not None and (record.key or b"").startswith((b"status-connector-", b"status-task-"))
+    }
 
 
 def add_foreign(place: Place) -> None:
@@ -224,18 +238,6 @@ def wait_for_offsets(worker: WorkerProcess, name: str, offsets: list[dict[str, i
         return [entry["offset"] for entry in worker.get(f"/connectors/{name}/offsets")["offsets"]] == offsets
 
     worker.wait_until(committed, SETTLE_SECONDS, f"offsets of {name} to be {offsets}")
-
-
-def values(bootstrap_servers: str, topic: str) -> list[str]:
-    """What a topic of one partition holds."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "reader", "enable.auto.commit": False})
-    try:
-        partition = TopicPartition(topic, 0, 0)
-        _, end = consumer.get_watermark_offsets(partition, SETTLE_SECONDS)
-        consumer.assign([partition])
-        return [message.value().decode() for message in consumer.consume(end, SETTLE_SECONDS)]
-    finally:
-        consumer.close()
 
 
 def test_the_second_kind_of_worker_in_a_group_is_refused_either_way(place: Place) -> None:

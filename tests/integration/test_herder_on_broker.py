@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from fixtures.herder_fake_worker import FakeWorker
+from fixtures.topic_reader import read_topic
 
 from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
 from connect_py.config.worker_config import DistributedConfig
@@ -286,32 +287,14 @@ def test_fenced_leader_refuses_writes_and_goes_on_with_its_work(kafka_broker: Ka
         eventually(lambda: one.worker.calls == ["stop task a-0"])
 
 
-def raw_values(broker: KafkaBroker, topic: str) -> list[tuple[str, str | None]]:
-    """Every record of partition 0, committed or not, in order."""
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "raw", "isolation.level": "read_uncommitted",
-         "enable.partition.eof": True, "enable.auto.commit": False}
-    )  # fmt: skip
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[tuple[str, str | None]] = []
-    while True:
-        message = consumer.poll(SECONDS)
-        assert message is not None
-        if message.error() is not None:
-            break
-        value = message.value()
-        found.append(((message.key() or b"").decode(), None if value is None else value.decode()))
-    consumer.close()
-    return found
-
-
 def test_config_topic_holds_javas_records_in_javas_order(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
     with running(kafka_broker, topic_prefix) as one:
         one.herder.put_connector("a", SINK, replace=False, initial_state=InitialState.RUNNING).result(SECONDS)
         eventually(lambda: one.tasks() == {0: State.RUNNING})
         one.herder.stop_connector("a").result(SECONDS)
         one.herder.delete_connector("a").result(SECONDS)
-    records = raw_values(kafka_broker, f"{topic_prefix}config")
+    read = read_topic(kafka_broker.bootstrap_servers, f"{topic_prefix}config", "read_uncommitted")
+    records = [((r.key or b"").decode(), None if r.value is None else r.value.decode()) for r in read]
     assert records[0][0] == "session-key"
     assert records[1:] == [
         ("target-state-a", '{"state":"STARTED","state.v2":"STARTED"}'),

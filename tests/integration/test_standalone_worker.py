@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
+from fixtures.topic_reader import read_topic
 from standalone_process import StandaloneProcess, standalone_properties
 
 from connect_py.embedded.broker import KafkaBroker
@@ -45,29 +45,6 @@ def topic(kafka_broker: KafkaBroker, topic_prefix: str) -> Callable[[str], str]:
         return full
 
     return create
-
-
-def values(broker: KafkaBroker, topic: str) -> list[str]:
-    """Everything in the topic's one partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers, "group.id": "reader", "auto.offset.reset": "earliest",
-            "enable.partition.eof": True, "enable.auto.commit": False,
-        }
-    )  # fmt: skip
-    found = []
-    try:
-        consumer.subscribe([topic])
-        while True:
-            message = consumer.poll(30)
-            assert message is not None
-            error = message.error()
-            if error is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                return found
-            found.append((message.value() or b"").decode())
-    finally:
-        consumer.close()
 
 
 @pytest.mark.timeout(240)  # two starts of a worker, one restart of a connector, on a busy machine
@@ -110,7 +87,8 @@ def test_connectors_of_the_command_line_run_and_go_on_where_they_were_after_a_re
     source.write_text("one\ntwo\nthree\n")
     worker.start()
     worker.wait_until(lambda: copy.read_text() == "one\ntwo\nthree\n", 60, "the third line in the copy")
-    assert values(kafka_broker, lines) == ["one", "two", "three"]
+    read = read_topic(kafka_broker.bootstrap_servers, lines)
+    assert [record.text for record in read] == ["one", "two", "three"]
     values_file.write_text(f"copy={moved}\n")
     worker.wait_until(moved.exists, 60, "the sink to restart with the new value of its provider")
     answer = worker.get("/connectors/lines/status")

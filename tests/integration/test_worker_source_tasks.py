@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import fixtures.source_plugins as plugins
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from fixtures.topic_reader import read_topic
 
 from connect_py.api.errors import ConfigError
 from connect_py.config.worker_config import StorageTopic
@@ -110,25 +111,11 @@ class Bench:
     def notes(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
-    def values(self, topic: str, isolation: str = "read_committed") -> list[str]:
+    def values(
+        self, topic: str, isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    ) -> list[str]:
         """Everything in a topic now."""
-        consumer = Consumer({
-            "bootstrap.servers": self.servers, "group.id": f"{self.prefix}r", "auto.offset.reset": "earliest",
-            "isolation.level": isolation, "enable.partition.eof": True, "enable.auto.commit": False,
-        })  # fmt: skip
-        ended: set[int] = set()
-        found = []
-        partitions = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-        consumer.subscribe([topic])
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while len(ended) < partitions and time.monotonic() < deadline:
-            message = consumer.poll(1.0)
-            if message is not None and message.error() is not None:
-                ended.add(message.partition() or 0)
-            elif message is not None:
-                found.append((message.value() or b"").decode())
-        consumer.close()
-        return found
+        return [record.text for record in read_topic(self.servers, topic, isolation)]
 
     def until(self, check: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + DEADLINE_SECONDS
