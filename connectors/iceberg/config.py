@@ -606,7 +606,7 @@ _OLD_SPELLINGS: Mapping[str, str] = MappingProxyType({
 _OLD_TABLE_SPELLINGS: Mapping[str, str] = MappingProxyType(
     {"routeRegex": "route-regex", "idColumns": "id-columns", "commitBranch": "commit-branch"}
 )
-_NEVER_VALID: Mapping[str, str] = MappingProxyType({
+NEVER_VALID: Mapping[str, str] = MappingProxyType({
     "iceberg.tables.id-columns": f"has no effect; did you mean {ID_COLUMNS}?",
     "iceberg.tables.partition-by": f"has no effect; did you mean {PARTITION_BY}?",
     "iceberg.tables.drop-col-enabled": "belongs to a fork; columns are never dropped",
@@ -800,7 +800,7 @@ def validate(props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
     Problems of keys that are not defined (per table, prefixes) are shown under the closest defined key.
     """
     given = {key: value for key, value in props.items() if value is not None}
-    known, _ = _respelled(given)
+    known, _ = respelled(given)
     values = CONFIG_DEF.validate({**props, **known})
     if any(value.errors for value in values.values()):
         return values
@@ -811,7 +811,7 @@ def validate(props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
     return values
 
 
-def _respelled(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def respelled(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Properties under their new names, and what to say about it."""
     apache = ClassFamily.of(props.get("connector.class", "")) is ClassFamily.APACHE
     known: dict[str, str] = dict(props)
@@ -830,8 +830,8 @@ def _respelled(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
                 renamed = key.removesuffix(old) + new
                 known.setdefault(renamed, known.pop(key))
                 warnings.append(f"{key} is an old spelling, use {renamed}")
-        if key in _NEVER_VALID:
-            warnings.append(f"{key} {_NEVER_VALID[key]}")
+        if key in NEVER_VALID:
+            warnings.append(f"{key} {NEVER_VALID[key]}")
         elif key.startswith(_FORK_PREFIXES):
             warnings.append(f"{key} belongs to a fork; use errors.tolerance and a dead-letter queue")
     return known, warnings
@@ -960,7 +960,7 @@ def _catalog_props(props: Mapping[str, str]) -> dict[str, str]:
 
 def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tuple[str, str]]]:
     """The configuration, or the (key, problem) pairs that stand against it."""
-    known, warnings = _respelled(props)
+    known, warnings = respelled(props)
     values = {key: _plain(value) for key, value in CONFIG_DEF.parse(known).items()}
     problems: list[tuple[str, str]] = []
     connector = props.get("name", "")
