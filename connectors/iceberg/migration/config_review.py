@@ -1,0 +1,153 @@
+"""What a Java sink's configuration means under this sink: the configuration to post, and what to know before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.config import NEVER_VALID, ClassFamily, IcebergSinkConfig, respelled
+
+Props = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReview:
+    """The answer. `problems`: it cannot be posted as it is."""
+
+    config: Mapping[str, str]  # to be posted: new spellings, without what has no effect
+    changes: tuple[tuple[str, str], ...]  # key, what is different here
+    dropped: tuple[tuple[str, str], ...]  # key, why it is left out
+    problems: tuple[str, ...]
+    parsed: IcebergSinkConfig | None
+
+
+def review(props: Props) -> ConfigReview:
+    """Review the properties of a connector, `name` among them."""
+    family = ClassFamily.of(props.get("connector.class", ""))
+    known, warnings = respelled(props)
+    dropped = _without_effect(known, family)
+    config = {key: value for key, value in known.items() if key not in dict(dropped)}
+    problems: list[str] = []
+    parsed = None
+    try:
+        parsed = IcebergSinkConfig.parse(config)
+    except ConfigError as error:
+        problems.append(str(error))
+    changes = [("", warning) for warning in warnings if not any(key in warning for key, _ in dropped)]
+    changes += [(key, told) for key, applies, told in _CHANGES if key in known and applies(known, family)]
+    if parsed is not None:
+        changes += [("", warning) for warning in parsed.warnings]
+    changes += _DEFAULTS
+    return ConfigReview(config, tuple(changes), tuple(dropped), tuple(problems), parsed)
+
+
+def _without_effect(props: Props, family: ClassFamily) -> list[tuple[str, str]]:
+    found = []
+    for key in props:
+        if key in NEVER_VALID:
+            found.append((key, NEVER_VALID[key]))
+        elif key in _UNUSED:
+            found.append((key, _UNUSED[key]))
+        elif key == "iceberg.control.group.id" and family is ClassFamily.APACHE:
+            found.append((key, "never had an effect under Apache's class name"))
+    return found
+
+
+_UNUSED: Mapping[str, str] = {
+    "iceberg.control.group-id-prefix": "tasks of this sink need no consumer groups of their own",
+    "iceberg.coordinator-executor-keep-alive-timeout-ms": "one thread talks to tables, and stays",
+    "iceberg.coordinator.transactional.suffix": "was the Java worker's own; transactional ids are stable here",
+    "task.id": "was the Java worker's own",
+}
+
+
+def _always(_props: Props, _family: ClassFamily) -> bool:
+    return True
+
+
+def _under_apache(_props: Props, family: ClassFamily) -> bool:
+    return family is ClassFamily.APACHE
+
+
+def _is_true(key: str) -> Callable[[Props, ClassFamily], bool]:
+    return lambda props, _family: props.get(key, "").lower() == "true"
+
+
+_CHANGES: tuple[tuple[str, Callable[[Props, ClassFamily], bool], str], ...] = (
+    (
+        "iceberg.tables.cdc-field",
+        _under_apache,
+        "turns on MERGE: one row per key. Apache's sink ignored it and appended; "
+        "iceberg.ext.write-mode=append goes on with that",
+    ),
+    (
+        "iceberg.tables.upsert-mode-enabled",
+        lambda props, family: family is ClassFamily.APACHE and props[_UPSERT].lower() == "true",
+        "turns on MERGE: one row per key. Apache's sink ignored it and appended; "
+        "iceberg.ext.write-mode=append goes on with that",
+    ),
+    (
+        "iceberg.tables.cdc-field",
+        lambda _props, family: family is ClassFamily.TABULAR,
+        "changes become deletion vectors or position deletes; no equality deletes are written any more",
+    ),
+    (
+        "iceberg.tables.evolve-schema-enabled",
+        _is_true("iceberg.tables.evolve-schema-enabled"),
+        "the coordinator alone changes tables; iceberg.ext.evolve.* choose per kind of change",
+    ),
+    (
+        "iceberg.tables.auto-create-enabled",
+        _is_true("iceberg.tables.auto-create-enabled"),
+        "identifier fields are set from id-columns (iceberg.ext.set-identifier-fields), and a partition-by that makes "
+        "no sense is an error instead of an unpartitioned table",
+    ),
+    (
+        "iceberg.control.topic",
+        _always,
+        "commits are still announced here; tasks and coordinator talk on <this>-<connect group id>, which is made",
+    ),
+    (
+        "iceberg.control.commit.timeout-ms",
+        _always,
+        "at the time-out the partitions that reported are committed; a slow task delays its own rows only",
+    ),
+    (
+        "iceberg.control.commit.max-consecutive-failures",
+        _always,
+        "counts cycles; unset, a table that cannot be committed is tried for ever and said so",
+    ),
+    (
+        "iceberg.control.group-id",
+        lambda _props, family: family is ClassFamily.TABULAR,
+        "is read once, by this command: from then on the tables themselves hold the position",
+    ),
+    (
+        "errors.tolerance",
+        lambda props, _family: props["errors.tolerance"] == "all",
+        "holds for conversion and routing errors of the sink too, which went on to kill the Java sink's task",
+    ),
+    (
+        "consumer.override.group.id",
+        _always,
+        "works: iceberg.connect.group-id must name the same group, which made the Java sink never commit",
+    ),
+    (
+        "iceberg.kafka.transactional.id",
+        _always,
+        "is ignored: the coordinator's id is stable, so that a newer one fences an older one",
+    ),
+)
+_UPSERT = "iceberg.tables.upsert-mode-enabled"
+_DEFAULTS = [
+    (
+        "iceberg.ext.lenient-conversion",
+        "unset: a value that does not fit its column is an error or a dead letter; the Java sink wrapped, cut or "
+        "rounded it. true: as there",
+    ),
+    (
+        "iceberg.ext.unrouted",
+        "unset: rows that no table takes are left out and counted, as there; fail and dlq are the other choices",
+    ),
+]

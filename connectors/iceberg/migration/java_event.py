@@ -1,0 +1,57 @@
+"""Events of the Java sinks' control topic, as far as they tell where the sink stood."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.iceberg.events import MAGIC
+
+DATA_WRITTEN = 1  # files for one table, not committed yet
+DATA_COMPLETE = 2  # how far a task had read when it reported them
+
+
+@dataclass(frozen=True, slots=True)
+class JavaEvent:
+    """One event, by its place on the control topic."""
+
+    partition: int
+    offset: int
+    kind: int
+    group: str
+    payload: Mapping[str, Any]
+
+    @property
+    def table(self) -> str | None:
+        """Full name of the table that the files of a DATA_WRITTEN event are for."""
+        reference = self.payload.get("table_reference") or self.payload.get("table_name")
+        if not isinstance(reference, Mapping):
+            return None
+        return ".".join([*reference.get("namespace", ()), reference["name"]])
+
+    @property
+    def read_to(self) -> dict[tuple[str, int], int]:
+        """Next offsets to read, of the source partitions of a DATA_COMPLETE event that had rows."""
+        assigned = self.payload.get("assignments") or ()
+        return {(one["topic"], one["partition"]): one["offset"] for one in assigned if one.get("offset") is not None}
+
+    @staticmethod
+    def decode(partition: int, offset: int, value: bytes | None) -> JavaEvent | None:
+        """Both sinks' form: magic, the Avro schema as text, the Avro record. None: it is something else."""
+        import fastavro
+
+        if value is None or not value.startswith(MAGIC) or len(value) < len(MAGIC) + 2:
+            return None
+        (length,) = struct.unpack_from(">H", value, len(MAGIC))
+        begin = len(MAGIC) + 2
+        try:
+            schema = fastavro.parse_schema(json.loads(value[begin : begin + length]))
+            found = fastavro.schemaless_reader(io.BytesIO(value[begin + length :]), schema, None)
+            assert isinstance(found, dict)
+            return JavaEvent(partition, offset, found["type"], found["group_id"], found["payload"])
+        except (ValueError, KeyError, EOFError, AssertionError, fastavro.schema.SchemaParseException):
+            return None

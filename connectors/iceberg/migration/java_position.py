@@ -1,0 +1,117 @@
+"""Where a Java sink stood: what its tables, its consumer group and its control topic say together.
+
+Its snapshots hold positions of the *control* topic, not of the source. The source's are in the consumer group, which
+moves when tasks report their files, before these are committed to a table. So files that were reported and not
+committed are rows that the group has passed and no table has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.audit.table_history import TableHistory
+from connectors.iceberg.migration.java_event import DATA_COMPLETE, DATA_WRITTEN, JavaEvent
+
+COMMIT_ID_KEY = "kafka.connect.commit-id"
+TASK_ID_KEY = "kafka.connect.task-id"
+VALID_THROUGH_KEYS = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")
+
+
+@dataclass(frozen=True, slots=True)
+class TableTrace:
+    """What the Java sink left in one table."""
+
+    table: str
+    exists: bool = True
+    control: Mapping[int, int] | None = None  # control partition -> next offset; None: it never committed here
+    snapshot: int | None = None
+    commit: str | None = None
+    by: str | None = None  # connector and task, if it said so
+    valid_through: str | None = None
+    has_ledger: bool = False  # ours: this sink has been here already
+
+    @staticmethod
+    def of(history: TableHistory, key: str) -> TableTrace:
+        """From the newest ancestor with this summary key, `kafka.connect.offsets.<control topic>.<group>`."""
+        ours = bool(history.properties) or any(snapshot.groups for snapshot in history.ancestors)
+        for snapshot in history.ancestors:
+            text = snapshot.summary.get(key)
+            if text is not None:
+                control = {int(partition): int(offset) for partition, offset in json.loads(text).items()}
+                through = next((snapshot.summary[k] for k in VALID_THROUGH_KEYS if k in snapshot.summary), None)
+                return TableTrace(
+                    history.table, True, control, snapshot.id, snapshot.summary.get(COMMIT_ID_KEY),
+                    snapshot.summary.get(TASK_ID_KEY), through, ours,
+                )  # fmt: skip
+        return TableTrace(history.table, has_ledger=ours)
+
+
+@dataclass(frozen=True, slots=True)
+class JavaPosition:
+    """From where on this sink must read."""
+
+    offsets: Mapping[TopicPartition, int]  # next offsets; of these partitions nothing is lost and nothing doubled
+    in_group: bool  # they are what the connector's own group holds already: nothing is to be set
+    uncommitted: Mapping[str, int]  # table -> events with files that were reported and never committed
+    problems: tuple[str, ...] = ()  # why a person must look first
+
+
+def find_position(
+    traces: Iterable[TableTrace],
+    events: Iterable[JavaEvent],
+    source: Mapping[TopicPartition, int],
+    connect: Mapping[TopicPartition, int],
+) -> JavaPosition:
+    """Put it together.
+
+    Args:
+        traces: Of all tables of the connector.
+        events: Of the sink's group on its control topic, in order within each partition.
+        source: Offsets of the group that holds the source's positions: Tabular's control group, else the connect group.
+        connect: Offsets of `connect-<name>`, from which this sink begins.
+    """
+    by_table = {trace.table: trace for trace in traces}
+    events = list(events)
+    waiting = [event for event in events if event.kind == DATA_WRITTEN and not _is_committed(event, by_table)]
+    if not waiting:
+        return JavaPosition(source, in_group=dict(source) == dict(connect), uncommitted={})
+    uncommitted: dict[str, int] = {}
+    for event in waiting:
+        name = event.table or "?"
+        uncommitted[name] = uncommitted.get(name, 0) + 1
+    first = {
+        partition: min(e.offset for e in waiting if e.partition == partition) for partition in _partitions(waiting)
+    }
+    read_to = dict.fromkeys(source, -1)
+    for event in events:
+        if event.kind == DATA_COMPLETE and event.offset < first.get(event.partition, event.offset + 1):
+            for (topic, partition), offset in event.read_to.items():
+                place = TopicPartition(topic, partition)
+                read_to[place] = max(read_to.get(place, -1), offset)
+    problems = [
+        f"table {name}: {count} reports of files were never committed" for name, count in sorted(uncommitted.items())
+    ]
+    ahead = [t.table for t in by_table.values() if t.control and _has_passed(t.control, first)]
+    if ahead:
+        problems.append(f"other tables are ahead of them ({', '.join(ahead)}): read again, they would get rows twice")
+    unknown = sorted(str(place) for place, offset in read_to.items() if offset < 0)
+    if unknown:
+        problems.append(f"the control topic does not tell where these stood before: {', '.join(unknown)}")
+    offsets = {place: offset for place, offset in read_to.items() if offset >= 0}
+    return JavaPosition(offsets, False, uncommitted, tuple(problems) if ahead or unknown else ())
+
+
+def _is_committed(event: JavaEvent, traces: Mapping[str, TableTrace]) -> bool:
+    trace = traces.get(event.table or "")
+    return trace is not None and trace.control is not None and event.offset < trace.control.get(event.partition, 0)
+
+
+def _has_passed(control: Mapping[int, int], first: Mapping[int, int]) -> bool:
+    return any(control.get(partition, 0) > offset for partition, offset in first.items())
+
+
+def _partitions(events: Iterable[JavaEvent]) -> set[int]:
+    return {event.partition for event in events}

@@ -1,0 +1,83 @@
+"""What the Java sink left in Kafka: offsets of its groups, events on its control topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient
+
+from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.migration.java_event import JavaEvent
+
+ASK_SECONDS = 30.0
+
+
+def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartition, int]:
+    """What a group has committed; empty if nobody knows it.
+
+    Raises:
+        ConnectError: The cluster does not answer.
+    """
+    admin = AdminClient(dict(settings))
+    try:
+        answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(ASK_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return {}
+        raise RetriableError(f"offsets of group {group}: {error.args[0].str()}") from error
+    return {TopicPartition(p.topic, p.partition): p.offset for p in answer.topic_partitions if p.offset >= 0}
+
+
+def control_events(settings: Mapping[str, str], topic: str, group: str) -> list[JavaEvent]:
+    """All events of this group that the control topic still holds.
+
+    Raises:
+        ConnectError: The cluster does not answer.
+    """
+    consumer = Consumer(
+        {
+            **settings,
+            "group.id": f"{topic}-migration",  # required by the client; never joined, never committed
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+        }
+    )
+    try:
+        found = consumer.list_topics(topic, timeout=ASK_SECONDS).topics.get(topic)
+        if found is None or found.error is not None:
+            return []
+        left = set(found.partitions)
+        consumer.assign([ClientTopicPartition(topic, partition, 0) for partition in left])
+        return list(_read(consumer, topic, group, left))
+    except KafkaException as error:
+        raise RetriableError(f"control topic {topic}: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+
+
+def _read(consumer: Consumer, topic: str, group: str, left: set[int]) -> list[JavaEvent]:
+    events: list[JavaEvent] = []
+    heard = time.monotonic()
+    while left:
+        messages = consumer.consume(1000, 0.5)
+        if messages:
+            heard = time.monotonic()
+        elif time.monotonic() > heard + ASK_SECONDS:
+            raise ConnectError(f"control topic {topic}: nothing for {ASK_SECONDS:.0f} s, and no end")
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+                continue
+            event = JavaEvent.decode(message.partition() or 0, message.offset() or 0, message.value())
+            if event is not None and event.group == group:
+                events.append(event)
+    return events

@@ -1,0 +1,240 @@
+"""Taking over from a Java sink: what its configuration means, and where it stood."""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.audit.table_history import HistoricSnapshot, TableHistory
+from connectors.iceberg.commands.migrate import migrate
+from connectors.iceberg.events import COMMIT_COMPLETE, MAGIC, encode_event
+from connectors.iceberg.migration.config_review import ConfigReview, review
+from connectors.iceberg.migration.java_event import DATA_COMPLETE, DATA_WRITTEN, JavaEvent
+from connectors.iceberg.migration.java_position import TableTrace, find_position
+
+APACHE = "org.apache.iceberg.connect.IcebergSinkConnector"
+TABULAR = "io.tabular.iceberg.connect.IcebergSinkConnector"
+BASE = {
+    "name": "orders",
+    "connector.class": APACHE,
+    "topics": "orders",
+    "iceberg.tables": "db.orders",
+    "iceberg.catalog.type": "rest",
+}
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+KEY = "kafka.connect.offsets.control-iceberg.connect-orders"
+
+
+def changed(reviewed: ConfigReview, key: str) -> str:
+    return " / ".join(text for name, text in reviewed.changes if name == key)
+
+
+def written(offset: int, table: str = "orders") -> JavaEvent:
+    reference = {"catalog": "iceberg", "namespace": ["db"], "name": table}
+    return JavaEvent(0, offset, DATA_WRITTEN, "connect-orders", {"table_reference": reference})
+
+
+def complete(offset: int, *read_to: int | None) -> JavaEvent:
+    assigned = [{"topic": "orders", "partition": number, "offset": at} for number, at in enumerate(read_to)]
+    return JavaEvent(0, offset, DATA_COMPLETE, "connect-orders", {"assignments": assigned})
+
+
+# --- configuration
+
+
+def test_keys_that_apaches_sink_ignored_and_this_one_follows_are_named() -> None:
+    told = review({**BASE, "iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id"})
+    assert "turns on MERGE" in changed(told, "iceberg.tables.upsert-mode-enabled")
+    assert not told.problems
+    tabular = review({**BASE, "connector.class": TABULAR, "iceberg.tables.upsert-mode-enabled": "true"})
+    assert not changed(tabular, "iceberg.tables.upsert-mode-enabled")
+
+
+def test_old_spellings_are_written_anew_and_keys_without_effect_are_left_out() -> None:
+    told = review(
+        {
+            **BASE,
+            "connector.class": TABULAR,
+            "iceberg.control.commitIntervalMs": "60000",
+            "iceberg.table.db.orders.idColumns": "id",
+            "iceberg.control.group-id-prefix": "cg-",
+            "iceberg.tables.partition-by": "days(ts)",
+        }
+    )
+    assert told.config["iceberg.control.commit.interval-ms"] == "60000"
+    assert told.config["iceberg.table.db.orders.id-columns"] == "id"
+    assert {key for key, _ in told.dropped} == {"iceberg.control.group-id-prefix", "iceberg.tables.partition-by"}
+    assert not told.config.keys() & {key for key, _ in told.dropped}
+    assert not told.problems
+
+
+def test_a_configuration_that_java_took_and_that_dropped_every_record_is_refused() -> None:
+    told = review({**BASE, "iceberg.tables": ""})
+    assert told.problems == ("Must specify table name(s)",)
+    assert told.parsed is None
+
+
+# --- position
+
+
+def test_when_all_that_was_reported_is_committed_the_group_says_where_to_go_on() -> None:
+    traces = [TableTrace("db.orders", control={0: 5})]
+    group = {P0: 120, P1: 80}
+    position = find_position(traces, [written(1), complete(2, 100, 80), written(3), complete(4, 120, 80)], group, group)
+    assert (position.offsets, position.in_group, position.problems) == (group, True, ())
+
+
+def test_offsets_of_tabulars_own_group_are_to_be_set() -> None:
+    position = find_position([TableTrace("db.orders", control={0: 9})], [], {P0: 120}, {})
+    assert (position.offsets, position.in_group) == ({P0: 120}, False)
+
+
+def test_files_that_were_reported_and_never_committed_are_read_again_from_where_the_table_stands() -> None:
+    traces = [TableTrace("db.orders", control={0: 3})]
+    events = [written(1), complete(2, 100, 80), written(3), complete(4, 120, None), complete(6, 130, 90)]
+    position = find_position(traces, events, {P0: 130, P1: 90}, {P0: 130, P1: 90})
+    assert position.uncommitted == {"db.orders": 1}
+    assert position.offsets == {P0: 100, P1: 80}
+    assert not position.in_group
+    assert not position.problems
+
+
+def test_a_table_that_is_ahead_would_get_rows_twice_so_a_person_must_look() -> None:
+    traces = [TableTrace("db.orders", control={0: 3}), TableTrace("db.copies", control={0: 5})]
+    events = [complete(2, 100), written(3), written(4, "copies"), complete(5, 120)]
+    position = find_position(traces, events, {P0: 120}, {P0: 120})
+    assert any("ahead" in problem and "db.copies" in problem for problem in position.problems)
+
+
+def test_what_the_control_topic_forgot_is_said() -> None:
+    position = find_position([TableTrace("db.orders")], [written(7), complete(8, 120)], {P0: 120}, {P0: 120})
+    assert any("does not tell" in problem and "orders-0" in problem for problem in position.problems)
+
+
+def test_the_newest_commit_of_the_java_sink_is_found_below_those_of_others() -> None:
+    java = {KEY: '{"0":42}', "kafka.connect.commit-id": "c", "kafka.connect.task-id": "orders-0"}
+    snapshots = [
+        HistoricSnapshot(3, 3, "replace", {"engine-name": "spark"}),
+        HistoricSnapshot(2, 2, "append", {**java, "kafka.connect.valid-through-ts": "2026-01-01T00:00:00Z"}),
+        HistoricSnapshot(1, 1, "append", {KEY: '{"0":7}'}),
+    ]
+    history = TableHistory("db.orders", "main", "U", True, {}, snapshots, True, {}, 3)
+    trace = TableTrace.of(history, KEY)
+    assert (trace.control, trace.snapshot, trace.by) == ({0: 42}, 2, "orders-0")
+    assert trace.valid_through == "2026-01-01T00:00:00Z"
+    assert not trace.has_ledger
+    assert TableTrace.of(history, "another").control is None
+
+
+# --- events
+
+
+def java_bytes(kind: int, payload_schema: dict[str, Any], payload: dict[str, Any]) -> bytes:
+    schema = {
+        "type": "record",
+        "name": "org.apache.iceberg.connect.events.Event",
+        "fields": [
+            {"name": "id", "type": {"type": "fixed", "name": "uuid_fixed", "size": 16, "logicalType": "uuid"}},
+            {"name": "type", "type": "int", "field-id": 10501},
+            {"name": "timestamp", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"name": "group_id", "type": "string", "field-id": 10503},
+            {"name": "payload", "type": payload_schema, "field-id": 10504},
+        ],
+    }
+    text = json.dumps(schema).encode()
+    event = {
+        "id": uuid.uuid4().bytes, "type": kind, "timestamp": datetime.now(UTC), "group_id": "g", "payload": payload,
+    }  # fmt: skip
+    body = BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(text)), event)
+    return MAGIC + struct.pack(">H", len(text)) + text + body.getvalue()
+
+
+ASSIGNMENT = {
+    "type": "record",
+    "name": "org.apache.iceberg.connect.events.TopicPartitionOffset",
+    "fields": [
+        {"name": "topic", "type": "string"},
+        {"name": "partition", "type": "int"},
+        {"name": "offset", "type": ["null", "long"], "default": None},
+        {"name": "timestamp", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}], "default": None},
+    ],
+}
+
+
+def test_a_tasks_report_is_read_from_its_bytes() -> None:
+    schema = {
+        "type": "record",
+        "name": "org.apache.iceberg.connect.events.DataComplete",
+        "fields": [
+            {"name": "commit_id", "type": "uuid_fixed"},
+            {"name": "assignments", "type": {"type": "array", "items": ASSIGNMENT}},
+        ],
+    }
+    assigned = [{"topic": "orders", "partition": 0, "offset": 12}, {"topic": "orders", "partition": 1, "offset": None}]
+    value = java_bytes(DATA_COMPLETE, schema, {"commit_id": uuid.uuid4().bytes, "assignments": assigned})
+    event = JavaEvent.decode(0, 4, value)
+    assert event is not None
+    assert (event.kind, event.group, event.read_to) == (DATA_COMPLETE, "g", {("orders", 0): 12})
+
+
+def test_other_records_on_the_control_topic_are_passed_over() -> None:
+    assert JavaEvent.decode(0, 0, None) is None
+    assert JavaEvent.decode(0, 0, b"{}") is None
+    assert JavaEvent.decode(0, 0, MAGIC + b"\x00\x02{}") is None
+    ours = encode_event(
+        COMMIT_COMPLETE, "g", {"commit_id": str(uuid.uuid4()), "valid_through_ts": None}, datetime.now(UTC)
+    )
+    event = JavaEvent.decode(0, 9, ours)
+    assert event is not None
+    assert (event.kind, event.table) == (COMMIT_COMPLETE, None)
+
+
+# --- the command, without Kafka
+
+
+def run(tmp_path: Path, config: dict[str, str], *options: str) -> tuple[int, str]:
+    app = typer.Typer()
+    app.command()(migrate)
+    file = tmp_path / "connector.json"
+    file.write_text(json.dumps({"name": config.pop("name", "orders"), "config": config}))
+    told = CliRunner().invoke(app, [str(file), *options])
+    return told.exit_code, told.output
+
+
+def test_a_dry_run_prints_the_connector_to_post(tmp_path: Path) -> None:
+    status, told = run(tmp_path, {**BASE, "iceberg.tables.autoCreateEnabled": "true"})
+    assert status == 0
+    posted = json.loads(told[told.index("To post:") + len("To post:") : told.index("Where the Java sink")])
+    assert posted["name"] == "orders"
+    assert posted["config"]["iceberg.tables.auto-create-enabled"] == "true"
+
+
+def test_machines_get_the_same_as_json(tmp_path: Path) -> None:
+    status, told = run(tmp_path, dict(BASE), "--json")
+    assert status == 0
+    assert json.loads(told)["config"]["name"] == "orders"
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 1), (("--apply", "http://127.0.0.1:1"), 1)])
+def test_what_cannot_be_posted_is_not_ready(tmp_path: Path, options: tuple[str, ...], status: int) -> None:
+    assert (
+        run(tmp_path, {**BASE, "iceberg.tables": "a", "iceberg.tables.dynamic-enabled": "true"}, *options)[0] == status
+    )
+
+
+def test_applying_needs_to_know_where_the_java_sink_stood(tmp_path: Path) -> None:
+    status, told = run(tmp_path, dict(BASE), "--apply", "http://127.0.0.1:1")
+    assert status == 2
+    assert "--bootstrap-server" in told
