@@ -272,11 +272,10 @@ class CoordinatorState:
             first = max(offset.offset, log_start)  # a migration
             return _Partition(info.id, 0, log_start, first, first)
         generation = max((entry.generation for entry in known), default=mark.generation if mark else 0)
-        start = log_start
-        if whole:
-            start = min(entry.next for entry in known if entry.generation == generation)
-            if start < log_start and check_log:
-                return self._removed(partition, start, log_start)
+        lowest = min((entry.next for entry in known if entry.generation == generation), default=log_start)
+        if lowest < log_start and check_log:
+            return self._removed(partition, lowest, log_start)
+        start = lowest if whole else log_start
         return _Partition(info.id, generation, log_start, start, start)
 
     def _removed(self, partition: TopicPartition, position: int, log_start: int) -> Fail:
