@@ -27,10 +27,11 @@ from lakehouse import Lakehouse
 from tcp_cut import TcpCut
 from worker_process import WorkerProcess, free_port
 
+from connect_py.api.errors import ConnectError
 from connect_py.embedded.broker import KafkaBroker
 from connectors.iceberg.audit.table_audit import AuditReport, audit
 from connectors.iceberg.audit.table_history import TableHistory
-from connectors.iceberg.spark.errors import CatalogUnavailableError, TableMissingError
+from connectors.iceberg.spark.errors import CatalogUnavailableError
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
 
 ASK_SECONDS = 30.0
@@ -180,7 +181,7 @@ class FaultBench:
 
     def revive(self, connector: str) -> None:
         """Restart what failed: a task whose process died stays FAILED until somebody asks."""
-        with contextlib.suppress(httpx.HTTPError, ValueError):
+        with contextlib.suppress(httpx.HTTPError, ValueError, KeyError):  # no status is known yet, or any more
             for worker in self.running():
                 status = httpx.get(f"{worker.url}/connectors/{connector}/status", timeout=5).json()
                 states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
@@ -193,7 +194,7 @@ class FaultBench:
         """Processes that came by one of these points, the latest first, and that are alive."""
         lines = self.points.read_text().splitlines() if self.points.exists() else []
         found = dict.fromkeys(int(line.split()[2]) for line in reversed(lines) if line.split()[0] in points)
-        return [pid for pid in found if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+        return [pid for pid in found if _lives(pid)]
 
     def coordinator(self) -> psutil.Process | None:
         found = self.pids_at("after_fencing", "before_start_commit")
@@ -261,7 +262,7 @@ class FaultBench:
     def _maintain(self, statement: str) -> bool:
         try:
             self._driver.sql(statement)
-        except (TableMissingError, CatalogUnavailableError):  # not made yet, or the connector was faster
+        except ConnectError:  # not made yet, or the connector was faster
             return False
         return True
 
@@ -269,11 +270,14 @@ class FaultBench:
         return self.lake.rows(table)
 
     def audit(self, table: str) -> AuditReport:
-        return audit(TableHistory.read(self._driver, table, "main"))
-
-    def engine_session(self) -> None:
-        """Have the auditor's Spark session at hand for maintenance."""
-        self._driver.start_session()
+        """Raises: ConnectError: The catalog did not answer, again and again."""
+        deadline = time.monotonic() + ASK_SECONDS
+        while True:
+            try:
+                return audit(TableHistory.read(self._driver, table, "main"))
+            except CatalogUnavailableError:  # somebody holds its lock
+                if time.monotonic() > deadline:
+                    raise
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> bool:
@@ -282,6 +286,13 @@ def _signal(process: psutil.Process, number: signal.Signals) -> bool:
     except psutil.NoSuchProcess:
         return False
     return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def connector_config(shape: Shape, topics: Sequence[str], tables: Sequence[str], lake: Lakehouse) -> dict[str, str]:

@@ -17,6 +17,8 @@ from confluent_kafka import KafkaException
 from fault_bench import KEYS, FaultBench, connector_config
 from fault_kinds import Fault, Planned, Shape, plan_of, shape_of
 
+from connect_py.api.errors import ConnectError
+from connect_py.embedded.broker import BrokerError
 from connectors.iceberg.audit.table_audit import Verdict
 
 RUNS_PER_CONNECTOR = 5
@@ -101,7 +103,7 @@ class FaultRuns:
             acted = self._mend(connector, planned)
             self._settle(connector)
             self._verify(connector)
-        except (AssertionError, httpx.HTTPError, KafkaException) as error:
+        except (AssertionError, httpx.HTTPError, KafkaException, ConnectError, BrokerError) as error:
             logs = "\n--\n".join(worker.log_end(60) for worker in bench.workers)
             told = "; ".join(map(str, planned))
             raise WrongTableError(f"seed {seed}, {connector.shape}, {told}: {error}\n{logs}") from error
