@@ -145,3 +145,39 @@ def test_an_envelope_and_a_cdc_field_exclude_each_other() -> None:
 def test_tombstones_alone_are_deletes() -> None:
     opened = Envelope.of(batch([record(None, 0, key=Struct(KEY, [1]))]).value)
     assert opened.change.to_pylist() == [1]
+
+
+def sequenced(made: SinkRecord, position: int) -> SinkRecord:
+    return made.replace(value={**made.value, "source": {"sequence": f'[null,"{position}"]'}})
+
+
+def orders(files: Any, kind: str = "rows") -> dict[int, str]:
+    return {row["id"]: row["__connect_py_order"] for row in read(files, kind)}
+
+
+def test_staged_rows_say_where_they_stand_in_the_source(tmp_path: Path) -> None:
+    made = merging(tmp_path, ext__ordering_columns="source.sequence")
+    records = [sequenced(plain(0, "c", (1, "a")), 90), sequenced(plain(1, "d", None, (2, "b")), 95),
+               record(None, 2, key={"id": 3}), sequenced(plain(3, "c", (4, "d")), 100)]  # fmt: skip
+    files = stage(made, *Batch.of(records))
+    assert [text.lstrip("0") for text in orders(files).values()] == [f"90\x01{90:020d}", f"100\x01{100:020d}"]
+    assert orders(files, "deletes")[3] == orders(files, "deletes")[2], "a tombstone stands where the row before it does"
+    assert orders(files)[1] < orders(files, "deletes")[2] < orders(files)[4]
+    later = stage(made, *Batch.of([record(None, 4, key={"id": 5})]), cycle=2)
+    assert orders(later, "deletes")[5] == orders(files)[4], "also in the next cycle"
+
+
+def test_a_truncate_tells_its_place_where_rows_are_ordered(tmp_path: Path) -> None:
+    made = merging(tmp_path, ext__ordering_columns="source.sequence")
+    made._partition_count = lambda topic: 3  # which does not matter then
+    (file,) = stage(made, *Batch.of([sequenced(plain(0, "c", (1, "a")), 90), sequenced(plain(1, "t"), 95)]))
+    assert (file.kind.value, file.order.lstrip("0")) == ("truncates", f"95\x01{95:020d}")
+
+
+def test_order_comes_from_headers_where_the_value_does_not_tell(tmp_path: Path) -> None:
+    description = table(COLUMNS, keys=["id"], required=["id"], folder=tmp_path)
+    made = stager(description, tables__upsert_mode_enabled="true", ext__ordering_columns="__lsn")
+    headers = Headers([Header("__lsn", 7, INT64)])
+    gone = record(None, 1, key=Struct(KEY, [2])).replace(headers=headers)
+    files = stage(made, batch([record(Struct(ROW, [1, "a"]), 0).replace(headers=headers), gone]))
+    assert orders(files)[1] == orders(files, "deletes")[2] == str(7 + 2**63).zfill(20)
