@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException
@@ -25,6 +24,7 @@ from connect_py.embedded.child_process import ChildProcess
 from connect_py.embedded.class_data_archive import ClassDataArchive
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.java_runtime import JavaRuntime, find_java
+from connect_py.embedded.started_service import StartedService
 
 HOST = "127.0.0.1"
 _PORT_ATTEMPTS = 3  # a free port may be taken between our look and the broker's bind
@@ -52,7 +52,7 @@ class BrokerError(Exception):
     """The broker did not start, or ended by itself. The message carries the last lines of its log."""
 
 
-class KafkaBroker:
+class KafkaBroker(StartedService):
     """One node that is broker and controller; its owner starts it and closes it.
 
         with KafkaBroker() as broker:
@@ -200,18 +200,6 @@ class KafkaBroker:
             shutil.rmtree(self.directory, ignore_errors=True)
         else:
             self.stop()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _signal_running(self, number: signal.Signals) -> None:
         if self._child is None or not self.running:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from java_worker import JavaWorker
-from side_by_side import Difference, Side, SideBySide
+from side_by_side import Difference, SideBySide, side_by_side
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
@@ -95,15 +95,8 @@ def pair(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) ->
             fill_topic(broker)
         java = JavaWorker(root / "java", java_broker.bootstrap_servers, GROUP, CROSS_ORIGIN)
         ours = WorkerProcess(root / "ours", kafka_broker.bootstrap_servers, GROUP, CROSS_ORIGIN)
-        try:
-            for worker in (java, ours):
-                worker.start(wait=False)
-            for worker in (java, ours):
-                worker.wait_until(worker.healthy, 60, "the worker to be healthy")
-            yield SideBySide(*(Side(worker, {rf"\b({VERSIONS})\b": "<version>"}) for worker in (java, ours)))
-        finally:
-            java.close()
-            ours.close()
+        with side_by_side(java, ours, {rf"\b({VERSIONS})\b": "<version>"}) as pair:
+            yield pair
 
 
 def fill_topic(broker: KafkaBroker) -> None:

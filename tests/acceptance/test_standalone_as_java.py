@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
-from side_by_side import Difference, Side, SideBySide
+from side_by_side import Difference, SideBySide, side_by_side
 from standalone_process import JavaStandalone, StandaloneProcess, standalone_properties
 from worker_process import free_port
 
@@ -39,15 +39,8 @@ def pair(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Iterat
     servers = kafka_broker.bootstrap_servers
     java = JavaStandalone(tmp_path / "java", servers, standalone_properties(tmp_path / "java"))
     ours = StandaloneProcess(tmp_path / "ours", servers, standalone_properties(tmp_path / "ours"))
-    try:
-        for worker in (java, ours):
-            worker.start(wait=False)
-        for worker in (java, ours):
-            worker.wait_until(worker.healthy, 60, "the worker to be healthy")
-        yield SideBySide(*(Side(worker, {rf"\b({VERSIONS})\b": "<version>"}) for worker in (java, ours)))
-    finally:
-        java.close()
-        ours.close()
+    with side_by_side(java, ours, {rf"\b({VERSIONS})\b": "<version>"}) as pair:
+        yield pair
 
 
 def test_requests_have_the_same_answers(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import fixtures.worker_plugins as plugins
 import pytest
+from fixtures.worker_news import News
 
 from connect_py.clock import SystemClock
 from connect_py.model import ConnectorTaskId, TargetState
@@ -21,30 +21,6 @@ from connect_py.worker.task_host import TaskHost, TaskHostListener
 
 DEADLINE_SECONDS = 20.0
 TASK = ConnectorTaskId("c", 0)
-
-
-class News:
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self.items: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-
-        def take(*arguments: Any) -> None:
-            with self._changed:
-                self.items.append((name.removeprefix("on_"), *arguments))
-                self._changed.notify_all()
-
-        return take
-
-    def kinds(self) -> list[str]:
-        return [item[0] for item in self.items]
-
-    def wait_for(self, *kinds: str) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.kinds() == list(kinds), DEADLINE_SECONDS), self.items
 
 
 Make = Callable[[TaskSpec, TaskHostListener], TaskHost]
@@ -89,20 +65,20 @@ def spec(directory: Path, target: TargetState = TargetState.STARTED, **more: str
 def test_a_task_starts_and_stops_as_asked(make: Make, news: Any, tmp_path: Path) -> None:
     host = make(spec(tmp_path), news)
     host.start()
-    news.wait_for("started")
+    news.wait_for_all("started")
     host.stop()
     assert host.wait(DEADLINE_SECONDS)
-    news.wait_for("started", "stopped")
+    news.wait_for_all("started", "stopped")
 
 
 def test_a_task_is_paused_and_resumed(make: Make, news: Any, tmp_path: Path) -> None:
     host = make(spec(tmp_path), news)
     host.start()
-    news.wait_for("started")
+    news.wait_for_all("started")
     host.set_target_state(TargetState.PAUSED)
-    news.wait_for("started", "paused")
+    news.wait_for_all("started", "paused")
     host.set_target_state(TargetState.STARTED)
-    news.wait_for("started", "paused", "resumed")
+    news.wait_for_all("started", "paused", "resumed")
 
 
 def test_a_task_that_is_paused_from_the_start_can_be_stopped_without_having_started(
@@ -110,9 +86,9 @@ def test_a_task_that_is_paused_from_the_start_can_be_stopped_without_having_star
 ) -> None:
     host = make(spec(tmp_path, TargetState.PAUSED), news)
     host.start()
-    news.wait_for("paused")
+    news.wait_for_all("paused")
     host.stop()
-    news.wait_for("paused", "stopped")
+    news.wait_for_all("paused", "stopped")
     assert not (tmp_path / "record").exists()
 
 
@@ -121,7 +97,7 @@ def test_a_failed_start_is_told_with_its_trace_and_nothing_follows(make: Make, n
     host = make(spec(tmp_path), news)
     host.start()
     assert host.wait(DEADLINE_SECONDS)
-    news.wait_for("failed")
+    news.wait_for_all("failed")
     assert news.items[0][1] == TASK
     assert "start fails as asked" in news.items[0][2]
 
@@ -129,14 +105,14 @@ def test_a_failed_start_is_told_with_its_trace_and_nothing_follows(make: Make, n
 def test_a_configuration_that_cannot_be_run_fails_the_task(make: Make, news: Any, tmp_path: Path) -> None:
     host = make(spec(tmp_path, **{"value.converter": "no.such.Converter"}), news)
     host.start()
-    news.wait_for("failed")
+    news.wait_for_all("failed")
     assert "Class no.such.Converter could not be found." in news.items[0][2]
 
 
 def test_a_cancelled_task_is_silent(make: Make, news: Any, tmp_path: Path) -> None:
     host = make(spec(tmp_path), news)
     host.start()
-    news.wait_for("started")
+    news.wait_for_all("started")
     host.cancel()
     assert host.wait(DEADLINE_SECONDS)
     assert news.kinds() == ["started"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from fixtures.worker_news import News
 
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.model import ConnectorTaskId, TargetState
@@ -18,16 +19,6 @@ from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.worker.worker import Worker
 
 DEADLINE_SECONDS = 30.0
-
-
-class Silent:
-    def __init__(self) -> None:
-        self.failures: list[Any] = []
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-        return lambda *arguments: self.failures.append(arguments) if name.endswith("_failure") else None
 
 
 class Offsets:
@@ -66,7 +57,7 @@ def worker(kafka_broker: KafkaBroker, offsets: Offsets) -> Iterator[Worker]:
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "header.converter": "org.apache.kafka.connect.json.JsonConverter",
     }
-    listener = Silent()
+    listener = News()
     worker = Worker(props, plugins=PluginRegistry.discover(), listener=listener, source_offsets=offsets)
     worker.start()
     yield worker

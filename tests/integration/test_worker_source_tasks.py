@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import fixtures.source_plugins as plugins
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from fixtures.topic_reader import read_topic
+from fixtures.worker_news import News
 
 from connect_py.api.errors import ConfigError
 from connect_py.config.worker_config import StorageTopic
@@ -30,16 +31,6 @@ from connect_py.worker.worker import Worker
 
 DEADLINE_SECONDS = 40.0
 STRING = "org.apache.kafka.connect.storage.StringConverter"
-
-
-class Listener:
-    def __init__(self) -> None:
-        self.failures: list[Any] = []
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-        return lambda *arguments: self.failures.append(arguments) if name.endswith("_failure") else None
 
 
 class Gate:
@@ -83,7 +74,7 @@ class Bench:
         self.offsets.start()
         self.offsets.refresh(DEADLINE_SECONDS)
         shared = StorageTopic(offsets, "offset.storage.topic", 2, 1, {"cleanup.policy": "compact"})
-        self.listener, self.gate = Listener(), Gate()
+        self.listener, self.gate = News(), Gate()
         discovered = PluginRegistry.discover()
         self.worker = Worker(
             self.props, plugins=PluginRegistry([*discovered.tables, PluginTable(plugins.PLUGINS)]),
