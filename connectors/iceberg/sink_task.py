@@ -45,7 +45,7 @@ from connectors.iceberg.protocol.actions import (
     TaskAction,
 )
 from connectors.iceberg.protocol.mark import Mark
-from connectors.iceberg.protocol.messages import CommitComplete, Need
+from connectors.iceberg.protocol.messages import CommitComplete, Need, OpenTable
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.routing import Routed, Router
@@ -54,6 +54,7 @@ from connectors.iceberg.table_keeper import TableKeeper
 
 log = logging.getLogger(__name__)
 
+ASK_SECONDS = 5.0  # between questions for a table that nothing waits for yet
 UNROUTED_SECONDS = 60.0  # between warnings about rows without a table
 STOP_SECONDS = 4.0  # for the coordinator; the worker allows 5 s for the whole task
 
@@ -121,6 +122,7 @@ class IcebergSinkTask(SinkTask):
         self._letter_rows = DeadLetterRows(config.connector, context.task, props)
         self._unrouted = 0  # rows since the start that no table took
         self._tell_unrouted_at = 0.0
+        self._ask_again_at: dict[str, float] = {}  # by table that was asked for ahead of need
         self._broken = False  # what is staged is not what the state says: nothing is reported any more
         self._offered = False  # offsets went to the group
         self._coordinator: Coordinator | None = None
@@ -274,24 +276,24 @@ class IcebergSinkTask(SinkTask):
             try:
                 routing = self._router.route(rest)
                 reason = FailureReason.DOES_NOT_FIT
-                wanted = self._with_tables(routing.routed)
+                wanted, lost = self._with_tables(routing.routed)
                 held = self._needs(wanted)
                 if not held:
                     self._poll.converted += [self._convert(routed) for routed in wanted]
-                    if routing.unrouted:
-                        self._count_unrouted(batch.topic, routing.unrouted)
+                    if routing.unrouted or lost:
+                        self._count_unrouted(batch.topic, routing.unrouted + lost)
                 return rest, held
             except BadRows as bad:
                 rest = self._report(rest, bad, reason)
         return None, {}
 
-    def _with_tables(self, routed: Sequence[Routed]) -> list[Routed]:
-        """What goes to tables that are there; rows for others count as those that no table takes.
+    def _with_tables(self, routed: Sequence[Routed]) -> tuple[list[Routed], int]:
+        """What goes to tables that are there, and how many rows go to others: they count as those without a table.
 
         Raises:
             BadRows: Rows for missing tables, if those without a table are dead letters.
         """
-        found = []
+        found, lost = [], 0
         for item in routed:
             if not self._state.is_skipped(item.table):
                 found.append(item)
@@ -299,8 +301,8 @@ class IcebergSinkTask(SinkTask):
                 error = DataError(f"table {item.table} does not exist")
                 raise item.in_whole_batch(BadRows(dict.fromkeys(range(len(item.batch)), error)))
             else:
-                self._count_unrouted(item.batch.topic, len(item.batch))
-        return found
+                lost += len(item.batch)
+        return found, lost
 
     def _count_unrouted(self, topic: str, rows: int) -> None:
         """Say now and then, not for every batch, that rows went nowhere."""
@@ -315,9 +317,14 @@ class IcebergSinkTask(SinkTask):
             )  # fmt: skip
 
     def _needs(self, routed: Sequence[Routed]) -> dict[int, _Held]:
-        """Which partitions must be held, because a table is not open, or lacks columns."""
+        """Which partitions must be held, because a table is not open, or lacks columns.
+
+        All tables that are not open are asked for at once. A partition waits for the last of them, because answers
+        come in the order of the questions.
+        """
         epoch = self._epoch()
         held: dict[int, _Held] = {}
+        closed_tables: list[_Held] = []
         for item in routed:
             if item.table == self._config.dead_letter_table:
                 raise ConnectError(f"rows are routed to {item.table}, which is for dead letters")
@@ -329,9 +336,9 @@ class IcebergSinkTask(SinkTask):
                 p for p in partitions if self._state.filter_position(item.table, TopicPartition(topic, p)) is None
             ]
             if closed or answer is None:
-                wish = self._stage.creation(item.table, item.batch)
-                for partition in closed if answer is not None else partitions:
-                    held.setdefault(partition, _Held(item.table, Need.CREATE, wish))
+                why = _Held(item.table, Need.CREATE, self._stage.creation(item.table, item.batch))
+                closed_tables.append(why)
+                held.update(dict.fromkeys(closed if answer is not None else partitions, why))
             if answer is not None and len(closed) < len(partitions):
                 try:
                     lacking = self._stage.lacks(item.table, answer, epoch, item.batch)
@@ -340,7 +347,16 @@ class IcebergSinkTask(SinkTask):
             if lacking is not None:
                 for partition in partitions:
                     held.setdefault(partition, _Held(item.table, Need.EVOLVE, lacking))
+        for why in closed_tables[:-1]:
+            self._ask_ahead(why)
         return held
+
+    def _ask_ahead(self, why: _Held) -> None:
+        """Ask for a table that no partition waits for yet; again only after a while."""
+        now = time.monotonic()
+        if now >= self._ask_again_at.get(why.table, now):
+            self._ask_again_at[why.table] = now + ASK_SECONDS
+            self._carry_out([Send(OpenTable(self._name, self._epoch(), why.table, why.need, why.wish))])
 
     def _convert(self, routed: Routed) -> _Converted:
         """Convert one table's rows, those below its position left out by one comparison; nothing is staged yet.
