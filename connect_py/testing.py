@@ -1,4 +1,5 @@
-"""Fakes for tests of plugins: contexts that answer from plain data and write down what they were asked to do.
+"""For tests of plugins: fakes that answer from plain data and write down what they were asked to do, and a check
+that both forms of a transformation agree.
 
 context = FakeSinkTaskContext(topics={"orders": 2})
 task.initialize(context)
@@ -9,12 +10,12 @@ task.put([sink_record("orders", value="a", offset=0)])
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from connect_py.api.batch import Batch
 from connect_py.api.cluster import ClientKind
-from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
+from connect_py.api.errors import BadRows, ConnectError, NotColumnar, NotFoundError, RetriableError
 from connect_py.api.record import (
     NO_HEADERS,
     Headers,
@@ -26,6 +27,7 @@ from connect_py.api.record import (
     TopicPartition,
 )
 from connect_py.api.schema import Schema, Value
+from connect_py.api.transformation import Transformation
 
 
 class FakeClock:
@@ -257,6 +259,54 @@ class FakeConnectorContext:
 
     def raise_error(self, error: Exception) -> None:
         self.errors.append(error)
+
+
+def check_batch_form(transformation: Transformation[SinkRecord], records: Sequence[SinkRecord]) -> int:
+    """Compare the two forms of a transformation on the same records.
+
+    A record that makes `apply` raise must be named by `BadRows` of `apply_batch`, as the worker asks: again, without
+    the rows that are named. Records of one partition have rising offsets.
+
+    Returns:
+        How many of the records had a batch form, and were compared.
+
+    Raises:
+        AssertionError: The forms differ.
+    """
+    return sum(_check_batch(transformation, batch) for batch in Batch.of(records))
+
+
+def _check_batch(transformation: Transformation[SinkRecord], batch: Batch) -> int:
+    expected: dict[int, SinkRecord | None] = {}
+    bad: dict[int, Exception] = {}
+    for index, record in enumerate(batch.records()):
+        try:
+            expected[index] = transformation.apply(record)
+        except Exception as error:  # noqa: BLE001 - whatever it raises is this record's failure
+            bad[index] = error
+    made: Sequence[Batch] = ()
+    named: set[int] = set()
+    try:
+        made = transformation.apply_batch(batch)
+    except NotColumnar:
+        return 0
+    except BadRows as error:
+        named = set(error.errors)
+    assert named == bad.keys(), f"bad rows: {sorted(named)} in columns, {sorted(bad)} in rows"
+    if bad:
+        return len(bad) + _check_good_rows(transformation, batch, expected.keys())
+    place = {(r.origin.partition, r.origin.offset): r for each in made for r in each.records()}
+    kept = {(r.origin.partition, r.origin.offset): r for r in expected.values() if r is not None}
+    assert place == kept, f"columns give {place}, rows give {kept}"
+    return len(batch)
+
+
+def _check_good_rows(transformation: Transformation[SinkRecord], batch: Batch, good: Collection[int]) -> int:
+    if not good:
+        return 0
+    import pyarrow as pa
+
+    return _check_batch(transformation, batch.where(pa.array([row in good for row in range(len(batch))], pa.bool_())))
 
 
 def sink_record(
