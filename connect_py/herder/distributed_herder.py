@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import logging
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -33,7 +31,7 @@ from connect_py.herder.herder import (
 from connect_py.herder.leader_calls import LeaderCalls
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.request_signature import RequestSignature
-from connect_py.herder.session_keys import SessionKeys
+from connect_py.herder.session_keys import SessionKeys, successor
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.task_set import differs
 from connect_py.herder.work_runner import strings
@@ -42,7 +40,7 @@ from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.samples import AnySample
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
-from connect_py.storage.config_state import Change, ClusterConfigState, SessionKey, SessionKeyChanged
+from connect_py.storage.config_state import Change, ClusterConfigState, SessionKeyChanged
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import NOTHING, Item, Items, Turn
 from connect_py.storage.control_store import ControlStore
@@ -371,13 +369,12 @@ class DistributedHerder(AbstractHerder):
             self._stores.status.flush(FLUSH_SECONDS)
 
     def housekeeping(self) -> None:
-        known, now = self._state().session_key, self._clock.time_ms()
-        algorithm, ttl = self._config["inter.worker.key.generation.algorithm"], self._config["inter.worker.key.ttl.ms"]
-        if known is not None and known.algorithm == algorithm and not 0 < ttl < now - known.creation_timestamp:
-            return
-        size = (self._config["inter.worker.key.size"] or 256) // 8
-        key = base64.b64encode(secrets.token_bytes(size)).decode()
-        self._stores.config.put_session_key(SessionKey(key, algorithm, now))
+        algorithm, bits, ttl_ms = (
+            self._config[f"inter.worker.key.{name}"] for name in ("generation.algorithm", "size", "ttl.ms")
+        )
+        key = successor(self._state().session_key, algorithm, bits, ttl_ms, self._clock.time_ms())
+        if key is not None:
+            self._stores.config.put_session_key(key)
 
     # ------------------------------------------------------------------ requests
 

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 import threading
 from collections.abc import Sequence
+from typing import Final
 
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock
 from connect_py.herder.herder import BadRequestError, UnavailableError
 from connect_py.herder.request_signature import RequestSignature, sign
 from connect_py.storage.config_state import SessionKey
+
+DEFAULT_BITS: Final = 256
+
+
+def successor(
+    known: SessionKey | None, algorithm: str, bits: int | None, ttl_ms: int, now_ms: int
+) -> SessionKey | None:
+    """A new key, when one is due: none is known, or it is of another kind or size, or too old. None: it stays.
+
+    Args:
+        bits: The size that the worker's properties ask for; None leaves it to us.
+        ttl_ms: How long a key counts; 0 or less: for ever.
+    """
+    if (
+        known is not None
+        and known.algorithm == algorithm
+        and (bits is None or 8 * len(base64.b64decode(known.key)) == bits // 8 * 8)
+        and not 0 < ttl_ms < now_ms - known.creation_timestamp
+    ):
+        return None
+    key = base64.b64encode(secrets.token_bytes((bits or DEFAULT_BITS) // 8)).decode()
+    return SessionKey(key, algorithm, now_ms)
 
 
 class SessionKeys:

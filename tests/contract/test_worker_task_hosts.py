@@ -102,10 +102,13 @@ def test_a_failed_start_is_told_with_its_trace_and_nothing_follows(make: Make, n
     assert "start fails as asked" in news.items[0][2]
 
 
-def test_a_configuration_that_cannot_be_run_fails_the_task(make: Make, news: Any, tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_be_run_fails_the_task(
+    make: Make, news: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     host = make(spec(tmp_path, **{"value.converter": "no.such.Converter"}), news)
     host.start()
     news.wait_for_all("failed")
+    assert "Task is being killed and will not recover until manually restarted" in caplog.text  # operators look for it
     assert "Class no.such.Converter could not be found." in news.items[0][2]
 
 

@@ -156,3 +156,18 @@ def test_processes_that_were_killed_are_waited_for_together() -> None:
         time.sleep(0.01)
     worker.stop(0)
     assert clock.now - begun == pytest.approx(KILL_SECONDS)
+
+
+def test_a_task_that_does_not_stop_in_time_is_told_in_the_words_that_operators_look_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    news = News()
+    worker, hosts = worker_of(news, **{"task.shutdown.graceful.timeout.ms": "1"})
+    try:
+        worker.start_task(TASK, {}, {}, TargetState.STARTED, 0)
+        assert hosts.get(timeout=SECONDS).started.wait(SECONDS)
+        worker.stop_tasks([TASK]).result(SECONDS)
+    finally:
+        worker.stop(0)
+    assert "Graceful stop of task c-0 failed." in caplog.text
+    assert news.told == ["startup", "shutdown"]
