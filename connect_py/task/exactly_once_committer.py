@@ -346,13 +346,16 @@ class ExactlyOnceCommitter(SourceCommitter):
         raise (TransactionLostError(text) if problem.code() in _LOST else NotDeliveredError(text)) from error
 
     def _explained(self, problem: KafkaError) -> KafkaError:
-        """Why a producer refuses: it knows, and says only that it does."""
-        if problem.code() in _UNEXPLAINED and self._broken is None:
+        """Why a producer refuses: it may know, and say only that it does. What a record failed of counts first."""
+        broken, unexplained = self._broken, problem.code() in _UNEXPLAINED
+        if broken is not None and (unexplained or broken.code() not in _LOST):
+            return broken
+        if unexplained:
             try:
                 self._producer.client.commit_transaction(0)  # refused as well, for the reason that counts
             except KafkaException as error:
                 return error.args[0]  # type: ignore[no-any-return] # the client's class has no types
-        return self._broken if self._broken is not None and problem.code() in _UNEXPLAINED else problem
+        return problem
 
     # A new producer.
 

@@ -367,14 +367,15 @@ def test_a_task_that_was_given_to_another_worker_fails_before_it_fences_that_one
     assert bench.task.told == []
 
 
-def test_a_record_that_the_broker_never_takes_fails_the_task() -> None:
+@pytest.mark.parametrize("code", [KafkaError._INCONSISTENT, KafkaError._FENCED])
+def test_a_record_that_the_broker_never_takes_fails_the_task(code: int) -> None:
     bench = Bench()
     committer = bench.exactly_once(TransactionBoundary.POLL)
     submitted = committer.submit(record(1))
     committer.sending("t")
     committer.dispatched(submitted, outgoing(1))
     committer.lost(submitted, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
-    bench.replaceable.client.errors["commit_transaction"] = [KafkaError._INCONSISTENT]
+    bench.replaceable.client.errors["commit_transaction"] = [code]
     with pytest.raises(NotDeliveredError, match="too large"):
         committer.batch_done()
     assert bench.clients == 1
