@@ -80,6 +80,7 @@ EVOLVE_RENAME = "iceberg.ext.evolution.rename"
 EVOLVE_INCOMPATIBLE = "iceberg.ext.evolution.incompatible"
 EVOLVE_VIEW = "iceberg.ext.evolution.view"
 LOGICAL_TYPES = "iceberg.ext.logical-types"
+JSON_TYPE = "iceberg.ext.json-type"
 OUT_OF_RANGE = "iceberg.ext.out-of-range"
 VARIABLE_SCALE = "iceberg.ext.variable-decimal-scale"
 SET_IDENTIFIER_FIELDS = "iceberg.ext.set-identifier-fields"
@@ -88,6 +89,8 @@ ORDERING_COLUMNS = "iceberg.ext.ordering-columns"
 UNAVAILABLE_VALUE = "iceberg.ext.unavailable-value"
 ENVELOPE = "iceberg.ext.envelope"
 TRUNCATE = "iceberg.ext.truncate-events"
+DELETE_MODE = "iceberg.ext.delete-mode"
+DELETED_COLUMN = "iceberg.ext.deleted-column"
 FOREIGN_WRITERS = "iceberg.ext.foreign-writers"
 RECREATED_TOPIC = "iceberg.ext.recreated-topic"
 MAX_STAGED_CYCLES = "iceberg.ext.max-staged-cycles"
@@ -96,6 +99,7 @@ TARGET_FILE_SIZE = "iceberg.ext.target-file-size-bytes"
 CHANNEL_REPLICATION = "iceberg.ext.channel-replication-factor"
 QUICK_JVM = "iceberg.ext.quick-jvm"
 DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
+REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
 
 UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 MEGABYTE = 1 << 20
@@ -150,6 +154,13 @@ class LogicalTypes(Enum):
     FULL = "full"  # Debezium's and Avro's too
 
 
+class JsonType(Enum):
+    """What new columns of JSON texts (`io.debezium.data.Json`) are."""
+
+    STRING = "string"
+    VARIANT = "variant"
+
+
 class OutOfRange(Enum):
     """What becomes of a moment that Iceberg cannot hold: infinity, years of five digits, 24:00."""
 
@@ -177,6 +188,13 @@ class TruncateEvents(Enum):
 
     IGNORE = "ignore"  # nothing; it is counted and logged
     APPLY = "apply"  # every row before it goes
+
+
+class DeleteMode(Enum):
+    """MERGE mode: what a delete does to its row."""
+
+    REMOVE = "remove"
+    MARK = "mark"  # it stays, and a column says that it is deleted
 
 
 class ForeignWriters(Enum):
@@ -457,6 +475,14 @@ def _config_def() -> ConfigDef:
         "columns of type time, because Spark cannot read them.",
     )
     d.define(
+        JSON_TYPE,
+        Type.STRING,
+        default="string",
+        validator=one_of(*_values(JsonType)),
+        importance=low,
+        doc="New columns of texts whose schema says that they are JSON: `string`, or `variant` in tables of format 3.",
+    )
+    d.define(
         OUT_OF_RANGE,
         Type.STRING,
         default="error",
@@ -521,6 +547,21 @@ def _config_def() -> ConfigDef:
         doc="MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).",
     )
     d.define(
+        DELETE_MODE,
+        Type.STRING,
+        default="remove",
+        validator=one_of(*_values(DeleteMode)),
+        importance=medium,
+        doc="MERGE: a delete removes the row (`remove`), or sets the deleted-column and leaves the rest (`mark`).",
+    )
+    d.define(
+        DELETED_COLUMN,
+        Type.STRING,
+        default="__deleted",
+        importance=low,
+        doc="MERGE with delete-mode `mark`: the boolean or text column that is true in rows that were deleted.",
+    )
+    d.define(
         FOREIGN_WRITERS,
         Type.STRING,
         default="allow",
@@ -582,6 +623,14 @@ def _config_def() -> ConfigDef:
         importance=medium,
         doc="Table in which records that fail are kept with their original bytes, exactly once; beside or instead of "
         "the dead-letter topic. Needs `errors.tolerance=all`. Unset: none.",
+    )
+    d.define(
+        REPLAY_TOPIC,
+        Type.STRING,
+        default=None,
+        importance=medium,
+        doc="Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
+        "created. Appended tables only. The connector then reads committed records only. Unset: none.",
     )
     for name in _SECRETS:
         d.define(name, Type.PASSWORD, default=None, importance=low, doc="A secret, passed on.")
@@ -705,6 +754,7 @@ class IcebergSinkConfig:
     missing_table: MissingTable
     lenient: bool
     logical_types: LogicalTypes
+    json_type: JsonType
     out_of_range: OutOfRange
     variable_scale: int | None
     set_identifier_fields: bool
@@ -713,6 +763,8 @@ class IcebergSinkConfig:
     unavailable_value: bytes
     envelope: EnvelopeKind
     truncate_events: TruncateEvents
+    delete_mode: DeleteMode
+    deleted_column: str
     foreign_writers: ForeignWriters
     recreated_topic: RecreatedTopic
     max_staged_cycles: int
@@ -721,6 +773,7 @@ class IcebergSinkConfig:
     channel_replication: int
     quick_jvm: bool
     dead_letter_table: str | None
+    replay_topic: str | None
     warnings: tuple[str, ...]  # to be logged at start
     table_props: Mapping[str, str] = field(repr=False)  # everything below `iceberg.table.`, new spellings
     default_table: TableConfig
@@ -758,11 +811,16 @@ class IcebergSinkConfig:
         given = self.auto_create_props.get("format-version")
         if given is not None:
             return int(given)
-        return 3 if mode is WriteMode.MERGE and self.family is ClassFamily.APACHE else 2
+        merged = mode is WriteMode.MERGE and self.family is ClassFamily.APACHE
+        return 3 if merged or self.json_type is JsonType.VARIANT else 2
 
     def mode_of(self, name: str) -> WriteMode:
         """How rows reach a table: dead letters are facts, whatever the others are."""
         return WriteMode.APPEND if name == self.dead_letter_table else self.mode
+
+    def marks_deletes(self, name: str) -> bool:
+        """Whether deleted rows of a table stay, and say so."""
+        return self.delete_mode is DeleteMode.MARK and self.mode_of(name) is WriteMode.MERGE
 
     def may_create(self, name: str) -> bool:
         """Whether the sink creates a table that is missing; the dead letters' always."""
@@ -1034,6 +1092,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     version = create.get("format-version", "2")
     if version not in ("1", "2", "3"):
         problems.append((AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3"))
+    elif values[JSON_TYPE] == JsonType.VARIANT.value and version != "3" and "format-version" in create:
+        problems.append((JSON_TYPE, "variant needs format version 3"))
     elif version == "1" and mode is WriteMode.MERGE:
         problems.append((AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3"))
     dead_letters = (values[DEAD_LETTER_TABLE] or "").strip()
@@ -1044,6 +1104,15 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
             problems.append((DEAD_LETTER_TABLE, f"{dead_letters} is one of {TABLES}: dead letters need their own"))
         elif (props.get("errors.tolerance") or "none").strip().lower() != "all":
             warnings.append(f"{DEAD_LETTER_TABLE} has no effect without errors.tolerance=all")
+    replay = (values[REPLAY_TOPIC] or "").strip()
+    if replay and not dead_letters:
+        problems.append((REPLAY_TOPIC, f"has no effect without {DEAD_LETTER_TABLE}"))
+    elif replay and mode is WriteMode.MERGE:
+        problems.append(
+            (REPLAY_TOPIC, "a record that is tried again may be older than its row: of merged tables nobody can tell")
+        )
+    elif replay and replay in [topic.strip() for topic in (props.get("topics") or "").split(",")]:
+        problems.append((REPLAY_TOPIC, f"{replay} is one of the connector's own topics"))
     if problems:
         return None, problems
     return IcebergSinkConfig(
@@ -1062,14 +1131,16 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         commit_max_failures=values[COMMIT_MAX_FAILURES] if COMMIT_MAX_FAILURES in known else None,
         kafka=with_prefix(known, KAFKA_PREFIX), spark=_spark(known),
         commit_engine=engine, missing_table=MissingTable(values[MISSING_TABLE]), lenient=values[LENIENT],
-        logical_types=logical, out_of_range=OutOfRange(values[OUT_OF_RANGE]), variable_scale=values[VARIABLE_SCALE],
+        logical_types=logical, json_type=JsonType(values[JSON_TYPE]),
+        out_of_range=OutOfRange(values[OUT_OF_RANGE]), variable_scale=values[VARIABLE_SCALE],
         set_identifier_fields=values[SET_IDENTIFIER_FIELDS], null_key=NullKey(values[NULL_KEY]),
         ordering_columns=tuple(values[ORDERING_COLUMNS] or ()), unavailable_value=unavailable,
         envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),
+        delete_mode=DeleteMode(values[DELETE_MODE]), deleted_column=values[DELETED_COLUMN],
         foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
         recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
         staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],
         channel_replication=values[CHANNEL_REPLICATION], quick_jvm=values[QUICK_JVM],
-        dead_letter_table=dead_letters or None,
+        dead_letter_table=dead_letters or None, replay_topic=replay or None,
         warnings=tuple(dict.fromkeys(warnings)), table_props=table_props, default_table=default_table,
     ), []  # fmt: skip

@@ -67,6 +67,7 @@ class StagedFile:
     partition: Sequence[str | None] = ()  # partition values in spec order, as Iceberg's single-value JSON text
     unavailable: Sequence[str] = ()  # PATCHES: the columns to complete; all rows of a file lack the same ones
     order: str = ""  # TRUNCATES, where rows are ordered: its place, rows with lower ones go
+    optional: bool = False  # PATCHES: a row that the table does not have is left out: deletes that only mark
     moved: bool = False  # PATCHES: the key was changed; the file says under which one the table has each row
 
     def to_json(self) -> dict[str, Any]:

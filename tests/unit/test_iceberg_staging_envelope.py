@@ -9,7 +9,7 @@ import pytest
 from iceberg_staging_rows import ORDERS_0, batch, read, record, stage, stager, table
 
 from connect_py.api.batch import Batch
-from connect_py.api.errors import BadRows
+from connect_py.api.errors import BadRows, DataError
 from connect_py.api.record import Header, Headers, SinkRecord
 from connect_py.api.schema import INT64, STRING, Schema, Struct, Type, struct
 from connectors.iceberg.config import IcebergSinkConfig
@@ -181,3 +181,38 @@ def test_order_comes_from_headers_where_the_value_does_not_tell(tmp_path: Path) 
     gone = record(None, 1, key=Struct(KEY, [2])).replace(headers=headers)
     files = stage(made, batch([record(Struct(ROW, [1, "a"]), 0).replace(headers=headers), gone]))
     assert orders(files)[1] == orders(files, "deletes")[2] == str(7 + 2**63).zfill(20)
+
+
+def marking(folder: Path, deleted: str = "boolean") -> TableStager:
+    description = table([*COLUMNS, ("__deleted", deleted)], keys=["id"], required=["id"], folder=folder)
+    return stager(
+        description, ext__envelope="debezium", tables__upsert_mode_enabled="true", ext__delete_mode="mark"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("type_", "yes", "no"), [("boolean", True, False), ("string", "true", "false")])
+def test_a_delete_that_marks_keeps_what_the_cycle_knows_of_the_row(
+    tmp_path: Path, type_: str, yes: Any, no: Any
+) -> None:
+    records = [event(0, "c", (1, "a")), event(1, "u", (1, "b")), event(2, "d", None, (1, None)),
+               record(None, 3, key=Struct(KEY, [1])), event(4, "c", (2, "c")), event(5, "d", None, (2, None)),
+               event(6, "c", (2, "again"))]  # fmt: skip
+    files = stage(marking(tmp_path, type_), batch(records))
+    assert sorted(read(files), key=lambda row: row["id"]) == [
+        {"id": 1, "v": "b", "__deleted": yes}, {"id": 2, "v": "again", "__deleted": no},
+    ]  # fmt: skip
+    assert {file.kind.value for file in files} == {"rows"}
+
+
+def test_a_delete_that_marks_is_completed_from_the_table_or_left_out(tmp_path: Path) -> None:
+    records = [event(0, "d", None, (1, None)), event(1, "u", (2, GONE)), event(2, "u", (3, GONE)),
+               event(3, "d", None, (3, None))]  # fmt: skip
+    files = stage(marking(tmp_path), batch(records))
+    found = {(file.optional, file.unavailable): read([file], "patches") for file in files}
+    assert found[True, ("v",)] == [{"id": 1, "v": None, "__deleted": True}, {"id": 3, "v": None, "__deleted": True}]
+    assert found[False, ("v",)] == [{"id": 2, "v": None, "__deleted": False}]
+
+
+def test_a_table_without_a_column_for_the_mark_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no column __deleted"):
+        merging(tmp_path, ext__delete_mode="mark")

@@ -108,11 +108,17 @@ public class SparkJoin {
             }
             Map byColumns = new LinkedHashMap(); // text of the unavailable columns -> list of files
             for (Object file : patches) {
-                String columns = ((JsonNode) file).get("unavailable").toString();
+                if (isOptional((JsonNode) file) && scanned.isEmpty()) {
+                    continue; // there is nothing to mark
+                }
+                String columns = ((JsonNode) file).get("unavailable").toString() + isOptional((JsonNode) file);
                 if (!byColumns.containsKey(columns)) {
                     byColumns.put(columns, new ArrayList());
                 }
                 ((List) byColumns.get(columns)).add(file);
+            }
+            if (byColumns.isEmpty()) {
+                return;
             }
             String out = "completed-" + id;
             StringBuilder query = new StringBuilder();
@@ -121,7 +127,9 @@ public class SparkJoin {
             for (Object each : byColumns.values()) {
                 String source = stage("patches-" + number++, (List) each);
                 query.append(query.length() == 0 ? "" : " UNION ALL ").append(completion(source, (List) each));
-                missing.append(missing.length() == 0 ? "" : " UNION ALL ").append(unmatched(source));
+                if (!isOptional((JsonNode) ((List) each).get(0))) {
+                    missing.append(missing.length() == 0 ? "" : " UNION ALL ").append(unmatched(source));
+                }
             }
             sets.add(out);
             SparkTableCache.get().add(out, writingBelow(delta.request().get("file_prefix").asText()));
@@ -133,7 +141,13 @@ public class SparkJoin {
             }
             List completed = new ArrayList(FileRewriteCoordinator.get().fetchNewFiles(table, out));
             FileRewriteCoordinator.get().clearRewrite(table, out);
-            delta.complete(completed, scanned.isEmpty() ? rows(patches) : session.sql(missing.toString()).count());
+            long unmatched = missing.length() == 0 ? 0 : session.sql(missing.toString()).count();
+            delta.complete(completed, scanned.isEmpty() ? rows(patches) : unmatched);
+        }
+
+        /** Whether rows that the table does not have are left out. */
+        private boolean isOptional(JsonNode file) {
+            return file.get("optional").asBoolean();
         }
 
         /**
@@ -163,7 +177,7 @@ public class SparkJoin {
                 columns.append(", ").append(LINEAGE);
             }
             return "SELECT " + columns + " FROM " + source + " s"
-                + (scanned.isEmpty() ? "" : " LEFT JOIN " + target() + " t ON " + keysMatch());
+                + (scanned.isEmpty() ? "" : (isOptional((JsonNode) files.get(0)) ? " JOIN " : " LEFT JOIN ") + target() + " t ON " + keysMatch());
         }
 
         private String unmatched(String source) {
@@ -204,7 +218,7 @@ public class SparkJoin {
         private long rows(List files) {
             long rows = 0;
             for (Object file : files) {
-                rows += ((JsonNode) file).get("rows").asLong();
+                rows += isOptional((JsonNode) file) ? 0 : ((JsonNode) file).get("rows").asLong();
             }
             return rows;
         }

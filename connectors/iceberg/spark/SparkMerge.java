@@ -77,7 +77,7 @@ public class SparkMerge {
                 truncates = true;
                 continue;
             }
-            String meaning = file.get("kind").asText() + file.get("unavailable").toString();
+            String meaning = file.get("kind").asText() + file.get("unavailable").toString() + file.get("optional");
             if (!byMeaning.containsKey(meaning)) {
                 byMeaning.put(meaning, new ArrayList());
             }
@@ -95,6 +95,7 @@ public class SparkMerge {
             part.put("set", stage + "." + SparkSets.quoted(set));
             part.put("kind", first.get("kind").asText());
             part.set("unavailable", first.get("unavailable"));
+            part.set("optional", first.get("optional"));
         }
         return answer.toString();
     }

@@ -67,13 +67,15 @@ class MergeEngine:
 
 
 def merge_statement(target: str, columns: Sequence[str], keys: Sequence[str], sets: Sequence[Mapping[str, Any]]) -> str:
-    """The statement for staged sets, each `{"set", "kind", "unavailable"}`; the set's name is quoted already."""
-    sources, updates = [], []
+    """The statement for staged sets, as `SparkMerge` describes them; the set's name is quoted already."""
+    sources, updates, absent = [], [], [_DELETE]
     for number, part in enumerate(sets):
         given = set(keys) if part["kind"] == "deletes" else set(columns) - set(part["unavailable"])
         code = {"rows": _UPSERT, "deletes": _DELETE}.get(part["kind"], _DELETE + 1 + number)
         listed = ", ".join(quoted(c) if c in given else f"NULL AS {quoted(c)}" for c in columns)
         sources.append(f"SELECT {code} AS `connect-op`, {listed} FROM {part['set']}")
+        if part.get("optional"):
+            absent.append(code)
         if code > _DELETE:
             assigned = ", ".join(f"t.{quoted(c)} = s.{quoted(c)}" for c in columns if c in given)
             updates.append(f"WHEN MATCHED AND s.`connect-op` = {code} THEN UPDATE SET {assigned}")
@@ -87,7 +89,7 @@ def merge_statement(target: str, columns: Sequence[str], keys: Sequence[str], se
             f"WHEN MATCHED AND s.`connect-op` = {_DELETE} THEN DELETE",
             *updates,
             f"WHEN MATCHED THEN UPDATE SET {every}",
-            f"WHEN NOT MATCHED AND s.`connect-op` <> {_DELETE} THEN",
+            f"WHEN NOT MATCHED AND s.`connect-op` NOT IN ({', '.join(map(str, absent))}) THEN",
             f"INSERT ({', '.join(map(quoted, columns))}) VALUES ({values})",
         ]
     )

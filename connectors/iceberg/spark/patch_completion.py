@@ -22,6 +22,7 @@ from connectors.iceberg.spark.row_writer import RowWriter
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
+from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD
 from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.table import StagedFile, StagedKind
@@ -44,6 +45,7 @@ class _Patches:
     keys: pa.Table  # under which the rows are looked up, and `_PATCH`: the row, counted over all files
     lacking: tuple[str, ...]
     moved: bool
+    optional: bool
     first: int  # number of the first row
 
 
@@ -91,7 +93,10 @@ class PatchCompletion:
         keys = pa.table([*columns, numbers], names=[*self._keys, _PATCH])
         if file.moved:
             rows = rows.drop_columns(names)
-        return _Patches(project(rows, self._reader.nullable), keys, tuple(file.unavailable), file.moved, first)
+        schema = self._reader.nullable
+        if ORDER in rows.column_names:
+            schema = schema.append(ORDER_FIELD)
+        return _Patches(project(rows, schema), keys, tuple(file.unavailable), file.moved, file.optional, first)
 
     # --- finding
 
@@ -143,7 +148,7 @@ class PatchCompletion:
     def _write_unmatched(self, parts: Sequence[_Patches], done: set[int]) -> None:
         for part in parts:
             left = _without(part.keys, done)
-            if not left.num_rows:
+            if not left.num_rows or part.optional:
                 continue
             self.unmatched += left.num_rows
             required = self._required.intersection(part.lacking)

@@ -17,6 +17,8 @@ from connectors.iceberg.staging.types import TypeOptions, new_table_schema
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table import StagedFile, TableDescription
 
+_DELETED_ID = 1_000_000  # until the catalog assigns one
+
 
 class StagedRows(NamedTuple):
     """One table's rows of a batch, converted; `Stage.add` takes them."""
@@ -27,7 +29,8 @@ class StagedRows(NamedTuple):
     def without(self, partition: TopicPartition) -> StagedRows:
         """The same without the rows of a Kafka partition."""
         parts = {tp: part for tp, part in self.rows.parts.items() if tp != partition}
-        return StagedRows(self.stager, Prepared(parts, self.rows.ignored))
+        old_keys = {tp: keys for tp, keys in self.rows.old_keys.items() if tp != partition}
+        return StagedRows(self.stager, Prepared(parts, self.rows.ignored, old_keys))
 
 
 class Stage:
@@ -52,6 +55,9 @@ class Stage:
         try:
             rows = self._rows(batch)
             schema = new_table_schema(rows.schema, rows.data.type, self._options, keys)
+            if config.marks_deletes(table) and all(f["name"] != config.deleted_column for f in schema["fields"]):
+                added = {"id": _DELETED_ID, "name": config.deleted_column, "required": False, "type": "boolean"}
+                schema["fields"].append(added)
             return Wish(schema).to_text()
         except DataError as error:
             return Wish(None, str(error)).to_text()

@@ -25,7 +25,7 @@ from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key, last_truncate
-from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
+from connectors.iceberg.staging.columns import any_true, as_array, by_partition, choose, tombstones
 from connectors.iceberg.staging.completion import (
     CHANGE,
     OFFSET,
@@ -40,7 +40,7 @@ from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
-from connectors.iceberg.staging.ordering import ORDER, order_of, running_maximum
+from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD, order_of, running_maximum
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.staged_file_name import StagedFileName
@@ -159,6 +159,13 @@ class TableStager:
         self._key_converters: dict[tuple[Schema | None, pa.DataType], RowConverter] = {}
         self._evolution = TableEvolution(description, self._config)
         self._keys = description.key_columns
+        self._marked = self._config.deleted_column if self._config.marks_deletes(description.name) else None
+        if self._marked is not None and self._schema.get_field_index(self._marked) < 0:
+            raise DataError(
+                f"table {description.name} has no column {self._marked} to mark deleted rows in: add it, or set "
+                "iceberg.ext.deleted-column"
+            )
+        self._unmarked = [n for n in self._schema.names if n not in self._keys and n != self._marked]
         missing = [name for name in self._keys if self._schema.get_field_index(name) < 0]
         if missing:
             raise DataError(f"table {description.name} has no key column {missing[0]}")
@@ -197,9 +204,7 @@ class TableStager:
         if ends["min"] == ends["max"]:
             return Prepared({TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}, ignored, old)
         of_rows = partitions if kept is None else partitions.filter(kept)
-        parts = {}
-        for number in pc.unique(of_rows).to_pylist():
-            parts[TopicPartition(topic, number)] = rows.filter(pc.equal(of_rows, number))
+        parts = {TopicPartition(topic, number): part for number, part in by_partition(rows, of_rows)}
         return Prepared(parts, ignored, old)
 
     def add(self, prepared: Prepared) -> None:
@@ -237,7 +242,11 @@ class TableStager:
         upsert = None if only_upserts else pc.equal(change, Change.UPSERT)
         converter = self._value_converter(value)
         hidden = self._unavailable_rows(value, converter, upsert)
-        converted = converter.convert(value, hidden)
+        unknown = hidden  # and, of deletes that only mark, every other value
+        deletes = pc.equal(change, Change.DELETE) if self._marked is not None and not only_upserts else None
+        if deletes is not None:
+            unknown = {name: pc.or_(deletes, hidden[name]) if name in hidden else deletes for name in self._unmarked}
+        converted = converter.convert(value, unknown)
         columns = converted.columns
         excused = None if upsert is None else pc.invert(upsert)
         failures = self._place_keys(batch, columns, converter, converted.failures)
@@ -246,17 +255,27 @@ class TableStager:
         if keyless is not None:
             change = self._without_key(batch, change, keyless, failures)
         self._raise_failures(failures, excused)
-        unavailable = self._unavailable_names(hidden, len(batch))
+        unavailable = self._unavailable_names(unknown, len(batch))
+        if self._marked is not None:
+            columns[names.index(self._marked)] = self._marks(deletes, len(batch))
+        if deletes is not None:
+            still = pc.and_(deletes, pc.not_equal(change, Change.IGNORE))
+            change = as_array(pc.if_else(still, pa.scalar(Change.UPSERT, pa.int8()), change))
         extra, fields = [batch.origin.offsets, change, unavailable], list(_EXTRA)
         if self._config.ordering_columns:
             extra.append(self._order(batch, raw))
-            fields.append(_ORDER_FIELD)
+            fields.append(_HELD_ORDER)
         rows = pa.Table.from_arrays([*columns, *extra], schema=pa.schema([*self._nullable, *fields]))
         old_keys = self._old_keys(batch, hidden)
         if only_upserts and keyless is None:
             return rows, None, old_keys
         kept = pc.not_equal(change, Change.IGNORE)
         return (rows, None, old_keys) if pc.all(kept).as_py() else (rows.filter(kept), kept, old_keys)
+
+    def _marks(self, deletes: pa.BooleanArray | None, length: int) -> pa.Array:
+        """The column that says which rows are deleted."""
+        deleted = pa.repeat(pa.scalar(False), length) if deletes is None else deletes
+        return deleted.cast(self._schema.field(self._marked).type)
 
     def _order(self, batch: Batch, raw: Column) -> pa.StringArray:
         try:
@@ -546,7 +565,7 @@ class TableStager:
         if self._config.ordering_columns:
             order = running_maximum(whole.column(ORDER), self._last_order.get(partition, ""))
             self._latest = order[-1].as_py()
-            whole = whole.set_column(whole.schema.get_field_index(ORDER), _ORDER_FIELD, order)
+            whole = whole.set_column(whole.schema.get_field_index(ORDER), _HELD_ORDER, order)
             pieces = [whole]
         truncated = last_truncate(whole.column(CHANGE), whole.column(OFFSET))
         if truncated is not None:
@@ -586,8 +605,8 @@ class TableStager:
         return self._write(StagedKind.DELETES, rows.select(schema.names), schema, name, ())
 
     def _ordered(self, schema: pa.Schema) -> pa.Schema:
-        """With the column that orders rows of several partitions, if there is one. It has no field id."""
-        return schema.append(_ORDER_FIELD) if self._config.ordering_columns else schema
+        """With the column that orders rows of several partitions, if there is one."""
+        return schema.append(ORDER_FIELD) if self._config.ordering_columns else schema
 
     def _upsert_files(
         self, rows: pa.Table, old_keys: Sequence[Key | None], name: StagedFileName
@@ -610,11 +629,23 @@ class TableStager:
             mine = pc.equal(unavailable, text).combine_chunks().fill_null(False)
             schema = self._ordered(pa.schema([f.with_nullable(f.nullable or f.name in lacking) for f in self._schema]))
             moved = pa.array([key is not None for key in old_keys] or [False] * len(mine))
-            if any_true(here := pc.and_not(mine, moved)):
-                yield self._write(StagedKind.PATCHES, plain.filter(here), schema, name, (), lacking)
             if any_true(there := pc.and_(mine, moved)):
                 keys = [key for key, its in zip(old_keys, there.to_pylist(), strict=True) if its and key is not None]
                 yield self._write_moved(plain.filter(there), keys, schema, name, lacking)
+            here = pc.and_not(mine, moved)
+            marks = self._only_marks(plain, lacking)
+            if marks is not None and any_true(only := pc.and_(here, marks)):
+                file = self._write(StagedKind.PATCHES, plain.filter(only), schema, name, (), lacking)
+                yield dataclasses.replace(file, optional=True)
+                here = pc.and_not(here, marks)
+            if any_true(here):
+                yield self._write(StagedKind.PATCHES, plain.filter(here), schema, name, (), lacking)
+
+    def _only_marks(self, rows: pa.Table, lacking: Sequence[str]) -> pa.BooleanArray | None:
+        """Rows that are deletes and nothing else, if rows that lack these columns can be."""
+        if self._marked is None or set(lacking) != set(self._unmarked):
+            return None
+        return as_array(rows.column(self._marked).cast(pa.bool_()))
 
     def _write_moved(
         self, rows: pa.Table, old_keys: Sequence[Key], schema: pa.Schema, name: StagedFileName, lacking: Sequence[str]
@@ -677,7 +708,7 @@ class TableStager:
 
 
 _EXTRA = (pa.field(OFFSET, pa.int64()), pa.field(CHANGE, pa.int8()), pa.field(UNAVAILABLE, pa.string()))
-_ORDER_FIELD = pa.field(ORDER, pa.string())
+_HELD_ORDER = pa.field(ORDER, pa.string())
 
 
 def _remember(known: dict[K, V], key: K, value: V) -> None:
