@@ -486,12 +486,12 @@ class World:
         if not self.altering and self.chance(Fault.RETENTION, 0.08):
             for partition, start in self.safe_starts().items():
                 self.log_starts[partition.partition] = self.random.randrange(self.log_start(partition), start + 1)
-        known = sorted(self.safe_starts())  # elsewhere nobody could tell it from a log that begins there
-        if known and self.chance(Fault.RETENTION_TOO_SOON, 0.004):
+        # Elsewhere than where it is known what the tables hold, nobody could tell it from a log that begins there.
+        if draw() < 0.004 and (known := sorted(self.safe_starts())) and self.chance(Fault.RETENTION_TOO_SOON, 1.0):
             partition = self.random.choice(known)
             start, end = self.log_start(partition), len(self.logs[partition.partition])
             self.log_starts[partition.partition] = self.random.randrange(start, end + 1)
-        if self.has_arrived() and self.chance(Fault.GROUP_LOST, 0.03):
+        if draw() < 0.03 and self.has_arrived() and self.chance(Fault.GROUP_LOST, 1.0):
             self.group.clear()
         if draw() < 0.03 and self.group and self.has_ledger() and self.chance(Fault.GROUP_RESET, 1.0):
             partition = self.random.choice(list(self.group))

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition, nest, unnest
@@ -96,10 +97,10 @@ class Ledger:
             },
         }
 
-    @classmethod
-    def from_json(cls, text: str) -> Ledger:
+    @staticmethod
+    def from_json(text: str) -> Ledger:
         """Raises: LedgerFormatError."""
-        return cls._from_document(_load(text))
+        return _parse_ledger(text)
 
     @classmethod
     def _from_document(cls, document: Mapping[str, Any]) -> Ledger:
@@ -139,6 +140,11 @@ class Ledger:
         )
 
 
+@lru_cache(maxsize=32)  # each look at a table brings the texts of the last ones again, with thousands of partitions
+def _parse_ledger(text: str) -> Ledger:
+    return Ledger._from_document(_load(text))
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerProperty:
     """The table property: the ledger, the snapshot that holds it, and where the table began.
@@ -159,9 +165,13 @@ class LedgerProperty:
         document = {**ledger._document(), "opened": nest(opened, list)}
         return f'{_dump(document)[:-1]},"snapshot":{snapshot}}}'
 
-    @classmethod
-    def from_json(cls, text: str) -> LedgerProperty:
+    @staticmethod
+    def from_json(text: str) -> LedgerProperty:
         """Raises: LedgerFormatError."""
+        return _parse_property(text)
+
+    @classmethod
+    def _from_text(cls, text: str) -> LedgerProperty:
         document = _load(text)
         ledger = Ledger._from_document(document)
         try:
@@ -172,6 +182,11 @@ class LedgerProperty:
             )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise LedgerFormatError(f"not a ledger property: {error!r}") from error
+
+
+@lru_cache(maxsize=16)
+def _parse_property(text: str) -> LedgerProperty:
+    return LedgerProperty._from_text(text)
 
 
 @dataclass(frozen=True, slots=True)
