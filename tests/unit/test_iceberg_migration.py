@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import struct
 import uuid
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-import fastavro
 import pytest
 import typer
+from java_sink_events import data_complete
 from typer.testing import CliRunner
 
 from connect_py.api.record import TopicPartition
@@ -140,50 +137,8 @@ def test_the_newest_commit_of_the_java_sink_is_found_below_those_of_others() -> 
 # --- events
 
 
-def java_bytes(kind: int, payload_schema: dict[str, Any], payload: dict[str, Any]) -> bytes:
-    schema = {
-        "type": "record",
-        "name": "org.apache.iceberg.connect.events.Event",
-        "fields": [
-            {"name": "id", "type": {"type": "fixed", "name": "uuid_fixed", "size": 16, "logicalType": "uuid"}},
-            {"name": "type", "type": "int", "field-id": 10501},
-            {"name": "timestamp", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-            {"name": "group_id", "type": "string", "field-id": 10503},
-            {"name": "payload", "type": payload_schema, "field-id": 10504},
-        ],
-    }
-    text = json.dumps(schema).encode()
-    event = {
-        "id": uuid.uuid4().bytes, "type": kind, "timestamp": datetime.now(UTC), "group_id": "g", "payload": payload,
-    }  # fmt: skip
-    body = BytesIO()
-    fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(text)), event)
-    return MAGIC + struct.pack(">H", len(text)) + text + body.getvalue()
-
-
-ASSIGNMENT = {
-    "type": "record",
-    "name": "org.apache.iceberg.connect.events.TopicPartitionOffset",
-    "fields": [
-        {"name": "topic", "type": "string"},
-        {"name": "partition", "type": "int"},
-        {"name": "offset", "type": ["null", "long"], "default": None},
-        {"name": "timestamp", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}], "default": None},
-    ],
-}
-
-
 def test_a_tasks_report_is_read_from_its_bytes() -> None:
-    schema = {
-        "type": "record",
-        "name": "org.apache.iceberg.connect.events.DataComplete",
-        "fields": [
-            {"name": "commit_id", "type": "uuid_fixed"},
-            {"name": "assignments", "type": {"type": "array", "items": ASSIGNMENT}},
-        ],
-    }
-    assigned = [{"topic": "orders", "partition": 0, "offset": 12}, {"topic": "orders", "partition": 1, "offset": None}]
-    value = java_bytes(DATA_COMPLETE, schema, {"commit_id": uuid.uuid4().bytes, "assignments": assigned})
+    value = data_complete("g", {("orders", 0): 12, ("orders", 1): None})
     event = JavaEvent.decode(0, 4, value)
     assert event is not None
     assert (event.kind, event.group, event.read_to) == (DATA_COMPLETE, "g", {("orders", 0): 12})
