@@ -20,7 +20,7 @@ from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import Schema
 from connect_py.converters.avro_constant_texts import ConstantTexts, TextLearner, all_are
 from connect_py.converters.avro_schema import PRIMITIVES, AvroType
-from connect_py.converters.registry_converter import ID_PREFIX
+from connect_py.converters.registry_converter import ID_PREFIX, DamagedMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,15 +151,45 @@ class AvroColumns:
             try:
                 return self._short.read(messages)
             except NotColumnar:  # a text changed, or a message is damaged
+                odd = self._first_odd(self._short, messages)
+                self._check(messages, odd)
                 found = self._whole.read(messages)
                 self._short = None
                 self._texts.forget()
                 return found
-        found = self._whole.read(messages)
+        try:
+            found = self._whole.read(messages)
+        except NotColumnar:
+            self._check(messages, self._first_odd(self._whole, messages))
+            raise
         constants = self._texts.learn(messages)
         if constants is not None:
             self._short = _Layout(self._avro.plain, constants)
         return found
+
+    def _check(self, messages: Sequence[bytes | None], index: int) -> None:
+        """DamagedMessage: this message cannot be read by itself either. Two good ones may have different ids."""
+        if messages[index] is None:
+            return
+        try:
+            self._whole.read(messages[index : index + 1])
+        except NotColumnar as error:
+            raise DamagedMessage(index, str(error)) from error
+
+    @staticmethod
+    def _first_odd(layout: _Layout, messages: Sequence[bytes | None]) -> int:
+        """A message that keeps others from being read together, if one is to blame: found by halving."""
+        start, stop = 0, len(messages)
+        while stop - start > 1:
+            middle = (start + stop) // 2
+            part = messages[start:middle]
+            try:
+                if part.count(None) < len(part):
+                    layout.read(part)
+                start = middle
+            except NotColumnar:
+                stop = middle
+        return start
 
 
 def _table(container: io.BytesIO) -> pa.Table:

@@ -27,6 +27,7 @@ UNKNOWN_MAGIC: Final = "Unknown magic byte!"
 _DUAL_DESERIALIZER: Final = "DualSchemaIdDeserializer"
 _PREFIX_DESERIALIZER: Final = "PrefixSchemaIdDeserializer"
 _FREE_CUTS: Final = 8  # per call
+_MAX_DAMAGED: Final = 8  # messages of one call that are looked at by themselves
 _MIN_PART: Final = 16  # messages that are converted by the reference form when one of them is in doubt
 _MIN_ROWS_PER_CUT: Final = 20  # beyond that, on average: more cuts cost more than rows do
 
@@ -58,6 +59,14 @@ def _looks_at_headers(configs: Mapping[str, str], side: str) -> bool:
     return bool(name == _DUAL_DESERIALIZER)
 
 
+class DamagedMessage(NotColumnar):
+    """One message keeps all of them from being columns."""
+
+    def __init__(self, index: int, why: str) -> None:
+        super().__init__(why)
+        self.index = index
+
+
 class MessageReader(ABC):
     """Reads the messages of one schema: `value` is the reference, `columns` the fast form."""
 
@@ -74,6 +83,7 @@ class MessageReader(ABC):
         """Make the column of whole messages, at least one of them not null, and say which are null (None: none is).
 
         Raises:
+            DamagedMessage: This message is damaged, or looks so; the reference form will say.
             NotColumnar: A message has another id or is damaged (the reference form will say which one).
         """
 
@@ -265,9 +275,40 @@ class RegistryConverter(Converter):
             if not reader.columnar:
                 return None
             column, tombstone = reader.columns(data)
+        except DamagedMessage as damaged:
+            return self._without_damaged(topic, data, reader, damaged.index)
         except (DataError, NotColumnar):
             return None
         return ColumnRun(0, len(data), Column(reader.schema, column, tombstone))
+
+    def _without_damaged(
+        self, topic: str, data: Sequence[bytes | None], reader: MessageReader, index: int
+    ) -> ColumnRun | None:
+        """The same when a few messages are damaged; None: they are many, or the reference form takes one of them."""
+        import pyarrow as pa
+
+        nulls = [m is None for m in data]
+        part = list(data)
+        failures: dict[int, Exception] = {}
+        for _ in range(_MAX_DAMAGED):
+            try:
+                self.to_connect(topic, data[index])
+                return None
+            except DataError as error:
+                failures[index] = error
+                part[index] = None
+            if part.count(None) == len(part):
+                return None
+            try:
+                column, _ = reader.columns(part)
+            except DamagedMessage as damaged:
+                index = damaged.index
+            except NotColumnar:
+                return None
+            else:
+                tombstone = pa.array(nulls, pa.bool_()) if any(nulls) else None
+                return ColumnRun(0, len(data), Column(reader.schema, column, tombstone), failures)
+        return None
 
     def _run(
         self, topic: str, data: Sequence[bytes | None], starts: Sequence[bytes | None], start: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -17,7 +17,13 @@ from connect_py.converters.json_schema.json_schema_values import JsonSchemaValid
 from connect_py.converters.json_schema.json_schema_writing import JsonSchemaValueWriter, JsonSchemaWriter
 from connect_py.converters.json_schema_columns import schema_reader
 from connect_py.converters.json_text import read_json
-from connect_py.converters.registry_converter import CONFIG_DEF, UNKNOWN_MAGIC, MessageReader, RegistryConverter
+from connect_py.converters.registry_converter import (
+    CONFIG_DEF,
+    UNKNOWN_MAGIC,
+    DamagedMessage,
+    MessageReader,
+    RegistryConverter,
+)
 from connect_py.converters.schema_registry import RegisteredSchema
 from connect_py.converters.schemaless_json_reader import REFUSED
 
@@ -108,8 +114,12 @@ class _JsonReader(MessageReader):
         import pyarrow as pa
 
         decode = self._decoder.decode
+        rows: list[Any] = []
         try:
-            rows = [None if body is None else decode(body) for body in self.bodies(messages)]
+            rows.extend(None if body is None else decode(body) for body in self.bodies(messages))
+        except REFUSED as error:  # what was decoded before stays in the list
+            raise DamagedMessage(len(rows), str(error)) from error
+        try:
             column = self._reader.column(rows)
         except REFUSED as error:
             raise NotColumnar(str(error)) from error

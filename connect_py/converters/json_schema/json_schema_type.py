@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, Final, TypeAlias
 
 from connect_py.api.errors import DataError
-from connect_py.api.schema import DATE, DECIMAL, OPTIONAL_STRING, STRING, TIME, TIMESTAMP, Schema, Type
+from connect_py.api.schema import DATE, DECIMAL, OPTIONAL_STRING, STRING, TIME, TIMESTAMP, Field, Schema, Type
 from connect_py.converters import generalized_sums
 from connect_py.converters.json_text import read_json
 from connect_py.converters.json_values import JsonValueReader
@@ -45,10 +45,14 @@ class JsonSchemaType:
     """A schema, ready to use."""
 
     schema: Schema
-    branches: Mapping[Schema, Sequence[Tree]]
-    """By the struct that stands for a union of several types: the JSON Schema of each of its fields."""
+    branches: Mapping[tuple[Field, ...], Sequence[Tree]]
+    """By the fields of a struct that stands for a union of several types: the JSON Schema of each."""
     documents: Mapping[str, Tree]
     """The whole schema under the name `""`, and those it refers to, for whoever validates."""
+
+    def branches_of(self, schema: Schema) -> Sequence[Tree] | None:
+        """The JSON Schemas of a union's fields; None: the schema is no union. It may be optional here and not there."""
+        return self.branches.get(schema.fields) if is_union(schema) else None
 
 
 def json_schema_type(
@@ -85,7 +89,7 @@ class _SchemaReader:
         self._documents = documents
         self._options = options
         self._open: list[int] = []  # identities of the trees that are being read
-        self.branches: dict[Schema, Sequence[Tree]] = {}
+        self.branches: dict[tuple[Field, ...], Sequence[Tree]] = {}
         self._unions = count()
 
     def read(self, tree: Tree, document: str) -> Schema:
@@ -172,7 +176,7 @@ class _SchemaReader:
         fields = [(self._branch_name(n), self.read(b, document).replace(optional=True)) for n, b in enumerate(others)]
         union = Schema(Type.STRUCT, name=name, fields=fields, optional=optional, parameters=parameters)
         made = self._attributed(union, {k: v for k, v in tree.items() if k != "title"})
-        self.branches[made] = [b if "$ref" not in b else self._resolve(b["$ref"], document)[1] for b in others]
+        self.branches[made.fields] = [b if "$ref" not in b else self._resolve(b["$ref"], document)[1] for b in others]
         return made
 
     def _branch_name(self, place: int) -> str:

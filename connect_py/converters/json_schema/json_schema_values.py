@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,7 +76,7 @@ class JsonSchemaValueReader(JsonValueReader):
         """
         if tree is None:
             return None
-        if schema.type is not Type.STRUCT or schema in self.type.branches:
+        if schema.type is not Type.STRUCT or self.type.branches_of(schema) is not None:
             return self.read(schema, tree)
         if not isinstance(tree, dict):
             raise DataError(f"Structs should be encoded as JSON objects, but found {node_type(tree)}")
@@ -85,17 +85,18 @@ class JsonSchemaValueReader(JsonValueReader):
 
     def read(self, schema: Schema | None, tree: Tree) -> Value:
         if schema is not None and tree is not None:
-            if schema in self.type.branches:
-                return self._union(schema, tree)
+            branches = self.type.branches_of(schema)
+            if branches is not None:
+                return self._union(schema, branches, tree)
             if schema.name == ANY:
                 return tree if isinstance(tree, str) else write_json(tree, str)
             if is_enum(schema) and not isinstance(tree, str):
                 return write_json(tree, str)
         return super(JsonSchemaValueReader, self).read(schema, tree)
 
-    def _union(self, schema: Schema, tree: Tree) -> Struct:
+    def _union(self, schema: Schema, branches: Sequence[Tree], tree: Tree) -> Struct:
         values: list[Value] = [None] * len(schema.fields)
-        for index, branch in enumerate(self.type.branches[schema]):
+        for index, branch in enumerate(branches):
             if self.validator.problem(branch, tree) is None:
                 values[index] = self.read(schema.fields[index].schema, tree)
                 return Struct(schema, values)

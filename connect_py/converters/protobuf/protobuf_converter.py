@@ -16,7 +16,7 @@ from connect_py.api.schema import Schema, Value
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_schema import Options, protobuf_type
 from connect_py.converters.protobuf.protobuf_writing import ProtobufWriter
-from connect_py.converters.registry_converter import CONFIG_DEF, MessageReader, RegistryConverter
+from connect_py.converters.registry_converter import CONFIG_DEF, DamagedMessage, MessageReader, RegistryConverter
 from connect_py.converters.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:
@@ -102,8 +102,12 @@ class _ProtobufReader(MessageReader):
         import pyarrow as pa
 
         nulls = [m is None for m in messages]
+        parsed: list[Any] = []
         try:
-            parsed = [None if body is None else self._parse(body) for body in self.bodies(messages)]
+            parsed.extend(None if body is None else self._parse(body) for body in self.bodies(messages))
+        except (DecodeError, DataError) as error:  # what was parsed before stays in the list
+            raise DamagedMessage(len(parsed), str(error)) from error
+        try:
             return self._type.column(self.schema, parsed), pa.array(nulls, pa.bool_()) if any(nulls) else None
         except (DecodeError, DataError, pa.ArrowException, OverflowError) as error:
             raise NotColumnar(str(error)) from error
