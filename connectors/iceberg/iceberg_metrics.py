@@ -29,12 +29,22 @@ class IcebergMetrics:
         ended = {**engine, "outcome": outcome.status.value}
         self._metrics.counter("iceberg_commits_total", _COMMITS, ended).increment()
         self._metrics.counter("iceberg_commit_seconds_total", _SECONDS, engine).increment(counts.milliseconds / 1000)
+        if outcome.because:
+            chosen = {**engine, "reason": outcome.because}
+            self._metrics.counter(
+                "iceberg_engine_choices_total", "Commits by engine, and why it was taken.", chosen
+            ).increment()
         if outcome.snapshot_id is None:
             return
         for name, doc, value in (
             ("iceberg_added_rows_total", "Rows in data files that commits added.", counts.added_rows),
             ("iceberg_replaced_rows_total", "Rows that commits replaced or removed.", counts.replaced_rows),
             ("iceberg_added_files_total", "Data files that commits added.", counts.added_files),
+            (
+                "iceberg_unknown_values_total",
+                "Rows with a value that the source did not send and no table had: it is null.",
+                counts.unmatched_patches,
+            ),
         ):
             self._metrics.counter(name, doc, {"table": table}).increment(value)
         if valid_through_ms is not None:

@@ -43,7 +43,9 @@ def test_engine_follows_from_the_mode_and_the_files(
     connect: bool,
     chosen: EngineName,
 ) -> None:
-    assert choose_engine(wanted, mode, files, empty, connect) is chosen
+    choice = choose_engine(wanted, mode, files, empty, connect)
+    assert choice.engine is chosen
+    assert choice.reason
 
 
 def test_append_cannot_delete() -> None:

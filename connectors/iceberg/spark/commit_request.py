@@ -91,6 +91,7 @@ class CommitOutcome:
     snapshot_id: int | None = None  # COMMITTED only
     reason: str = ""  # one line, for people
     counts: CommitCounts = field(default_factory=CommitCounts)
+    because: str = ""  # why this engine
 
 
 class CommitEngine(Protocol):
@@ -111,9 +112,17 @@ class CommitEngine(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """An engine, and why it was taken."""
+
+    engine: EngineName
+    reason: str  # one of few, without names: logs and metrics count by it
+
+
 def choose_engine(
     wanted: EngineName, mode: WriteMode, files: Sequence[StagedFile], table_empty: bool, spark_connect: bool
-) -> EngineName:
+) -> EngineChoice:
     """Pick the engine of one commit.
 
     Facts, claims without files, and upserts into an empty table need no look at the table's rows. `table_empty` holds
@@ -123,14 +132,16 @@ def choose_engine(
         ValueError: Append was asked for, and there are rows to replace.
     """
     only_rows = all(file.kind is StagedKind.ROWS for file in files)
-    if mode is WriteMode.APPEND or not files:
-        return EngineName.APPEND
-    if wanted is EngineName.APPEND:
-        if not only_rows:
-            raise ValueError("commit engine 'append' cannot replace or delete rows")
-        return EngineName.APPEND
-    if wanted is EngineName.AUTO and table_empty and only_rows:
-        return EngineName.APPEND
-    if wanted is EngineName.AUTO:
-        return EngineName.MERGE if spark_connect else EngineName.DELTA
-    return wanted
+    if mode is WriteMode.APPEND:
+        return EngineChoice(EngineName.APPEND, "rows are appended")
+    if not files:
+        return EngineChoice(EngineName.APPEND, "there are no rows")
+    if wanted is EngineName.APPEND and not only_rows:
+        raise ValueError("commit engine 'append' cannot replace or delete rows")
+    if wanted is not EngineName.AUTO:
+        return EngineChoice(wanted, "the configuration says so")
+    if table_empty and only_rows:
+        return EngineChoice(EngineName.APPEND, "the table is empty")
+    if spark_connect:
+        return EngineChoice(EngineName.MERGE, "Spark is reached by Spark Connect")
+    return EngineChoice(EngineName.DELTA, "rows may replace others")

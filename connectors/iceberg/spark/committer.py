@@ -26,6 +26,7 @@ from connectors.iceberg.spark.commit_request import (
     CommitOutcome,
     CommitRequest,
     CommitStatus,
+    EngineChoice,
     EngineName,
     choose_engine,
 )
@@ -87,6 +88,7 @@ class TableCommitter:
         self._catalog = catalog
         self._wanted = engine
         self._deadline_seconds = deadline_seconds
+        self._told: dict[str, EngineChoice] = {}  # by table
         self._engines: dict[EngineName, CommitEngine] = {
             EngineName.APPEND: AppendEngine(driver),
             EngineName.DELTA: DeltaEngine(driver, refuse_foreign_rows),
@@ -122,13 +124,15 @@ class TableCommitter:
     def _attempt(self, request: CommitRequest) -> CommitOutcome:
         loaded = self._catalog.load(request.table, request.property_key, request.ref)
         found = table_version(loaded.view)
-        engine = self._choose(request, loaded)
+        engine = self._choose(request, loaded).engine
         if found != request.expected:
             return self._conflict(request, engine, loaded, found)
         work = _Work(self._driver, request, loaded)
         with self._driver.deadline(self._deadline_seconds):
             whole, staged = self._whole(work, engine)
-        engine = self._choose(whole, loaded)
+        choice = self._choose(whole, loaded)
+        engine = choice.engine
+        self._tell(request.table, choice)
         try:
             with self._driver.deadline(self._deadline_seconds):
                 outcome = self._engines[engine].commit(whole, staged)
@@ -140,9 +144,19 @@ class TableCommitter:
             return self._conflict(request, engine, loaded, found)
         counts = outcome.counts
         counts = dataclasses.replace(counts, unmatched_patches=counts.unmatched_patches + work.unmatched)
-        return dataclasses.replace(outcome, counts=counts)
+        return dataclasses.replace(outcome, counts=counts, because=choice.reason)
 
-    def _choose(self, request: CommitRequest, loaded: LoadedTable) -> EngineName:
+    def _tell(self, table: str, choice: EngineChoice) -> None:
+        """Say it when a table's commits go on with another engine, or for another reason."""
+        if self._told.get(table) == choice:
+            return
+        self._told[table] = choice
+        log.info(
+            "table %s: commits by engine %s from now on: %s", table, choice.engine.value, choice.reason,
+            extra={"action": "engine_chosen", "table": table, "engine": choice.engine.value},
+        )  # fmt: skip
+
+    def _choose(self, request: CommitRequest, loaded: LoadedTable) -> EngineChoice:
         try:
             return choose_engine(self._wanted, request.mode, request.files, loaded.empty, spark_connect=False)
         except ValueError as error:
