@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCHMARKS = $(sort $(wildcard tests/benchmarks/bench_*.py))
 
-PARTS := -o cache_dir=.pytest_cache/parts -m 'not long' tests/integration tests/acceptance
+PARTS := -o cache_dir=.pytest_cache/parts -m 'not long' tests/integration tests/acceptance tests/faults
+SEEDS ?= 100
 
 # bash counts SECONDS by itself and may hand it down: only `make quickstart SECONDS=60` means it.
 ifeq ($(origin SECONDS),command line)
@@ -19,7 +20,7 @@ endif
 unexport SECONDS
 
 .DELETE_ON_ERROR:
-.PHONY: install jars test test-logic test-parts test-long lint format docs quickstart bench clean distclean
+.PHONY: install jars test test-logic test-parts test-long faults lint format docs quickstart bench clean distclean
 
 install: $(STAMP)
 
@@ -56,6 +57,10 @@ test-parts: install
 
 test-long: install
 	$(BIN)/pytest -m long
+
+# Random faults on a real broker, worker and tables: `make faults SEEDS=300`, or some of them: `make faults SEEDS=120:150`.
+faults: install
+	CONNECT_PY_FAULT_SEEDS=$(SEEDS) $(BIN)/pytest -s tests/faults
 
 format: install
 	$(BIN)/ruff check --fix .
