@@ -355,7 +355,7 @@ class Validator:
         """Ask the connector, and return what is wrong with its answer."""
         known = {key: value for key, value in props.items() if value is not None}
         try:
-            answer = self._worker.call_connector(plugin.name, method, known).result(VALIDATION_SECONDS)
+            answer = self._worker.call_connector(plugin, method, known).result(VALIDATION_SECONDS)
         except Exception as error:
             log.exception("%s of %s failed", method, plugin.name)
             text = str(error).strip()

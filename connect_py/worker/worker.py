@@ -429,18 +429,12 @@ class Worker:
         """The keys that a plugin defines, in order, without validators and recommenders."""
         return _mapped(self._connectors.define(plugin), list)
 
-    def call_connector(self, class_name: str, method: str, *arguments: Any) -> Future[Any]:
-        """Call a method of a fresh, not started instance of a connector class, with plain arguments.
+    def call_connector(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
+        """Call a method of a fresh, not started instance of a connector, of this version, with plain arguments.
 
-        For questions about a connector that does not run, such as changing its offsets. Errors: as
-        `validate_connector`; ConnectError for what cannot travel.
+        For questions about a connector that does not run. Errors: what the method raised; ConnectError for what
+        cannot travel.
         """
-        try:
-            plugin = self._plugins.find_connector(class_name)
-        except ConnectError as error:
-            unknown: Future[Any] = Future()
-            unknown.set_exception(error)
-            return unknown
         return self._connectors.call(plugin, method, *arguments)
 
     def fence_producers(self, name: str, config: Props, count: int) -> Future[None]:
