@@ -324,7 +324,7 @@ class Origin:
             repeat(self.topic, len(self)), self.partitions.to_pylist(), self.offsets.to_pylist(), self.keys,
             self.values, self.headers, strict=True,
         )  # fmt: skip
-        return list(map(RecordOrigin._make, columns))
+        return list(starmap(RecordOrigin, columns))
 
     def next_offsets(self) -> Mapping[TopicPartition, int]:
         """What to commit once these rows are safe: per partition, the next offset to read."""

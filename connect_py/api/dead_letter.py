@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from connect_py.api.errors import FailureReason
 from connect_py.api.record import RecordOrigin, TimestampType
+from connect_py.api.replay import Replay
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """One record that failed, with the bytes it was consumed with, and why it failed."""
 
-    origin: RecordOrigin
+    origin: RecordOrigin  # where it was read now: this decides what is committed
     timestamp: int | None  # of the record: ms since the epoch
     timestamp_type: TimestampType
     reason: FailureReason
@@ -21,3 +22,4 @@ class DeadLetter:
     error_class: str  # Java's name where one corresponds, else Python's
     error_message: str | None
     failed_at: int  # ms since the epoch
+    replay: Replay | None = None  # it had failed before, and was tried again: its first place

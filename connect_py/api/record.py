@@ -106,6 +106,7 @@ class RecordOrigin(NamedTuple):
     key: bytes | None = None
     value: bytes | None = None
     headers: RawHeaders = ()
+    shown_offset: int | None = None  # of a dead letter that is tried again: the offset at its first place
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -145,8 +146,9 @@ class SinkRecord(ConnectRecord):
 
     @property
     def kafka_offset(self) -> int:
-        """The offset as consumed."""
-        return self.origin.offset
+        """The offset as consumed; of a dead letter that is tried again, as it was consumed first."""
+        origin = self.origin
+        return origin.offset if origin.shown_offset is None else origin.shown_offset
 
     def replace(self, **changes: Any) -> Self:
         if type(self) is not SinkRecord:

@@ -19,10 +19,10 @@ class DeadLetterCounter:
 
     def report(self, failed: FailedRecord) -> None:
         """Count one failure, unless this task counted the same record before."""
-        origin = failed.origin
-        if origin is None or not self._counted.first(origin):
+        origin, shown = failed.origin, failed.shown()
+        if origin is None or shown is None or not self._counted.first(origin):
             return
-        labels = {"topic": origin.topic, "reason": failed.reason.value}
+        labels = {"topic": shown.topic, "reason": failed.reason.value}
         self._metrics.counter(NAME, DOC, labels).increment()
 
     def pending(self) -> int:

@@ -9,6 +9,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connect_py.api.errors import ConnectError
+from connect_py.api.replay import without_replay
 from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.failed_record import FailedRecord, error_class_name, stack_trace
@@ -71,7 +72,7 @@ class DeadLetterQueue:
             raise ConnectError("only consumed records can be dead-lettered")
         if not self._sent.first(origin):
             return
-        headers: list[tuple[str, str | bytes | None]] = list(origin.headers)
+        headers: list[tuple[str, str | bytes | None]] = list(without_replay(origin.headers))
         if self._headers:
             headers += self.context_headers(failed)
         while True:
@@ -89,7 +90,7 @@ class DeadLetterQueue:
 
     def context_headers(self, failed: FailedRecord) -> list[tuple[str, bytes | None]]:
         """Connect's headers about a failure: UTF-8 texts, coordinates as consumed."""
-        origin = failed.origin
+        origin = failed.shown()
         if origin is None:
             raise ConnectError("only consumed records have these headers")
         message = str(failed.error)

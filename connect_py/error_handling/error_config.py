@@ -9,6 +9,7 @@ from typing import Self
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 
 DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
+REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
 
 _DEF = (
     ConfigDef()
@@ -30,6 +31,8 @@ _DEF = (
             importance=Importance.MEDIUM, doc="Add headers that say where and why a record failed.")
     .define(DEAD_LETTER_TABLE, Type.STRING, default="", importance=Importance.MEDIUM,
             doc="Table in which the sink keeps records that fail; none when empty.")
+    .define(REPLAY_TOPIC, Type.STRING, default="", importance=Importance.MEDIUM,
+            doc="Topic from which dead letters are tried again; none when empty.")
 )  # fmt: skip
 
 
@@ -46,6 +49,7 @@ class ErrorConfig:
     dead_letter_replication_factor: int = 3
     dead_letter_headers: bool = False
     dead_letter_table: str = ""
+    replay_topic: str = ""
 
     @classmethod
     def parse(cls, props: Mapping[str, str]) -> Self:
@@ -61,4 +65,5 @@ class ErrorConfig:
             dead_letter_replication_factor=parsed["errors.deadletterqueue.topic.replication.factor"],
             dead_letter_headers=parsed["errors.deadletterqueue.context.headers.enable"],
             dead_letter_table=(parsed[DEAD_LETTER_TABLE] or "").strip(),
+            replay_topic=(parsed[REPLAY_TOPIC] or "").strip(),
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from connect_py.api.errors import ConnectError, DataError, FailureReason
 from connect_py.api.record import RecordOrigin, TimestampType
+from connect_py.api.replay import Replay, without_replay
 from connect_py.error_handling.stage import Stage
 
 _DIRECT = "\nThe above exception was the direct cause of the following exception:\n\n"
@@ -41,11 +42,25 @@ class FailedRecord:
             return said or FailureReason.SINK
         return _REASONS.get(self.stage, FailureReason.SINK)
 
+    @property
+    def replay(self) -> Replay | None:
+        """The first place of a dead letter that was tried again."""
+        return None if self.origin is None else Replay.of(self.origin.headers)
+
+    def shown(self) -> RecordOrigin | None:
+        """The record as its readers know it: at its first place, if it was tried again."""
+        origin, replay = self.origin, self.replay
+        if origin is None or replay is None:
+            return origin
+        headers = without_replay(origin.headers)
+        return RecordOrigin(replay.topic, replay.partition, replay.offset, origin.key, origin.value, headers)
+
     def place(self) -> str:
         """Which record it is, in words."""
-        if self.origin is None:
+        shown = self.shown()
+        if shown is None:
             return self.source_record or "a record without a place"
-        return f"topic '{self.origin.topic}' partition {self.origin.partition} at offset {self.origin.offset}"
+        return f"topic '{shown.topic}' partition {shown.partition} at offset {shown.offset}"
 
 
 def error_class_name(error: BaseException) -> str:

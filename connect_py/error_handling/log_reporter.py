@@ -31,9 +31,9 @@ class LogReporter:
         )
         if not self._include_messages:
             return f"{text}."
-        if failed.origin is None:
+        origin = failed.shown()
+        if origin is None:
             return f"{text}, where source record is = {failed.source_record}."
-        origin = failed.origin
         where = f"topic='{origin.topic}', partition={origin.partition}, offset={origin.offset}"
         if failed.timestamp is not None:
             where += f", timestamp={failed.timestamp}, timestampType={failed.timestamp_type.value}"

@@ -27,6 +27,7 @@ class TaskDeadLetters:
         self._task.put_dead_letter(DeadLetter(
             failed.origin, failed.timestamp, failed.timestamp_type, failed.reason, failed.stage.value,
             failed.class_name, error_class_name(failed.error), str(failed.error) or None, self._clock.time_ms(),
+            failed.replay,
         ))  # fmt: skip
 
     def pending(self) -> int:

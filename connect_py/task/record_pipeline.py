@@ -23,6 +23,7 @@ from connect_py.api.record import (
     SinkRecord,
     TimestampType,
 )
+from connect_py.api.replay import Replay, without_replay
 from connect_py.error_handling.error_handler import ErrorHandler, Skipped
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
@@ -89,7 +90,11 @@ class RecordPipeline:
     A run of messages of one topic becomes columns if both converters can do that, else rows to the end.
     """
 
-    def __init__(self, converters: Converters, chain: TransformationChain, errors: ErrorHandler) -> None:
+    def __init__(
+        self, converters: Converters, chain: TransformationChain, errors: ErrorHandler, replay_topic: str = ""
+    ) -> None:
+        """Records of `replay_topic` are dead letters that are tried again, as records of their first topic."""
+        self._replay_topic = replay_topic
         self._converters = converters
         self._chain = chain
         self._errors = errors
@@ -105,6 +110,11 @@ class RecordPipeline:
         """
         results: list[Delivery] = []
         for run in _runs(messages):
+            if run.topic == self._replay_topic:  # they are few, and of many topics
+                rows = self._chain.process_rows(self._to_records(run))
+                if rows:
+                    results.append(rows)
+                continue
             try:
                 batches = self._to_batches(run)
             except (NotColumnar, RetriableError):  # one by one, where each record is repeated as configured
@@ -227,7 +237,11 @@ class RecordPipeline:
     def _to_record(self, run: _Run, row: int) -> SinkRecord | None:
         c = self._converters
         origin = run.origin(row)
-        topic, raw = origin.topic, origin.headers
+        topic, partition, raw = origin.topic, origin.partition, origin.headers
+        replay = Replay.of(raw) if topic == self._replay_topic else None
+        if replay is not None:
+            topic, partition, raw = replay.topic, replay.partition, without_replay(raw)
+            origin = origin._replace(shown_offset=replay.offset)
         key = self._one(run, row, Stage.KEY_CONVERTER, c.key_name, lambda: c.key.to_connect(topic, origin.key, raw))
         if isinstance(key, Skipped):
             return None
@@ -245,7 +259,7 @@ class RecordPipeline:
                 return None
             headers = converted
         return SinkRecord(
-            topic, origin.partition, key.schema, key.value, value.schema, value.value, run.timestamps[row],
+            topic, partition, key.schema, key.value, value.schema, value.value, run.timestamps[row],
             headers, run.timestamp_type, origin,
         )  # fmt: skip
 

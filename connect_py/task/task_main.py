@@ -15,7 +15,7 @@ from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.dead_letter_counter import DeadLetterCounter
 from connect_py.error_handling.dead_letter_queue import DeadLetterQueue
 from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
-from connect_py.error_handling.error_config import ErrorConfig
+from connect_py.error_handling.error_config import REPLAY_TOPIC, ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler, ErrorReporter
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.error_handling.log_reporter import LogReporter
@@ -214,10 +214,14 @@ class TaskMain:
                 reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
             errors = self._errors = ErrorHandler(error_config, reporters, self._clock, runner.wait_polling)
             closing.callback(errors.close)
-            pipeline = RecordPipeline(converters, plugins.chain(errors), errors)
+            pipeline = RecordPipeline(converters, plugins.chain(errors), errors, error_config.replay_topic)
             closing.callback(pipeline.close)
             reporter = TaskErrantRecordReporter(errors, class_name) if reporters else None
-            consumer = SinkConsumer(clients.consumer(), runner, runner.on_commit)
+            settings_of_consumer = clients.consumer()
+            if error_config.replay_topic:
+                create_replay_topic(admin, error_config.replay_topic)
+                settings_of_consumer["isolation.level"] = "read_committed"  # replays are written in transactions
+            consumer = SinkConsumer(settings_of_consumer, runner, runner.on_commit)
             closing.callback(consumer.close)
             self._statistics.append(("consumer", consumer.statistics))
             closing.callback(task.stop)  # the last call also after a failed start, and before the group is left
@@ -230,7 +234,20 @@ class TaskMain:
             runner.run()
 
 
+def create_replay_topic(admin: ClusterAdmin, topic: str) -> None:
+    """Make the topic if it is missing, so that it keeps all it is given: it is the record of what was tried again.
+
+    Raises:
+        ConnectError: The cluster refuses.
+    """
+    if admin.create_topic(topic, 1, -1, {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}):
+        log.info("created topic %s, from which dead letters are tried again", topic)
+
+
 def _subscription(task_config: Mapping[str, str], connector_config: Mapping[str, str]) -> dict[str, str]:
     keys = ("topics", "topics.regex")
     source = task_config if any(task_config.get(key) for key in keys) else connector_config
-    return {key: source[key] for key in keys if source.get(key)}
+    found = {key: source[key] for key in keys if source.get(key)}
+    if connector_config.get(REPLAY_TOPIC):
+        found[REPLAY_TOPIC] = connector_config[REPLAY_TOPIC]
+    return found

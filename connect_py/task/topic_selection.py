@@ -8,6 +8,7 @@ from typing import Final
 
 from connect_py.api.config import Type, parse
 from connect_py.api.errors import ConfigError
+from connect_py.error_handling.error_config import REPLAY_TOPIC
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _POSIX: Final[Mapping[str, str]] = {
@@ -39,7 +40,7 @@ def _posix_class(match: re.Match[str], key: str) -> str:
 
 
 class TopicSelection:
-    """Parsed from `topics` or `topics.regex`."""
+    """Parsed from `topics` or `topics.regex`, and the topic from which dead letters are tried again."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
         """ConfigError when neither or both are set, or the expression does not compile."""
@@ -50,6 +51,10 @@ class TopicSelection:
         if not self._topics and not regex:
             raise ConfigError("", "Must configure one of topics or topics.regex")
         self._regex = java_regex(regex) if regex else None
+        replay = (props.get(REPLAY_TOPIC) or "").strip()
+        if replay and not regex:
+            self._topics.append(replay)
+        self._replay = replay
 
     @property
     def is_regex(self) -> bool:
@@ -64,4 +69,4 @@ class TopicSelection:
         """Those of the existing topics that are consumed, sorted; the expression must match the whole name."""
         if self._regex is None:
             return sorted(set(existing) & set(self._topics))
-        return sorted(t for t in existing if t not in INTERNAL and self._regex.fullmatch(t))
+        return sorted(t for t in existing if t == self._replay or (t not in INTERNAL and self._regex.fullmatch(t)))

@@ -10,6 +10,7 @@ from connect_py.api.arrow import arrow_type
 from connect_py.api.batch import Batch
 from connect_py.api.dead_letter import DeadLetter
 from connect_py.api.record import RecordOrigin, SinkRecord
+from connect_py.api.replay import without_replay
 from connect_py.api.schema import (
     INT32,
     INT64,
@@ -43,6 +44,7 @@ SCHEMA = struct(
     ("class_name", OPTIONAL_STRING),
     ("error_class", OPTIONAL_STRING),
     ("error_message", OPTIONAL_STRING),
+    ("attempt", INT32),
     ("connector", STRING),
     ("task", INT32),
     ("config_hash", STRING),
@@ -75,14 +77,15 @@ class DeadLetterRows:
         return [batch for records in by_topic.values() for batch in Batch.of(records)]
 
     def _record(self, letter: DeadLetter) -> SinkRecord:
-        origin = letter.origin
+        origin, replay = letter.origin, letter.replay
+        first = replay or origin
         message = letter.error_message
+        headers = [Struct(_HEADER, pair) for pair in without_replay(origin.headers)]
         values = (
-            origin.topic, origin.partition, origin.offset, letter.timestamp, letter.timestamp_type.value,
-            origin.key, origin.value, [Struct(_HEADER, pair) for pair in origin.headers], letter.reason.value,
-            letter.stage, letter.class_name, letter.error_class,
-            None if message is None else message[:_LONGEST_MESSAGE], self._connector, self._task, self._config_hash,
-            letter.failed_at,
+            first.topic, first.partition, first.offset, letter.timestamp, letter.timestamp_type.value, origin.key,
+            origin.value, headers, letter.reason.value, letter.stage, letter.class_name, letter.error_class,
+            None if message is None else message[:_LONGEST_MESSAGE], 0 if replay is None else replay.attempt,
+            self._connector, self._task, self._config_hash, letter.failed_at,
         )  # fmt: skip
         place = RecordOrigin(origin.topic, origin.partition, origin.offset)
         return SinkRecord(

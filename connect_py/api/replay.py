@@ -1,0 +1,47 @@
+"""`Replay`: says of a record in a replay topic which dead letter it was, and so what it is again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final, Self
+
+from connect_py.api.record import RawHeaders
+
+REPLAY_HEADER: Final = "connect-py.replay"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Where the record was read first, and how often it has been tried again, this time included.
+
+    Travels as one header. Whoever converts and transforms the record is shown this place; where it was read now decides
+    alone what is committed. Place and attempt name one replay: nobody writes the same one twice.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    attempt: int  # 1: the first replay
+
+    def to_header(self) -> tuple[str, bytes]:
+        """The header that makes a record a replay."""
+        data = {"topic": self.topic, "partition": self.partition, "offset": self.offset, "attempt": self.attempt}
+        return REPLAY_HEADER, json.dumps(data, separators=(",", ":")).encode()
+
+    @classmethod
+    def of(cls, headers: RawHeaders) -> Self | None:
+        """Read the header; None: there is none, or it is somebody else's."""
+        for name, data in headers:
+            if name == REPLAY_HEADER and data is not None:
+                try:
+                    found = json.loads(data)
+                    return cls(str(found["topic"]), *(int(found[k]) for k in ("partition", "offset", "attempt")))
+                except (ValueError, TypeError, KeyError):
+                    return None
+        return None
+
+
+def without_replay(headers: RawHeaders) -> RawHeaders:
+    """The headers that the record had at its first place."""
+    return [header for header in headers if header[0] != REPLAY_HEADER]
