@@ -1,0 +1,218 @@
+"""Bad records of every stage and format: they are in the dead-letter topic and table, all others in the sink table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from bad_input import lakehouse, worker
+from bad_records import FORMATS, REASONS, TABLE_COLUMNS, BadRecords
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from kafka_offsets import caught_up
+from lakehouse import Lakehouse
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType
+from schema_registry_stub import schema_registry
+from sink_case import SinkCase
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+
+__all__ = ["lakehouse", "worker"]  # fixtures
+
+CATCH_UP_SECONDS = 90.0
+READ_SECONDS = 60.0
+FAULTS = "CONNECT_PY_FAULTS"
+TYPES = {"long": LongType(), "int": IntegerType(), "double": DoubleType(), "string": StringType()}
+LETTERS = {
+    "errors.tolerance": "all",
+    "errors.deadletterqueue.topic.replication.factor": "1",
+    "errors.deadletterqueue.context.headers.enable": "true",
+}
+
+
+class LoadedCase:
+    """A connector on a topic of one format; its table is there, with the types that the load is meant for."""
+
+    def __init__(self, case: SinkCase, load: BadRecords, count: int, registry_url: str) -> None:
+        self.load, self.count = load, count
+        self.letters_table = f"{case.table}_dead"
+        self.case = dataclasses.replace(
+            case,
+            extra={
+                **load.config(registry_url),
+                **LETTERS,
+                "errors.deadletterqueue.topic.name": case.dead_letters,
+                "errors.deadletterqueue.iceberg.table": self.letters_table,
+            },
+        )
+        columns = [NestedField(i, name, TYPES[kind], required=False) for i, (name, kind) in enumerate(TABLE_COLUMNS, 1)]
+        case.lakehouse.catalog.create_table(case.table, Schema(*columns))
+
+    def fill(self) -> None:
+        self.case.create_topic()
+        producer = Producer({"bootstrap.servers": self.case.bootstrap_servers, "linger.ms": 20})
+        for number in range(self.count):
+            raw = self.load.record(number)
+            while True:
+                try:
+                    producer.produce(self.case.name, raw.value, raw.key, headers=raw.headers, timestamp=1_000 + number)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(READ_SECONDS) == 0
+
+    def check(self) -> None:
+        bad = self.load.all_bad(self.count)
+        self.case.assert_complete(n for n in range(self.count) if n not in bad)
+        self._check_table(bad)
+        self._check_topic(bad)
+        self.case.lakehouse.assert_ledgers_chain(self.letters_table)
+
+    def _check_table(self, bad: dict[int, str]) -> None:
+        rows = self.case.lakehouse.rows(self.letters_table).to_pylist()
+        assert sorted(row["offset"] for row in rows) == sorted(bad)
+        for row in rows:
+            number = row["offset"]
+            raw = self.load.record(number)
+            assert (row["topic"], row["partition"], row["stage"]) == (self.case.name, 0, bad[number])
+            assert row["_dlq_reason"] == REASONS[bad[number]]
+            assert (row["key"], row["value"]) == (raw.key, raw.value)
+            assert [(h["key"], h["value"]) for h in row["headers"]] == (raw.headers or [])
+            assert row["timestamp"].timestamp() == (1_000 + number) / 1000
+            assert (row["connector"], row["task"]) == (self.case.name, 0)
+            assert row["error_class"]
+            assert row["failed_at"]
+            assert len(row["config_hash"]) == 16
+
+    def _check_topic(self, bad: dict[int, str]) -> None:
+        letters = dead_letters(self.case)
+        assert len(letters) == len(bad)
+        for message in letters:
+            told = {key: value for key, value in message.headers() or [] if key.startswith("__connect.errors.")}
+            number = int(told["__connect.errors.offset"])
+            raw = self.load.record(number)
+            assert told["__connect.errors.stage"] == bad[number].encode()
+            assert told["__connect.errors.topic"] == self.case.name.encode()
+            assert (message.key(), message.value()) == (raw.key, raw.value)
+
+
+def dead_letters(case: SinkCase) -> Sequence[Message]:
+    consumer = Consumer({"bootstrap.servers": case.bootstrap_servers, "group.id": "reader"})
+    try:
+        place = TopicPartition(case.dead_letters, 0, 0)
+        _, end = consumer.get_watermark_offsets(place, READ_SECONDS)
+        consumer.assign([place])
+        found: list[Message] = []
+        while len(found) < end:
+            got = consumer.consume(end - len(found), READ_SECONDS)
+            assert got, f"{len(found)} of {end} letters"
+            found += got
+    finally:
+        consumer.close()
+    return found
+
+
+@contextmanager
+def loaded_cases(
+    forms: Sequence[str], count: int, worker: WorkerProcess, lakehouse: Lakehouse, broker: KafkaBroker, prefix: str
+) -> Iterator[list[LoadedCase]]:
+    with ExitStack() as stack:
+        cases = []
+        for form in forms:
+            load = BadRecords(form)
+            registry = stack.enter_context(schema_registry(load.registered()))
+            case = SinkCase(worker, lakehouse, broker.bootstrap_servers, f"{prefix}{form}")
+            cases.append(LoadedCase(case, load, count, registry.url))
+        yield cases
+        assert worker.healthy()
+        for made in cases:
+            worker.delete(made.case.name)
+
+
+def check_formats(
+    forms: Sequence[str], count: int, worker: WorkerProcess, lakehouse: Lakehouse, broker: KafkaBroker, prefix: str
+) -> None:
+    with loaded_cases(forms, count, worker, lakehouse, broker, prefix) as cases:
+        for made in cases:
+            made.fill()
+            made.case.start()
+        for made in cases:
+            worker.wait_until(
+                lambda name=made.case.name: caught_up(broker.bootstrap_servers, name, name),
+                CATCH_UP_SECONDS + count / 1000, f"{made.case.name} to catch up",
+            )  # fmt: skip
+            made.check()
+        bad = len(cases[0].load.all_bad(count)) // len(REASONS)
+        for made in cases:
+            for reason in REASONS.values():
+                worker.wait_until(
+                    lambda name=made.case.name, reason=reason: counted(worker, name, reason) == bad,
+                    READ_SECONDS, f"{bad} letters of {made.case.name} for {reason} in the metrics",
+                )  # fmt: skip
+
+
+def counted(worker: WorkerProcess, topic: str, reason: str) -> float | None:
+    """The counter of a topic and reason."""
+    for line in httpx.get(f"{worker.url}/metrics", timeout=30).text.splitlines():
+        if line.startswith("connect_py_cdc_dlq_total{") and f'topic="{topic}"' in line and f'"{reason}"' in line:
+            return float(line.rpartition(" ")[2])
+    return None
+
+
+@pytest.mark.timeout(240)  # three connectors at once, each with a JVM, on a crowded machine
+def test_bad_records_of_every_stage_are_in_topic_and_table_and_all_others_in_the_sink_table(
+    worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    check_formats(FORMATS[:3], 20_000, worker, lakehouse, kafka_broker, topic_prefix)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)  # a million records of each format
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_million_records(
+    form: str, worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    check_formats([form], 1_000_000, worker, lakehouse, kafka_broker, topic_prefix)
+
+
+@pytest.mark.timeout(240)  # three lives of a worker with a JVM
+def test_kills_neither_lose_nor_double_a_dead_letter(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> None:
+    lake = Lakehouse(tmp_path / "lake")
+    lake.catalog.create_namespace("db")
+    process = WorkerProcess(tmp_path, kafka_broker.bootstrap_servers, f"{topic_prefix}worker", None, spark_environment)
+    try:
+        case = SinkCase(process, lake, kafka_broker.bootstrap_servers, f"{topic_prefix}killed")
+        made = LoadedCase(case, Frequent("json"), 3_000, "")
+        made.fill()
+        for life, fault in enumerate(("after_report=killgroup@1", "after_compare_and_swap=killgroup@1", "")):
+            process.environment[FAULTS] = fault
+            process.start(wait=life in (0, 2))
+            if life == 0:
+                made.case.start()
+            if fault:
+                process.wait_for_death(CATCH_UP_SECONDS)
+        bad = made.load.all_bad(made.count)
+        made.case.assert_complete(n for n in range(made.count) if n not in bad)
+        made._check_table(bad)
+        assert {row["stage"] for row in lake.rows(made.letters_table).to_pylist()} == set(REASONS)
+    finally:
+        process.close()
+
+
+class Frequent(BadRecords):
+    """One record of 20 is bad."""
+
+    @staticmethod
+    def bad(number: int) -> str | None:
+        return None if number % 20 else tuple(REASONS)[number // 20 % len(REASONS)]
+
+    @staticmethod
+    def all_bad(count: int) -> dict[int, str]:
+        return {number: stage for number in range(count) if (stage := Frequent.bad(number)) is not None}

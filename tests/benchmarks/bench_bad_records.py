@@ -1,0 +1,88 @@
+"""What bad records cost: one in 10,000 in each of five stages, beside the same load without them.
+
+    python tests/benchmarks/bench_bad_records.py [-n 1000000] [--formats json,avro] [--json FILE]
+
+Consumed messages are made beforehand; pipeline and sink task convert, transform, report and stage them to Parquet, in
+one process, clean and bad passes in turn. All bad ones must be in the dead-letter topic and in the table's files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ["POLARS_MAX_THREADS"] = "1"  # as in a task process
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+import pyarrow as pa
+from bad_records import FORMATS, BadRecords
+from bad_records_task import BadRecordsTask
+from results import DEFAULT_FILE, keep, machine_microseconds, print_table
+from schema_registry_stub import schema_registry
+
+from connect_py.task.child_process import collect_rarely
+from connect_py.task.sink_loop import POLL_RECORDS
+
+PASS_RECORDS = 100_000
+
+
+def main() -> None:
+    """Measure every wanted format."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", "--records", type=int, default=1_000_000)
+    parser.add_argument("--formats", default=",".join(FORMATS))
+    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    options = parser.parse_args()
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    collect_rarely()  # as a task process does
+    shown = []
+    for form in options.formats.split(","):
+        measured = measure(form, options.records)
+        keep(options.json, "bad_records", measured)
+        shown.append([form, *(measured[k] for k in ("records", "bad", "clean_us", "bad_us", "slower_percent"))])
+    print_table(["format", "records", "bad", "clean us", "with bad us", "slower %"], shown)
+
+
+def measure(form: str, records: int) -> dict[str, Any]:
+    """Run both loads, pass by pass; microseconds of CPU per record."""
+    load = BadRecords(form)
+    seconds: dict[str, list[float]] = {"clean": [], "bad": []}
+    with schema_registry(load.registered()) as stub, tempfile.TemporaryDirectory() as folder:
+        tasks = {kind: BadRecordsTask(load, stub.url, Path(folder) / kind) for kind in seconds}
+        for start in range(0, records, PASS_RECORDS):
+            order = list(tasks) if start // PASS_RECORDS % 2 else list(reversed(tasks))
+            for kind in order:
+                polls = list(_polls(tasks[kind], start, min(start + PASS_RECORDS, records), clean=kind == "clean"))
+                gc.collect()
+                begun = time.process_time()
+                for messages in polls:
+                    tasks[kind].poll(messages)
+                tasks[kind].close_cycle()
+                seconds[kind].append(time.process_time() - begun)
+        for kind, task in tasks.items():
+            task.check({} if kind == "clean" else load.all_bad(records), records)
+    warm = slice(1, None) if len(seconds["clean"]) > 1 else slice(None)  # the first pass learns schemas
+    counted = sum(min(PASS_RECORDS, records - s) for s in list(range(0, records, PASS_RECORDS))[warm])
+    clean, bad = (1e6 * sum(seconds[kind][warm]) / counted for kind in ("clean", "bad"))
+    return {
+        "format": form, "records": records, "bad": len(load.all_bad(records)), "clean_us": round(clean, 2),
+        "bad_us": round(bad, 2), "slower_percent": round(100 * (bad / clean - 1), 1),
+        "machine": round(machine_microseconds(), 2),
+    }  # fmt: skip
+
+
+def _polls(task: BadRecordsTask, start: int, stop: int, *, clean: bool) -> Iterator[list[Any]]:
+    for first in range(start, stop, POLL_RECORDS):
+        yield task.messages(range(first, min(first + POLL_RECORDS, stop)), clean=clean)
+
+
+if __name__ == "__main__":
+    main()
