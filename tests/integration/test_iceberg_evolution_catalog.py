@@ -222,3 +222,20 @@ def test_the_catalog_makes_and_renews_views(lake: Lake, tmp_path: Path) -> None:
     schema = json.dumps({"type": "struct", "fields": [{"id": 1, "name": "id", "required": False, "type": "int"}]})
     for sql in (f"SELECT id FROM {name}", f"SELECT id FROM {name} WHERE id > 0"):
         assert lake.catalog.replace_view(f"{name}_seen", schema, sql)
+
+
+def test_variants_are_read_by_spark(lake: Lake) -> None:
+    props = {"ext__json_type": "variant", "tables__evolve_schema_enabled": "true"}
+    name = make(lake, [("id", "int")])
+    row = struct(("id", INT32), ("doc", Schema(Type.STRING, name="io.debezium.data.Json", optional=True)))
+    texts = ['{"a": {"b": [1, 2.5, "x", null, true]}, "c": 5000000000}', None, "[]"]
+    rows = batch([record(Struct(row, [at, text]), at) for at, text in enumerate(texts)])
+    append(lake, evolve(keeper_of(lake, **props), name, rows, **props), rows, **props)
+    assert columns(lake, name)["doc"][1] == "variant"
+    lake.driver.start_session()
+    found = lake.rows(name, "id, to_json(doc) AS doc, variant_get(doc, '$.a.b[1]', 'double') AS b")
+    assert [dict(one) for one in found] == [
+        {"id": 0, "doc": '{"a":{"b":[1,2.5,"x",null,true]},"c":5000000000}', "b": 2.5},
+        {"id": 1},
+        {"id": 2, "doc": "[]"},
+    ]

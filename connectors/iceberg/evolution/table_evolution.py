@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +31,8 @@ class TableEvolution:
         self._description = description
         self._policy = config.evolution
         self._options = TypeOptions.of(config)
+        if description.format_version < 3:
+            self._options = replace(self._options, variants=False)
         self._names = ColumnNames.of(
             description.properties, self._options, case_insensitive=config.case_insensitive
         )  # fmt: skip

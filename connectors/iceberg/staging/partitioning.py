@@ -17,7 +17,7 @@ from pyiceberg.transforms import parse_transform
 from connect_py.api.arrow import storage_type
 from connectors.iceberg.staging.columns import as_array, member
 from connectors.iceberg.staging.moments import MICROS_PER_DAY
-from connectors.iceberg.staging.types import writable_fields
+from connectors.iceberg.staging.types import without_variants, writable_fields
 
 _MICROS = {"hour": MICROS_PER_DAY // 24, "day": MICROS_PER_DAY}
 _UINT32 = pa.uint32()
@@ -33,7 +33,7 @@ class Partitioner:
         table = json.loads(schema_json)
         table["fields"] = writable_fields(table["fields"])
         table.pop("identifier-field-ids", None)  # checked by the catalog; not this class's business
-        schema = IcebergSchema.model_validate(table)
+        schema = IcebergSchema.model_validate(without_variants(table))
         for field in spec.get("fields", ()):
             if field["transform"] == "void":
                 self._terms.append(((), "void", lambda data: pa.nulls(len(data)), "string"))

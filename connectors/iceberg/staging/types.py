@@ -18,13 +18,15 @@ import pyarrow as pa
 from connect_py.api.arrow import DECIMAL_DIGITS, PRECISION
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_scale
-from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, LogicalTypes
+from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, JsonType, LogicalTypes
 from connectors.iceberg.staging.partition_by import PartitionTerm
 from connectors.iceberg.table import WriteMode
 
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
 FIELD_ID = b"PARQUET:field_id"
+VARIANT = pa.struct([pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
+JSON = "io.debezium.data.Json"
 VARIABLE_SCALE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
@@ -72,6 +74,7 @@ class TypeOptions:
     force_optional: bool = False
     variable_scale: int | None = None
     case_insensitive: bool = False
+    variants: bool = False  # whether new columns of JSON texts are variants
     times: bool = True  # whether columns may be of type time: Spark, which merges, cannot read such tables at all
 
     @staticmethod
@@ -79,6 +82,7 @@ class TypeOptions:
         return TypeOptions(
             config.logical_types, config.family is ClassFamily.APACHE, config.force_optional, config.variable_scale,
             config.case_insensitive, times=config.mode is WriteMode.APPEND,
+            variants=config.json_type is JsonType.VARIANT and config.format_version >= 3,
         )  # fmt: skip
 
 
@@ -122,7 +126,7 @@ _PRIMITIVES: Mapping[str, pa.DataType] = {
     "date": pa.date32(), "time": pa.time64("us"), "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"), "timestamp_ns": pa.timestamp("ns"),
     "timestamptz_ns": pa.timestamp("ns", "UTC"), "string": pa.string(), "uuid": pa.uuid(), "binary": pa.binary(),
-    "unknown": pa.null(),
+    "unknown": pa.null(), "variant": VARIANT,
 }  # fmt: skip
 
 
@@ -130,7 +134,7 @@ def arrow_type_of(type_: IcebergType) -> pa.DataType:
     """The Arrow type of an Iceberg type.
 
     Raises:
-        DataError: A type that cannot be staged, such as variant or geometry.
+        DataError: A type that cannot be staged, such as geometry.
     """
     if isinstance(type_, str):
         primitive = _PRIMITIVES.get(type_)
@@ -154,6 +158,16 @@ def arrow_type_of(type_: IcebergType) -> pa.DataType:
             _arrow_field("value", type_["value"], type_["value-id"], required=required),
         )
     raise DataError(f"columns of type {kind} cannot be written")
+
+
+def without_variants(type_: IcebergType) -> IcebergType:
+    """The same type for PyIceberg, which knows no variants: they are binary to it."""
+    if isinstance(type_, str):
+        return "binary" if type_ == "variant" else type_
+    if type_["type"] == "struct":
+        return {**type_, "fields": [{**f, "type": without_variants(f["type"])} for f in type_["fields"]]}
+    inner = {part: without_variants(type_[part]) for part in ("element", "key", "value") if part in type_}
+    return {**type_, **inner}
 
 
 def decimal_parts(type_: IcebergType) -> tuple[int, int] | None:
@@ -198,6 +212,8 @@ def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | No
                 known = "string" if options.variable_scale is None else f"decimal(38, {options.variable_scale})"
         if known is None and name == "uuid" and schema.type is Type.STRING and options.uuid:
             known = "uuid"
+        if name == JSON and schema.type is Type.STRING and options.variants:
+            known = "variant"
         if known == "time" and not options.times:
             known = None  # the base type: a number or text
         if known is not None:

@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Path
+from connect_py.api.schema import Schema
 from connectors.iceberg.config import IcebergSinkConfig, OutOfRange
 from connectors.iceberg.staging.columns import as_array
 from connectors.iceberg.staging.types import TypeOptions
@@ -64,6 +66,14 @@ def is_bytes(type_: pa.DataType) -> bool:
     return bool(
         pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_)
     )  # fmt: skip
+
+
+def values_of(schema: Schema | None, data: pa.Array, path: Path, run: Run) -> list[Any]:
+    """Python values of a member that stands at `path`; schemaless objects without the members that they lack."""
+    if schema is not None:
+        return to_values(schema, data)
+    below = {p[len(path) :]: rows for p, rows in run.absent.items() if p[: len(path)] == path and p != path}
+    return schemaless_values(data, below)
 
 
 def refuse(wanted: pa.DataType, column: str, reason: str) -> Kernel:

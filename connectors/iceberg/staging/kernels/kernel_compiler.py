@@ -16,6 +16,7 @@ from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Kernel,
 from connectors.iceberg.staging.kernels.moment_kernels import MomentKernels
 from connectors.iceberg.staging.kernels.number_kernels import LIMITS, NumberKernels
 from connectors.iceberg.staging.kernels.text_kernels import TextKernels
+from connectors.iceberg.staging.kernels.variant_kernels import variant_kernel
 from connectors.iceberg.staging.types import IcebergType, arrow_type_of, decimal_parts, logical_name
 
 
@@ -79,6 +80,8 @@ class KernelCompiler:
             return self._moments.date(type_, schema, moment, column)
         if target == "time":
             return self._moments.time(type_, schema, moment, column)
+        if target == "variant":
+            return variant_kernel(schema, path, column)
         if target.startswith("timestamp"):
             return self._moments.timestamp(target, wanted, type_, schema, moment, column)
         raise Unfit

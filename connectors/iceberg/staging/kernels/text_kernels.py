@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Path
 from connect_py.api.errors import DataError
 from connect_py.api.java_text import double_text, float_text
@@ -27,6 +26,7 @@ from connectors.iceberg.staging.kernels.kernel import (
     is_bytes,
     is_text,
     keep,
+    values_of,
 )
 from connectors.iceberg.staging.kernels.number_kernels import each_variable_scale
 from connectors.iceberg.staging.types import VARIABLE_SCALE_DECIMAL
@@ -75,13 +75,7 @@ class TextKernels:
         if pa.types.is_nested(type_):
 
             def to_json(data: pa.Array, run: Run) -> pa.Array:
-                if schema is not None:
-                    values = to_values(schema, data)
-                else:
-                    below = {
-                        p[len(path) :]: rows for p, rows in run.absent.items() if p[: len(path)] == path and p != path
-                    }
-                    values = schemaless_values(data, below)
+                values = values_of(schema, data, path, run)
                 return pa.array([None if v is None else _json_text(v) for v in values], pa.string())
 
             return to_json
