@@ -23,6 +23,12 @@ class IllegalArgumentError(ConnectError):
     java_name = "java.lang.IllegalArgumentException"
 
 
+class IllegalStateError(ConnectError):
+    """A record came that must not come."""
+
+    java_name = "java.lang.IllegalStateException"
+
+
 class IndexOutOfBoundsError(ConnectError):
     """A regular expression has no such group."""
 

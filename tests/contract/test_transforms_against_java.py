@@ -15,7 +15,17 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from java_differences import Difference, Known, changed, check, configured, differences, outcome, undocumented
+from java_differences import (
+    Difference,
+    Known,
+    changed,
+    check,
+    configured,
+    differences,
+    error_texts,
+    outcome,
+    undocumented,
+)
 from java_plugins import JavaPlugins, Node, comparable, record_node, side_node
 from json_strategies import ODD_MESSAGES, ODD_PAYLOADS, ODD_TEXTS, SCHEMAS, objects
 from transforms_options import LITERALS, Options
@@ -156,12 +166,6 @@ def _old_dates(found: Difference) -> bool:
     return found.plugin == "InsertHeader" and found.configs["value.literal"].startswith("1500-")
 
 
-def _error_texts(found: Difference) -> bool:
-    if "failed" not in found.ours or "failed" not in found.java or found.ours["failed"][0] != found.java["failed"][0]:
-        return False
-    return found.java["failed"][0].startswith("java.lang.") or found.java_text.startswith("Timestamp missing on record")
-
-
 def _negative_zeros(found: Difference) -> bool:
     def positive(node: Node) -> Node:
         return ["float", "0.0"] if node == ["float", "-0.0"] else node
@@ -209,7 +213,7 @@ KNOWN: Final[Known] = {
     "arrays and maps of several types in headers have a schema without member types": _mixed_collections,
     "a header that begins with a number or date ends where that does": _header_text,
     "dates before 15 October 1582 in headers are Julian": _old_dates,
-    "texts of `NullPointerException` and its like, and texts that print a record": _error_texts,
+    "texts of `NullPointerException` and its like, and texts that print a record": error_texts,
     "JsonConverter reads -0.0 as 0.0": _negative_zeros,
     "JsonConverter reads `\"NaN\"` and infinities as 0.0": _not_finite,
     "JsonConverter keeps halves of characters (lone surrogates)": _half_characters,

@@ -87,6 +87,8 @@ def test_changed_columns_are_told_by_java_s_equality() -> None:
         ({"include__list": "source:orders:id"}, "2024-07-01T12:00:00Z"),
         ({"include__list": "topic:topicA:at"}, "2024-07-01T14:00:00+02:00"),
         ({"exclude__list": "at"}, "2024-07-01T12:00:00Z"),
+        ({"include__list": "orders:at"}, "2024-07-01T14:00:00+02:00"),
+        ({"include__list": "topicA:id"}, "2024-07-01T12:00:00Z"),
     ],
 )
 def test_times_of_a_zone_are_converted_where_the_lists_say(options: dict[str, str], expected: str) -> None:
@@ -96,6 +98,25 @@ def test_times_of_a_zone_are_converted_where_the_lists_say(options: dict[str, st
     name = f"{DEBEZIUM}.TimezoneConverter"
     assert value_of(name, given, converted__timezone="Europe/Berlin", **options)["after"]["at"] == expected
     assert "unknown time zone Mars" in refused(name, converted__timezone="Mars")
+
+
+def test_a_logical_table_takes_all_records_of_a_topic_and_names_their_schemas() -> None:
+    key = Struct(struct(("id", INT32), name="t.Key"), [7])
+    options = {"topic__regex": "topic(.)", "topic__replacement": "all-$1", "key__field__name": "origin"}
+    name = f"{DEBEZIUM}.ByLogicalTableRouter"
+    made = apply(name, record(event("c", after=[1, None]), key=key), schema__name__adjustment__mode="avro", **options)
+    assert made is not None
+    assert made.topic == "all-A"
+    assert made.key_schema == struct(("id", INT32), ("origin", STRING), name="all_A.Key")
+    assert made.key.values == [7, "topicA"]
+    assert made.value_schema is not None
+    assert (made.value_schema.name, made.value_schema["after"].name) == ("all_A.Envelope", "all_A.Value")
+    other = apply(name, record({"a": 1}, key=None), **options)
+    assert other is not None
+    assert (other.topic, other.value) == ("all-A", {"a": 1})
+    message = failing(name, record({"a": 1}), DataError, **options)
+    assert message == "Only Struct objects supported for [Updating schema], found: java.lang.String"
+    refused(name, topic__regex=".*", topic__replacement="")
 
 
 def test_headers_become_fields_also_below_dots() -> None:
@@ -121,12 +142,10 @@ def test_headers_become_fields_also_below_dots() -> None:
 def test_schema_changes_are_dropped_by_kind() -> None:
     change = struct(("type", STRING))
     schema = struct(("tableChanges", array(change)), name="io.debezium.connector.mysql.SchemaChangeValue")
-    given = record(Struct(schema, [[Struct(change, ["DROP"]), Struct(change, ["CREATE"])]]))
     name, options = f"{DEBEZIUM}.SchemaChangeEventFilter", {"schema__change__event__exclude__list": "DROP"}
-    made = apply(name, given, **options)
-    assert made is not None
-    assert [c["type"] for c in made.value["tableChanges"]] == ["CREATE"]
-    assert apply(name, record(Struct(schema, [[Struct(change, ["DROP"])]])), **options) is None
+    for kinds, is_dropped in [(["DROP", "CREATE"], True), (["CREATE", "DROP"], False), (["DROP"], True), ([], False)]:
+        given = record(Struct(schema, [[Struct(change, [kind]) for kind in kinds]]))
+        assert apply(name, given, **options) == (None if is_dropped else given)
     assert apply(name, record(1, INT32), **options) == record(1, INT32)
 
 

@@ -16,6 +16,7 @@ from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.debezium.envelope import AFTER, OP, is_envelope
 from transforms.debezium.expanded_json import JsonExpansion
+from transforms.java_errors import IllegalStateError
 from transforms.java_regex import JavaPattern, Replacement
 from transforms.regex_router import java_regex
 from transforms.requirements import require_struct
@@ -23,6 +24,7 @@ from transforms.requirements import require_struct
 log = logging.getLogger(__name__)
 
 ID: Final[Mapping[str, str]] = {"table": "id", "collection": "_id"}  # of an event, unless configured
+_DECODER: Final = json.JSONDecoder()
 _PLACES: Final = ("header", "envelope", "partition")
 _PER_MILLISECOND: Final[Mapping[str, int]] = {
     "io.debezium.time.Timestamp": 1,
@@ -155,14 +157,14 @@ class EventRouter(Transformation[R]):
         if not self.expands or not isinstance(payload.value, str) or not payload.value.startswith(("{", "[")):
             return payload
         try:
-            tree: Any = json.loads(payload.value)
+            tree: Any = _DECODER.raw_decode(payload.value)[0]  # what follows is passed over, as in Java
         except (ValueError, RecursionError):
             return payload
         return self._expansion.expanded(tree, "payload") or payload
 
     def _update(self, record: R) -> R | None:
         if self._on_update == "fatal":
-            raise ConnectError("Unexpected update message received in the outbox")
+            raise IllegalStateError("Unexpected update message received in the outbox")
         level = logging.WARNING if self._on_update == "warn" else logging.ERROR
         log.log(level, "an unexpected update in the outbox, topic %s, is left out", record.topic)
         return None

@@ -132,7 +132,9 @@ class ExtractNewDocumentState(Unwrapping[R]):
     def _changes(self, record: R, update: Struct) -> Document:
         """What an update changed, and the document's id. Members of documents inside have names with dots."""
         changed = text_of(update, "updatedFields")
-        document = dict(parse_document(changed)) if changed else {}
+        found: Document = parse_document(changed) if changed else {}
+        removed = update.get_without_default("removedFields") or () if update.schema.field("removedFields") else ()
+        document = {name: value for name, value in found.items() if name not in removed}
         if self._flatten is not None:
             document = {name.replace(".", self._delimiter): value for name, value in document.items()}
         if ID not in document and record.key is not None:
@@ -150,7 +152,7 @@ class ExtractNewDocumentState(Unwrapping[R]):
         for reference in self.add_fields:
             schema = reference.schema(event.schema)
             if schema is not None:
-                added.append((self._adjusted(reference.new_name), SchemaAndValue(schema, reference.value(event))))
+                added.append((reference.new_name, SchemaAndValue(schema, reference.value(event))))
         fields += [(field, each.schema) for field, each in added if each.schema is not None]
         result = rebuilt(row.schema, fields)
         return Struct(result, [*values, *(each.value for _, each in added)])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
-from connect_py.api.errors import ConfigError
+from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import Header, R
 from connect_py.api.schema import Schema, Struct, validate_value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
-from transforms.rebuild import members
+from transforms.rebuild import members, rebuilt, values_of
 from transforms.requirements import require_struct
 from transforms.validators import non_empty_list
 
@@ -45,7 +45,7 @@ class HeaderToValue(Transformation[R]):
     def apply(self, record: R) -> R | None:
         if record.value is None:
             return record
-        row = require_struct(record.value, PURPOSE)
+        row = require_struct(record.value, PURPOSE, record.value_schema)
         found = {h.key: h for h in record.headers if h.key in self._paths}
         if not found:
             return record
@@ -70,15 +70,18 @@ def _with_field(row: Struct, path: Sequence[str], header: Header) -> Struct:
         nested = None if old is None else row.values[old.index]
         if old is not None and nested is None:
             return row  # nothing there to add to
-        made = _with_field(nested if isinstance(nested, Struct) else Struct(Schema(SchemaType.STRUCT)), rest, header)
-        inside, value = made.schema, made
-    values = list(row.values)
+        if nested is not None and not isinstance(nested, Struct):
+            raise DataError(f"Field '{name}' is not a struct. Cannot add nested field '{'.'.join(path)}'.")
+        made = _with_field(Struct(Schema(SchemaType.STRUCT)) if nested is None else nested, rest, header)
+        inside = made.schema if nested is not None else made.schema.replace(optional=True)
+        value = Struct(inside, made.values)
+    values = values_of(row, replace_null_with_default=True)
     if old is None:
         values.append(value)
-        return Struct(schema.replace(fields=[*members(schema), (name, inside)], default=None), values)
+        return Struct(rebuilt(schema, [*members(schema), (name, inside)]), values)
     if not rest:  # the field stays what it was
         validate_value(old.schema, value, name)
         inside = old.schema
     values[old.index] = value
     fields = [(n, inside if n == name else s) for n, s in members(schema)]
-    return Struct(schema.replace(fields=fields, default=None), values)
+    return Struct(rebuilt(schema, fields), values)

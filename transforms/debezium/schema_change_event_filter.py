@@ -14,7 +14,7 @@ _SUFFIX = ".SchemaChangeValue"
 
 
 class SchemaChangeEventFilter(Transformation[R]):
-    """Any other record passes."""
+    """The first change of an event decides; any other record passes."""
 
     config_def = ConfigDef().define(
         "schema.change.event.exclude.list", Type.LIST, validator=non_empty_list, importance=Importance.MEDIUM,
@@ -31,12 +31,4 @@ class SchemaChangeEventFilter(Transformation[R]):
             return record
         field = schema.field("tableChanges")
         changes = [] if field is None else record.value.values[field.index] or []
-        kinds = [str(change.get("type")).upper() for change in changes]
-        kept = [change for change, kind in zip(changes, kinds, strict=True) if kind not in self._excluded]
-        if len(kept) == len(changes):
-            return record
-        if not kept or field is None:
-            return None
-        values = list(record.value.values)
-        values[field.index] = kept
-        return record.replace(value=Struct(schema, values))
+        return None if changes and str(changes[0].get("type")).upper() in self._excluded else record

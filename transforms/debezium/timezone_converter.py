@@ -48,29 +48,35 @@ def _known_zone(name: str, value: Parsed) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """An item of a list: a field anywhere, or a table or topic with all its fields or one."""
+    """An item of a list: a field anywhere, or a table or topic, or one of either, with all its fields or one."""
 
     source: str | None = None
     topic: str | None = None
+    name: str | None = None  # of a table or a topic
     field: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> _Place:
         parts = text.split(":")
-        if parts[0] in ("source", "topic") and len(parts) in (2, 3):
+        if parts[0] in ("source", "topic") and len(parts) in (2, 3) and all(parts):
             kind, name, *rest = parts
             field = rest[0] if rest else None
             return cls(source=name, field=field) if kind == "source" else cls(topic=name, field=field)
-        if len(parts) != 1:
-            raise ConfigError("", f"{text} is no source:table, topic:name or field")
-        return cls(field=text)
+        if len(parts) > 2 or not all(parts):
+            raise ConfigError("", f"{text} is no source:table, topic:name, name:field or field")
+        return cls(field=text) if len(parts) == 1 else cls(name=parts[0], field=parts[1])
 
     def holds(self, table: str | None, topic: str, field: str) -> bool:
+        if self.name not in (None, table, topic):
+            return False
         return self.source in (None, table) and self.topic in (None, topic) and self.field in (None, field)
 
 
 class TimezoneConverter(Transformation[R]):
-    """Times with a zone show another one; times without it are read in the zone and become UTC."""
+    """Times with a zone show another one; times without it are read in the zone and become UTC.
+
+    Where such a column is null and has a default, it is the default that is converted.
+    """
 
     config_def = (
         ConfigDef()
@@ -80,7 +86,8 @@ class TimezoneConverter(Transformation[R]):
         )
         .define(
             "include.list", Type.LIST, default="", importance=Importance.MEDIUM,
-            doc="What to convert: source:table, source:table:field, topic:name, topic:name:field, or field.",
+            doc="What to convert: source:table, source:table:field, topic:name, topic:name:field, name:field of a "
+            "table or topic of that name, or field.",
         )
         .define(
             "exclude.list", Type.LIST, default="", importance=Importance.MEDIUM, doc="What not to convert."
@@ -114,18 +121,21 @@ class TimezoneConverter(Transformation[R]):
         return record.replace(value=Struct(event.schema, values))
 
     def _row(self, row: Struct, table: str | None, topic: str) -> Struct:
-        return Struct(row.schema, [
-            value if value is None or not self._converts(table, topic, f.name) else self._converted(f.schema, value)
-            for f, value in row
-        ])  # fmt: skip
+        values = []
+        for field, value in row:
+            if _is_time(field.schema) and self._converts(table, topic, field.name):
+                given = field.schema.default if value is None else value
+                value = None if given is None else self._converted(field.schema, given)
+            values.append(value)
+        return Struct(row.schema, values)
 
     def _converted(self, schema: Schema, value: Value) -> Value:
         if schema.name == ZONED_TIMESTAMP:
             return self._moment_text(value)
         if schema.name == ZONED_TIME:
             return self._time_text(value)
-        unit = _PER_SECOND.get(schema.name or "")
-        return value if unit is None else wrap(value - self._zone.offset_of_local(value // unit) * unit, 64)
+        unit = _PER_SECOND[schema.name or ""]
+        return wrap(value - self._zone.offset_of_local(value // unit) * unit, 64)
 
     def _moment_text(self, text: str) -> str:
         found = _MOMENT.fullmatch(text)
@@ -188,10 +198,15 @@ class TimezoneConverter(Transformation[R]):
     def _column(self, schema: Schema, data: pa.Array) -> pa.Array:
         from connect_py.api.arrow import to_array, to_values
 
-        if schema.name not in (ZONED_TIMESTAMP, ZONED_TIME) and schema.name not in _PER_SECOND:
+        if not _is_time(schema):
             return data
-        values = to_values(schema, data)
+        values = [schema.default if value is None else value for value in to_values(schema, data)]
         return to_array(schema, [None if value is None else self._converted(schema, value) for value in values])
+
+
+def _is_time(schema: Schema) -> bool:
+    """Whether a zone matters to values of this schema."""
+    return schema.name in (ZONED_TIMESTAMP, ZONED_TIME) or schema.name in _PER_SECOND
 
 
 def _table(event: Struct) -> str | None:

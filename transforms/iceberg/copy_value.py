@@ -46,7 +46,7 @@ class CopyValue(Transformation[R]):
         if record.value_schema is None:
             row = require_map(record.value, PURPOSE)
             return record.replace(value={**row, self._target: row.get(self._source)})
-        taken = require_struct(record.value, PURPOSE)
+        taken = require_struct(record.value, PURPOSE, record.value_schema)
         result, index = self._result(taken.schema)
         values = values_of(taken, replace_null_with_default=True)
         values.append(values[index])

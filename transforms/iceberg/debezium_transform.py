@@ -62,7 +62,7 @@ class DebeziumTransform(Transformation[R]):
         return self._columns.apply(batch)
 
     def _with_schema(self, record: R) -> R | None:
-        event = require_struct(record.value, PURPOSE)
+        event = require_struct(record.value, PURPOSE, record.value_schema)
         code = _present(event.get("op"), "op")
         if code in NO_ROW:
             return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
-from connect_py.api.errors import DataError
+from connect_py.api.errors import DataError, SchemaBuilderError
 from connect_py.api.schema import (
     OPTIONAL_BOOLEAN,
     OPTIONAL_BYTES,
@@ -120,7 +120,7 @@ class DocumentConverter:
 
     def _shape_of_document(self, document: Document) -> _Fields:
         if "" in document:
-            raise DataError("a member of a document has no name")
+            raise SchemaBuilderError("fieldName cannot be null.")
         return _Fields({name: self._shape(value) for name, value in document.items() if value.kind is not Kind.OTHER})
 
     def _schema(self, shape: _Shape, name: str | None, *, optional: bool = True) -> Schema:
