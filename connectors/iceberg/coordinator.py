@@ -304,11 +304,7 @@ class _Life:
                 self._then(
                     future,
                     lambda found: state.on_table_prepared(table, found[0], found[1], _now_ms()),
-                    lambda error: (
-                        state.on_table_held(table)
-                        if isinstance(error, ChangesHeldError)
-                        else state.on_table_refused(table, _why(error), missing=isinstance(error, TableMissingError))
-                    ),
+                    lambda error: _not_prepared(state, table, error),
                 )
             case CommitTable(request):
                 future = executor.submit(self._tables.commit, request, state.epoch)
@@ -380,6 +376,19 @@ class _TableThread:
 def _why(error: ConnectError) -> str:
     """Without the table's name, which stands before it already."""
     return error.why if isinstance(error, TableError) else str(error)
+
+
+def _not_prepared(state: CoordinatorState, table: str, error: ConnectError) -> list[CoordinatorAction]:
+    """What waits may get better by itself or by somebody's hand: whoever waits for the table asks again."""
+    if isinstance(error, ChangesHeldError):
+        return state.on_table_held(table)
+    if isinstance(error, RetriableError):
+        log.warning(
+            "table %s cannot be had now, its partitions wait: %s", table, _why(error),
+            extra={"action": "table_held", "table": table},
+        )  # fmt: skip
+        return state.on_table_held(table)
+    return state.on_table_refused(table, _why(error), missing=isinstance(error, TableMissingError))
 
 
 def _outcome_of(error: ConnectError) -> Outcome:
