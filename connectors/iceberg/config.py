@@ -91,6 +91,7 @@ ENVELOPE = "iceberg.ext.envelope"
 TRUNCATE = "iceberg.ext.truncate-events"
 DELETE_MODE = "iceberg.ext.delete-mode"
 DELETED_COLUMN = "iceberg.ext.deleted-column"
+CHANGELOG_SUFFIX = "iceberg.ext.changelog-suffix"
 FOREIGN_WRITERS = "iceberg.ext.foreign-writers"
 RECREATED_TOPIC = "iceberg.ext.recreated-topic"
 MAX_STAGED_CYCLES = "iceberg.ext.max-staged-cycles"
@@ -562,6 +563,14 @@ def _config_def() -> ConfigDef:
         doc="MERGE with delete-mode `mark`: the boolean or text column that is true in rows that were deleted.",
     )
     d.define(
+        CHANGELOG_SUFFIX,
+        Type.STRING,
+        default=None,
+        importance=low,
+        doc="MERGE with envelopes: beside each table, one whose name ends so gets every change as rows: the row before "
+        "and the row after. Unset: none.",
+    )
+    d.define(
         FOREIGN_WRITERS,
         Type.STRING,
         default="allow",
@@ -765,6 +774,7 @@ class IcebergSinkConfig:
     truncate_events: TruncateEvents
     delete_mode: DeleteMode
     deleted_column: str
+    changelog_suffix: str | None
     foreign_writers: ForeignWriters
     recreated_topic: RecreatedTopic
     max_staged_cycles: int
@@ -815,8 +825,12 @@ class IcebergSinkConfig:
         return 3 if merged or self.json_type is JsonType.VARIANT else 2
 
     def mode_of(self, name: str) -> WriteMode:
-        """How rows reach a table: dead letters are facts, whatever the others are."""
-        return WriteMode.APPEND if name == self.dead_letter_table else self.mode
+        """How rows reach a table: dead letters and changes are facts, whatever the others are."""
+        return WriteMode.APPEND if name == self.dead_letter_table or self.is_changelog(name) else self.mode
+
+    def is_changelog(self, name: str) -> bool:
+        """Whether a table holds the changes of another one."""
+        return self.changelog_suffix is not None and name.endswith(self.changelog_suffix)
 
     def marks_deletes(self, name: str) -> bool:
         """Whether deleted rows of a table stay, and say so."""
@@ -1068,6 +1082,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     mode = WriteMode.MERGE if asked else WriteMode.APPEND
     if values[WRITE_MODE] != "auto":
         mode = WriteMode(values[WRITE_MODE])
+    if values[CHANGELOG_SUFFIX] and (envelope is EnvelopeKind.NONE or mode is not WriteMode.MERGE):
+        problems.append((CHANGELOG_SUFFIX, f"needs MERGE, and {ENVELOPE}=debezium to see the rows before"))
     if asked and mode is WriteMode.MERGE and family is ClassFamily.APACHE:
         warnings.append(f"{CDC_FIELD} and {UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
     engine = CommitEngine(values[COMMIT_ENGINE])
@@ -1137,6 +1153,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         ordering_columns=tuple(values[ORDERING_COLUMNS] or ()), unavailable_value=unavailable,
         envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),
         delete_mode=DeleteMode(values[DELETE_MODE]), deleted_column=values[DELETED_COLUMN],
+        changelog_suffix=values[CHANGELOG_SUFFIX] or None,
         foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
         recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
         staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],

@@ -276,7 +276,7 @@ class IcebergSinkTask(SinkTask):
             try:
                 routing = self._router.route(rest)
                 reason = FailureReason.DOES_NOT_FIT
-                wanted, lost = self._with_tables(routing.routed)
+                wanted, lost = self._with_tables(self._with_changelogs(routing.routed))
                 held = self._needs(wanted)
                 if not held:
                     self._poll.converted += [self._convert(routed) for routed in wanted]
@@ -286,6 +286,13 @@ class IcebergSinkTask(SinkTask):
             except BadRows as bad:
                 rest = self._report(rest, bad, reason)
         return None, {}
+
+    def _with_changelogs(self, routed: Sequence[Routed]) -> Sequence[Routed]:
+        """The same rows once more for the tables that hold the changes of the others."""
+        suffix = self._config.changelog_suffix
+        if suffix is None:
+            return routed
+        return [*routed, *(Routed(item.table + suffix, item.batch, item.rows) for item in routed)]
 
     def _with_tables(self, routed: Sequence[Routed]) -> tuple[list[Routed], int]:
         """What goes to tables that are there, and how many rows go to others: they count as those without a table.

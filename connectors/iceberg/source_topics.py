@@ -65,6 +65,8 @@ def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]
     found = dict.fromkeys(config.tables)
     for topic in topics if config.topic_rules else ():
         found.update(dict.fromkeys(tables_of_topic(config, topic)))
+    if config.changelog_suffix is not None:
+        found.update(dict.fromkeys([name + config.changelog_suffix for name in found]))
     if config.dead_letter_table is not None:
         found[config.dead_letter_table] = None
     return list(found)

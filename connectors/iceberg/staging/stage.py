@@ -11,6 +11,7 @@ from connect_py.api.errors import ConnectError, DataError
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.envelope import shape
 from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
@@ -55,6 +56,8 @@ class Stage:
         try:
             rows = self._rows(batch)
             schema = new_table_schema(rows.schema, rows.data.type, self._options, keys)
+            if config.is_changelog(table):
+                return Wish(changelog_schema(schema)).to_text()
             if config.marks_deletes(table) and all(f["name"] != config.deleted_column for f in schema["fields"]):
                 added = {"id": _DELETED_ID, "name": config.deleted_column, "required": False, "type": "boolean"}
                 schema["fields"].append(added)

@@ -25,7 +25,8 @@ from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key, last_truncate
-from connectors.iceberg.staging.columns import any_true, as_array, by_partition, choose, tombstones
+from connectors.iceberg.staging.changelog import Changes
+from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
 from connectors.iceberg.staging.completion import (
     CHANGE,
     OFFSET,
@@ -191,6 +192,8 @@ class TableStager:
             BadRows: These rows do not fit, by their index in the batch.
         """
         merge = self.description.mode is WriteMode.MERGE
+        if self._config.is_changelog(self.description.name):
+            return self._prepare_changes(batch)
         old_keys: dict[int, pa.Table] = {}
         if merge:
             rows, kept, old_keys = self._merge_rows(batch)
@@ -204,7 +207,9 @@ class TableStager:
         if ends["min"] == ends["max"]:
             return Prepared({TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}, ignored, old)
         of_rows = partitions if kept is None else partitions.filter(kept)
-        parts = {TopicPartition(topic, number): part for number, part in by_partition(rows, of_rows)}
+        parts = {}
+        for number in pc.unique(of_rows).to_pylist():
+            parts[TopicPartition(topic, number)] = rows.filter(pc.equal(of_rows, number))
         return Prepared(parts, ignored, old)
 
     def add(self, prepared: Prepared) -> None:
@@ -231,6 +236,35 @@ class TableStager:
             return rows, None
         kept = pc.invert(gone)
         return rows.filter(kept), kept
+
+    def _prepare_changes(self, batch: Batch) -> Prepared:
+        """Each change as its rows; values that the source did not send are null."""
+        opened = Changes(batch)
+        parts = []
+        for images, places in opened.images():
+            converter = self._value_converter(images)
+            converted = converter.convert(images, self._unavailable_rows(images, converter, None))
+            wrong: dict[int, Exception] = {}
+            for failure in converted.failures:
+                for row in pc.indices_nonzero(failure.rows).to_pylist():
+                    error = DataError(f"table {self.description.name}, column {failure.column}: {failure.reason}")
+                    wrong.setdefault(places[row].as_py(), error)
+            if wrong:
+                raise BadRows(dict(sorted(wrong.items())))
+            parts.append(pa.Table.from_arrays(converted.columns, schema=self._nullable))
+        if not parts:
+            return Prepared({}, len(batch))
+        rows = pa.concat_tables(parts)
+        for name, data in opened.described(self._nullable).items():
+            rows = rows.set_column(rows.schema.get_field_index(name), self._nullable.field(name), data)
+        places = opened.places()
+        partitions = batch.origin.partitions.take(places)
+        ordered = pc.array_sort_indices(places)  # images of a change side by side, the row before first
+        rows, partitions = rows.take(ordered), partitions.take(ordered)
+        topic, ignored = batch.origin.topic, len(batch) - len(pc.unique(places))
+        numbers = pc.unique(partitions).to_pylist()
+        by_partition = {n: rows.filter(pc.equal(partitions, n)) if len(numbers) > 1 else rows for n in numbers}
+        return Prepared({TopicPartition(topic, n): part for n, part in by_partition.items()}, ignored)
 
     def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None, dict[int, pa.Table]]:
         """The rows that mean something, which these are, and by Kafka partition the old keys among them."""

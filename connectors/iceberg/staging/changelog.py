@@ -1,0 +1,89 @@
+"""Every change as rows of its own: the row before, the row after, and what happened. For tables beside the mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.api.batch import Batch, Column
+from connectors.iceberg.staging.cdc import Change
+from connectors.iceberg.staging.columns import as_array
+from connectors.iceberg.staging.envelope import AFTER, Envelope
+
+# Columns beside the row's own: name and Iceberg type.
+CHANGE_COLUMNS: Mapping[str, str] = {
+    "__op": "string",  # Debezium's letter: c, r, u, d, t
+    "__image": "string",  # `before` or `after`; null: a truncate, which has no row
+    "__topic": "string",
+    "__partition": "int",  # Kafka's
+    "__offset": "long",
+    "__time": "timestamptz",  # of the record
+}
+_DELETED_ID = 1_000_000  # ids of these columns until the catalog assigns them
+_IMAGES = ("before", "after")
+
+
+def changelog_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The Iceberg schema of a changelog of rows of this schema: nothing is required, and the key identifies no row."""
+    fields = [{**field, "required": False} for field in schema["fields"] if field["name"] not in CHANGE_COLUMNS]
+    for number, (name, type_) in enumerate(CHANGE_COLUMNS.items(), _DELETED_ID):
+        fields.append({"id": number, "name": name, "required": False, "type": type_})
+    return {"type": "struct", "schema-id": 0, "fields": fields}
+
+
+class Changes:
+    """The changes of one batch of events, image by image."""
+
+    def __init__(self, batch: Batch) -> None:
+        """Raises BadRows: These rows are no change events."""
+        self._batch = batch
+        self._envelope = Envelope.of(batch.value)
+        self._images: list[pa.StringArray] = []
+        self._rows: list[pa.Int64Array] = []
+
+    def images(self) -> list[tuple[Column, pa.Int64Array]]:
+        """The rows before and those after, each with the places in the batch that they are of; truncates come last."""
+        envelope, value = self._envelope, self._batch.value
+        after = value.member(AFTER) if value.is_struct() else None
+        of_row = pc.or_(pc.equal(envelope.change, Change.UPSERT), pc.equal(envelope.change, Change.DELETE))
+        found: list[tuple[Column, pa.Int64Array]] = []
+        for name, column in zip(_IMAGES, (envelope.before, after), strict=True):
+            null = None if column is None else column.is_null()
+            there = of_row if null is None else pc.and_not(of_row, null)
+            if column is None or not pc.any(there).as_py():
+                continue
+            self._take(found, name, column.where(there), there)
+        truncates = pc.equal(envelope.change, Change.TRUNCATE)
+        if pc.any(truncates).as_py():
+            self._take(found, None, Column(None, pa.nulls(pc.sum(truncates).as_py())), truncates)
+        return found
+
+    def _take(
+        self, found: list[tuple[Column, pa.Int64Array]], image: str | None, rows: Column, there: pa.BooleanArray
+    ) -> None:
+        places = pc.indices_nonzero(there).cast(pa.int64())
+        found.append((rows, places))
+        self._rows.append(places)
+        self._images.append(pa.repeat(pa.scalar(image, pa.string()), len(places)))
+
+    def places(self) -> pa.Int64Array:
+        """Of all images, in the order of `images`, the place in the batch."""
+        return pa.concat_arrays(self._rows) if self._rows else pa.array([], pa.int64())
+
+    def described(self, schema: pa.Schema) -> dict[str, pa.Array]:
+        """The columns that tell of the changes, as far as the table has them, for all images in their order."""
+        places, origin = self.places(), self._batch.origin
+        known = {
+            "__op": self._envelope.operation.take(places),
+            "__image": pa.concat_arrays(self._images) if self._images else pa.array([], pa.string()),
+            "__topic": pa.repeat(pa.scalar(origin.topic), len(places)),
+            "__partition": origin.partitions.take(places),
+            "__offset": origin.offsets.take(places),
+            "__time": pc.multiply(self._batch.timestamp.take(places), 1000).cast(pa.timestamp("us", "UTC")),
+        }
+        return {
+            name: as_array(data.cast(schema.field(name).type)) for name, data in known.items() if name in schema.names
+        }

@@ -1,0 +1,78 @@
+"""The table of changes beside a merged one: a row before and a row after each change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from iceberg_staging_rows import batch, config, read, stage
+from test_iceberg_staging_envelope import GONE, event, plain
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import BadRows, ConfigError
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.staging.changelog import changelog_schema
+from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
+from connectors.iceberg.table import TableDescription, WriteMode
+
+SETTINGS = {"tables__upsert_mode_enabled": "true", "ext__envelope": "debezium", "ext__changelog_suffix": "_changes"}
+ROW_FIELDS = [{"id": 1, "name": "id", "required": True, "type": "long"},
+              {"id": 2, "name": "v", "required": False, "type": "string"}]  # fmt: skip
+
+
+def logging(folder: Path) -> TableStager:
+    schema = changelog_schema({"type": "struct", "fields": ROW_FIELDS})
+    for number, field in enumerate(schema["fields"], 1):
+        field["id"] = number
+    description = TableDescription(
+        name="db.orders_changes", uuid="u", format_version=2, location=str(folder), data_location=f"{folder}/data",
+        schema_id=0, schema=json.dumps(schema), spec='{"spec-id":0,"fields":[]}', mode=WriteMode.APPEND,
+    )  # fmt: skip
+    identity = StagingIdentity("orders-sink", Epoch(7, "a1"), "0")
+    return TableStager(description, config(**SETTINGS), identity, MemoryBudget(1 << 30))
+
+
+def shown(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(row["__offset"], row["__op"], row["__image"], row["id"], row["v"]) for row in rows]
+
+
+@pytest.mark.parametrize("made", [event, plain])
+def test_each_change_gives_the_row_before_and_the_row_after(tmp_path: Path, made: Any) -> None:
+    records = [made(0, "r", (1, "a")), made(1, "u", (1, "b"), (1, "a")), made(2, "u", (1, GONE)),
+               made(3, "d", None, (1, "b")), made(4, "t"), made(5, "m")]  # fmt: skip
+    stager = logging(tmp_path)
+    rows = [row for file in stage(stager, *Batch.of(records)) for row in read([file])]
+    assert sorted(shown(rows), key=str) == [
+        (0, "r", "after", 1, "a"),
+        (1, "u", "after", 1, "b"),
+        (1, "u", "before", 1, "a"),
+        (2, "u", "after", 1, None),
+        (3, "d", "before", 1, "b"),
+        (4, "t", None, None, None),
+    ]
+    assert stager.ignored_rows == 1
+    assert {row["__topic"] for row in rows} == {"orders"}
+
+
+def test_a_row_that_does_not_fit_is_named_by_its_place_in_the_batch(tmp_path: Path) -> None:
+    with pytest.raises(BadRows) as raised:
+        logging(tmp_path).prepare(Batch.of([plain(0, "c", (1, "a")), plain(1, "c", ("x", "b"))])[-1])
+    assert len(raised.value.errors) == 1
+
+
+def test_a_new_changelog_has_the_columns_of_the_row_and_requires_nothing() -> None:
+    wish = json.loads(Stage(config(**SETTINGS), "0").creation("db.orders_changes", batch([event(0, "c", (1, "a"))])))
+    fields = {field["name"]: field["required"] for field in wish["schema"]["fields"]}
+    assert list(fields)[:3] == ["id", "v", "__op"]
+    assert not any(fields.values())
+
+
+def test_a_changelog_needs_envelopes_and_a_mirror() -> None:
+    with pytest.raises(ConfigError, match="changelog-suffix"):
+        config(tables__upsert_mode_enabled="true", ext__changelog_suffix="_changes")
+    made = config(**SETTINGS)
+    assert made.mode_of("db.orders_changes") is WriteMode.APPEND
+    assert made.mode_of("db.orders") is WriteMode.MERGE
