@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from connect_py.api.errors import ConfigError
 from connectors.iceberg.protocol.ledger import TableVersion
 from connectors.iceberg.spark.commit_request import CommitRequest, EngineName, choose_engine
 from connectors.iceberg.spark.merge import merge_statement
@@ -62,15 +61,11 @@ def test_request_without_its_ledger_or_its_key_is_refused() -> None:
 
 
 def test_catalog_keys_reach_spark_under_the_catalogs_name() -> None:
-    settings = SparkConfig.from_properties(
-        {
-            "iceberg.catalog": "lake",
-            "iceberg.catalog.type": "jdbc",
-            "iceberg.catalog.uri": "jdbc:sqlite:/x",
-            "iceberg.hadoop.fs.x": "1",
-            "iceberg.spark.master": "local[3]",
-            "iceberg.spark.spark.sql.shuffle.partitions": "7",
-        }
+    settings = SparkConfig(
+        "lake",
+        {"type": "jdbc", "uri": "jdbc:sqlite:/x"},
+        {"fs.x": "1"},
+        {"spark.master": "local[3]", "spark.sql.shuffle.partitions": "7"},
     ).session_settings()
     assert settings["spark.sql.catalog.lake.uri"] == "jdbc:sqlite:/x"
     assert settings["spark.sql.catalog.lake.jdbc.schema-version"] == "V1"
@@ -79,11 +74,6 @@ def test_catalog_keys_reach_spark_under_the_catalogs_name() -> None:
     assert settings["spark.master"] == "local[3]"
     assert settings["spark.sql.shuffle.partitions"] == "7"
     assert SparkConfig().session_settings()["spark.sql.catalog.iceberg.type"] == "hive"
-
-
-def test_spark_connect_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"iceberg\.spark\.remote"):
-        SparkConfig.from_properties({"iceberg.spark.remote": "sc://x"})
 
 
 def test_heap_and_quick_jvm_become_options_of_the_jvm() -> None:

@@ -25,7 +25,6 @@ from typing import Any, Final
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from connect_py.api.errors import ConfigError
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
 from connectors.iceberg.spark.gateway import SparkAbsentError, SparkGateway, SparkGatewayError
 from connectors.iceberg.spark.java_classes import JavaClasses
@@ -61,27 +60,6 @@ class SparkConfig:
     hadoop_properties: Mapping[str, str] = field(default_factory=dict)  # without `iceberg.hadoop.`
     spark_properties: Mapping[str, str] = field(default_factory=dict)  # `spark.…`
     quick_jvm: bool = False  # C1 and SerialGC: best for runs of minutes, worse for days
-
-    @staticmethod
-    def from_properties(properties: Mapping[str, str]) -> SparkConfig:
-        """Take the keys `iceberg.catalog`, `iceberg.catalog.*`, `iceberg.hadoop.*`, `iceberg.spark.*`.
-
-        `iceberg.spark.master` and `iceberg.spark.spark.master` both mean `spark.master`.
-
-        Raises:
-            ConfigError: A Spark Connect address, which has no JVM of ours to commit in.
-        """
-        given = _below("iceberg.spark.", properties)
-        spark = {key if key.startswith("spark.") else f"spark.{key}": value for key, value in given.items()}
-        if "spark.remote" in spark:
-            raise ConfigError("iceberg.spark.remote", "Spark Connect is not supported; set iceberg.spark.master")
-        return SparkConfig(
-            catalog=properties.get("iceberg.catalog", "iceberg"),
-            catalog_properties=_below("iceberg.catalog.", properties),
-            hadoop_properties=_below("iceberg.hadoop.", properties),
-            spark_properties=spark,
-            quick_jvm=properties.get("iceberg.ext.quick-jvm", "false").lower() == "true",
-        )
 
     def jvm_options(self) -> list[str]:
         """Options that Spark cannot apply itself, because the JVM runs before the session exists."""
