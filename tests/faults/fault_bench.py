@@ -161,7 +161,7 @@ class FaultBench:
             if not self.workers[number].running:
                 self.workers[number].start(wait=False)
 
-    def ask(self, method: str, path: str, body: object = None, seconds: float = 60.0) -> httpx.Response:
+    def ask(self, method: str, path: str, body: object = None, seconds: float = 180.0) -> httpx.Response:
         """Ask any worker, again while the group is being rebalanced or the worker starts."""
         deadline = time.monotonic() + seconds
         while True:

@@ -88,11 +88,9 @@ class FaultRuns:
         self._timers = []
         bench.take_hits()
         bench.write_plan([item for each in planned for item in each.items])
-        if begins:
-            self._connector = self._begin(seed)
-        connector = self._connector
-        assert connector is not None
+        connector: _Connector | None = None
         try:
+            connector = self._connector = self._begin(seed) if begins or not self._connector else self._connector
             feeder = threading.Thread(target=self._feed, args=(connector, random.Random(f"feed {seed}")), name="feeder")
             feeder.start()
             self._act(connector, planned, started)
@@ -103,7 +101,8 @@ class FaultRuns:
         except Exception as error:  # whatever it is, it is told with the seed that brought it
             logs = "\n--\n".join(worker.log_end(60) for worker in bench.workers)
             told = "; ".join(map(str, planned))
-            raise WrongTableError(f"seed {seed}, {connector.shape}, {told}: {error!r}\n{logs}") from error
+            shape = connector.shape if connector else "no connector"
+            raise WrongTableError(f"seed {seed}, {shape}, {told}: {error!r}\n{logs}") from error
         hits = bench.take_hits()
         for each in planned:
             if each.items:
