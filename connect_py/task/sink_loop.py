@@ -29,7 +29,7 @@ from connect_py.task.transformation_chain import Delivery
 from connect_py.task.used_topics import UsedTopics
 
 POLL_SLICE_SECONDS: Final = 0.2  # the client has no wakeup; a stop is noticed this late at worst
-POLL_RECORDS: Final = 2000
+POLL_RECORDS: Final = 4000  # at most: each call of Arrow has its price, and decoded messages take 4 kB each
 REDELIVERY_SECONDS: Final = (0.2, 5.0)  # first and longest wait before a batch is put again; the task may bound it
 NO_TOPIC_SECONDS: Final = 5.0  # until the topics are listed again while none matches
 
@@ -255,7 +255,11 @@ class SinkTaskRunner:
         topics: list[Any] = list(map(Message.topic, messages))
         partitions: list[Any] = list(map(Message.partition, messages))
         offsets: list[Any] = list(map(Message.offset, messages))
-        last = dict(zip(zip(topics, partitions, strict=True), offsets, strict=True))
+        if topics.count(topics[0]) == len(topics):
+            ends = dict(zip(partitions, offsets, strict=True))
+            last = {(topics[0], partition): offset for partition, offset in ends.items()}
+        else:
+            last = dict(zip(zip(topics, partitions, strict=True), offsets, strict=True))
         consumed = {TopicPartition(*place): offset + 1 for place, offset in last.items()}  # last read -> next to read
         self.metrics.poll(len(messages))
         self._topics_used.use(set(topics))
