@@ -44,6 +44,9 @@ def connect_py() -> None:
     for entry in entry_points(group=COMMANDS):
         command = entry.load()
         if isinstance(command, typer.Typer):
+            for inner in command.registered_commands:
+                if hasattr(inner.callback, JAVA):
+                    inner.callback = _with_java(inner.callback)
             app.add_typer(command, name=entry.name, no_args_is_help=True)
         else:
             app.command(entry.name)(_with_java(command) if hasattr(command, JAVA) else command)

@@ -69,6 +69,15 @@ public class TableAccess {
         return JsonUtil.mapper().createObjectNode().put("uuid", table(name).uuid().toString()).toString();
     }
 
+    /** Where the table's current metadata is, for readers without a catalog. */
+    public String metadata(String name) {
+        Table table = table(name);
+        ObjectNode answer = JsonUtil.mapper().createObjectNode();
+        answer.put("location", ((BaseTable) table).operations().current().metadataFileLocation());
+        putAll(answer.putObject("io"), table.io().properties());
+        return answer.toString();
+    }
+
     public String load(String name, String ref, String key) {
         Table table = table(name);
         ObjectNode answer = JsonUtil.mapper().createObjectNode();

@@ -75,6 +75,12 @@ class TableCatalog:
             return False
         return True
 
+    def metadata(self, name: str) -> tuple[str, dict[str, str]]:
+        """The URI of the table's current metadata, and the file IO's settings: enough to read it without a catalog."""
+        answer = self._call(name, "metadata", name)
+        io = {key: value for key, value in answer["io"].items() if key.startswith(_IO_PREFIXES)}
+        return answer["location"], io
+
     def create(
         self, name: str, schema: str, spec: str | None = None, properties: Mapping[str, str] | None = None
     ) -> bool:

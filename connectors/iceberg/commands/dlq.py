@@ -1,0 +1,203 @@
+"""`connect-py dlq`: look at the dead letters that an Iceberg sink keeps in a table, and have them tried again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from connect_py.api.command import uses_java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from connectors.iceberg.config import IcebergSinkConfig
+    from connectors.iceberg.dead_letters.letter import Letter
+
+app = typer.Typer(help="Dead letters that an Iceberg sink keeps in a table.")
+
+Config = Annotated[Path, typer.Option("--config", help="The connector as it is posted.", exists=True, dir_okay=False)]
+Topic = Annotated[str | None, typer.Option(help="Only records that were read from this topic.")]
+Reason = Annotated[str | None, typer.Option(help="Only records that failed for this reason, such as value_converter.")]
+Places = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC/PARTITION/OFFSET]...", show_default="all")]
+
+
+@app.command("list")
+@uses_java
+def list_(
+    config: Config,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Count the letters by topic, reason and stage."""
+
+    def run() -> None:
+        import json
+
+        from connectors.iceberg.dead_letters.letter_table import LetterTable
+
+        columns = ("topic", "_dlq_reason", "stage", "failed_at")
+        found = LetterTable(_parsed(config)).read(only=columns)
+        counts = []
+        if found.num_rows:
+            made = found.group_by(list(columns[:3])).aggregate([([], "count_all"), ("failed_at", "max")])
+            for row in made.sort_by([(name, "ascending") for name in columns[:3]]).to_pylist():
+                last = row["failed_at_max"]
+                counts.append({
+                    "topic": row["topic"], "reason": row["_dlq_reason"], "stage": row["stage"],
+                    "letters": row["count_all"], "last_failed_at": None if last is None else last.isoformat(),
+                })  # fmt: skip
+        if as_json:
+            typer.echo(json.dumps(counts, indent=2))
+            return
+        for count in counts:
+            typer.echo(
+                f"{count['letters']:>9}  {count['topic']}  {count['reason']}  ({count['stage']}, last at "
+                f"{count['last_failed_at']})"
+            )
+        typer.echo(f"{sum(int(str(count['letters'])) for count in counts):>9}  in all")
+
+    _told(run)
+
+
+@app.command("show")
+@uses_java
+def show(config: Config, places: Places = None, topic: Topic = None, reason: Reason = None) -> None:
+    """Print letters, one JSON object a line; bytes that are text as text, others in base64.
+
+    Change `key`, `value` or `headers` of what is printed, and give it to `replay --fixed`.
+    """
+
+    def run() -> None:
+        import json
+
+        for letter in _letters(_parsed(config), places, topic, reason):
+            typer.echo(json.dumps(letter.to_json(), default=str))
+
+    _told(run)
+
+
+@app.command("replay")
+@uses_java
+def replay(
+    config: Config,
+    bootstrap_servers: Annotated[str, typer.Option(help="The cluster of the connector's topics.")],
+    places: Places = None,
+    topic: Topic = None,
+    reason: Reason = None,
+    fixed: Annotated[
+        Path | None,
+        typer.Option(help="Fixed records as `show` prints them, one a line; only these are replayed.", exists=True),
+    ] = None,
+    client_config: Annotated[
+        Path | None, typer.Option(help="More client settings, key=value, as librdkafka spells them.", exists=True)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be replayed.")] = False,
+) -> None:
+    """Have the connector try letters again, under their first topic, partition and offset.
+
+    Writes them to the connector's replay topic. A letter that was replayed is passed over: doing it again changes
+    nothing, unless the record failed once more meanwhile.
+    """
+
+    def run() -> None:
+        import json
+
+        from connect_py.api.errors import ConfigError
+        from connectors.iceberg.config import REPLAY_TOPIC
+        from connectors.iceberg.dead_letters.letter import latest
+        from connectors.iceberg.dead_letters.replay_log import ReplayLog
+
+        parsed = _parsed(config)
+        if parsed.replay_topic is None:
+            raise ConfigError(REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again")
+        chosen = latest(list(_letters(parsed, places, topic, reason)))
+        if fixed is not None:
+            lines = [line for line in fixed.read_text().splitlines() if line.strip()]
+            chosen = _fixed(chosen, [json.loads(line) for line in lines])
+        settings = {**_client_settings(client_config), "bootstrap.servers": bootstrap_servers}
+        log = ReplayLog(settings, parsed.replay_topic, parsed.connector).open()
+        if dry_run:
+            written = log.written()
+            count = sum(letter.next_replay() not in written for letter in chosen)
+            typer.echo(f"{count} letters would be replayed, {len(chosen) - count} were replayed before")
+            return
+        count = log.write(chosen)
+        typer.echo(f"{count} letters replayed, {len(chosen) - count} were replayed before")
+
+    _told(run)
+
+
+def _told(run: Callable[[], None]) -> None:
+    """Run; what goes wrong is one line and exit status 1."""
+    from connect_py.api.errors import ConnectError
+
+    try:
+        run()
+    except (ConnectError, OSError, ValueError) as error:
+        typer.echo(f"connect-py: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+def _parsed(path: Path) -> IcebergSinkConfig:
+    from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+    from connectors.iceberg.config import IcebergSinkConfig
+
+    props = read_connector(path)
+    refuse_providers(props)
+    return IcebergSinkConfig.parse(props)
+
+
+def _letters(
+    config: IcebergSinkConfig, places: list[str] | None, topic: str | None, reason: str | None
+) -> Iterable[Letter]:
+    """The letters that were asked for. ConfigError: a place has none, or is not written as one."""
+    from connect_py.api.errors import ConfigError
+    from connectors.iceberg.dead_letters.letter_table import LetterTable
+
+    wanted = {_place(text) for text in places or ()}
+    letters = LetterTable(config).letters()
+    for missing in sorted(wanted - {letter.place for letter in letters}):
+        raise ConfigError("", f"{'/'.join(map(str, missing))} is no dead letter of this connector")
+    for letter in letters:
+        if (not wanted or letter.place in wanted) and topic in (None, letter.topic) and reason in (None, letter.reason):
+            yield letter
+
+
+def _place(text: str) -> tuple[str, int, int]:
+    from connect_py.api.errors import ConfigError
+
+    topic, partition, offset = (["", "", *text.rsplit("/", 2)])[-3:]
+    if not topic or not partition.isdecimal() or not offset.isdecimal():
+        raise ConfigError("", f"{text} is not of the form topic/partition/offset")
+    return topic, int(partition), int(offset)
+
+
+def _fixed(letters: list[Letter], documents: list[dict[str, object]]) -> list[Letter]:
+    """The letters with what their fixes change. ConfigError: a fix belongs to no letter."""
+    from dataclasses import replace
+
+    from connect_py.api.errors import ConfigError
+    from connectors.iceberg.dead_letters.letter import Fix
+
+    known = {letter.place: letter for letter in letters}
+    made = []
+    for fix in map(Fix.of, documents):
+        letter = known.get(fix.place)
+        if letter is None:
+            raise ConfigError("", f"the fixed record {'/'.join(map(str, fix.place))} is none of the letters")
+        made.append(replace(letter, **fix.changes))
+    return made
+
+
+def _client_settings(path: Path | None) -> dict[str, str]:
+    from connect_py.api.errors import ConfigError
+
+    settings = {}
+    for line in [] if path is None else path.read_text().splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            key, separator, value = line.partition("=")
+            if not separator:
+                raise ConfigError("", f"{path}: {key} is not of the form key=value")
+            settings[key.strip()] = value.strip()
+    return settings

@@ -1,0 +1,108 @@
+"""`Letter`: one dead letter as its table has it, and in the form that people read and write."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from connect_py.api.errors import ConfigError
+from connect_py.api.record import RawHeaders
+from connect_py.api.replay import Replay
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One row of the table."""
+
+    topic: str
+    partition: int
+    offset: int
+    attempt: int  # 0: as first consumed; n: it failed again in the n-th replay
+    timestamp: int | None  # ms since the epoch
+    key: bytes | None
+    value: bytes | None
+    headers: RawHeaders
+    reason: str
+    told: Mapping[str, Any]  # everything else, for people
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """From a row of the table; a table of one's own may lack columns that only tell more."""
+        stamp = row.get("timestamp")
+        headers = [(h["key"], h["value"]) for h in row.get("headers") or ()]
+        known = {"topic", "partition", "offset", "attempt", "timestamp", "key", "value", "headers", "_dlq_reason"}
+        return cls(
+            row["topic"], row["partition"], row["offset"], row.get("attempt") or 0,
+            None if stamp is None else round(stamp.timestamp() * 1000), row["key"], row["value"], headers,
+            row.get("_dlq_reason") or "", {k: v for k, v in row.items() if k not in known},
+        )  # fmt: skip
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        return self.topic, self.partition, self.offset
+
+    def next_replay(self) -> Replay:
+        """What trying this letter again is called."""
+        return Replay(self.topic, self.partition, self.offset, self.attempt + 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that `show` prints and `replay --fixed` takes."""
+        told = {k: v.isoformat() if isinstance(v, datetime) else v for k, v in self.told.items()}
+        return {
+            "topic": self.topic, "partition": self.partition, "offset": self.offset, "attempt": self.attempt,
+            "timestamp": self.timestamp, "key": shown(self.key), "value": shown(self.value),
+            "headers": [[name, shown(data)] for name, data in self.headers], "_dlq_reason": self.reason, **told,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What a record is to be instead; a member that is missing stays as it was."""
+
+    place: tuple[str, int, int]
+    changes: Mapping[str, Any]  # key, value, headers
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """From the form of `Letter.to_json`.
+
+        Raises:
+            ConfigError: It is not of this form.
+        """
+        try:
+            changes: dict[str, Any] = {name: hidden(data[name]) for name in ("key", "value") if name in data}
+            if "headers" in data:
+                changes["headers"] = [(str(name), hidden(value)) for name, value in data["headers"]]
+            return cls((str(data["topic"]), int(data["partition"]), int(data["offset"])), changes)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError("", f"a fixed record is not of the form that `dlq show` prints: {error!r}") from error
+
+
+def shown(data: bytes | None) -> Mapping[str, str] | None:
+    """Bytes that are text as text, others in base64."""
+    if data is None:
+        return None
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def hidden(data: Mapping[str, str] | None) -> bytes | None:
+    """The bytes again. KeyError, TypeError or ValueError: not of that form."""
+    if data is None:
+        return None
+    return data["text"].encode() if "text" in data else base64.b64decode(data["base64"], validate=True)
+
+
+def latest(letters: Sequence[Letter]) -> list[Letter]:
+    """Of each record its last letter, in order of their places: earlier ones were tried again since."""
+    found: dict[tuple[str, int, int], Letter] = {}
+    for letter in letters:
+        known = found.get(letter.place)
+        if known is None or letter.attempt >= known.attempt:
+            found[letter.place] = letter
+    return [found[place] for place in sorted(found)]

@@ -1,0 +1,139 @@
+"""`ReplayLog`: the topic from which a connector tries dead letters again, which is also the record of what was tried.
+
+A letter is written at most once for each attempt, whatever dies when:
+
+    1 take the transactional id: whoever wrote before us is fenced, what it left open is gone
+    2 read the topic to its end: what stands there was replayed                  (nothing was changed so far)
+    3 write the letters that are missing, in one transaction                    -> invisible
+    4 commit                                                                   -> visible, all of them
+
+Who dies before 4 leaves nothing that the connector sees, and the next replay writes the same letters; who dies after it
+leaves everything, and the next replay finds it in step 2. The connector applies what it reads exactly once, because the
+topic is one of its own: its tables' ledgers cover it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.replay import Replay
+from connectors.iceberg.dead_letters.letter import Letter
+from connectors.iceberg.faults import fault_point
+
+SECONDS = 30.0  # for each answer of the cluster
+KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+class ReplayLog:
+    """One writer at a time; used on one thread.
+
+    Raises, from every method:
+        ConnectError: The cluster does not answer or refuses, or somebody else replays at this moment.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], topic: str, connector: str) -> None:
+        """`settings` are the client library's, with `bootstrap.servers`."""
+        self._settings = dict(settings)
+        self._topic = topic
+        self._producer: Producer | None = None
+        self._id = f"connect-{connector}-dlq-replay"
+
+    def open(self) -> Self:
+        """Make the topic if it is missing, and be the one who writes it (step 1)."""
+        future = AdminClient(self._settings).create_topics([NewTopic(self._topic, 1, config=KEPT_FOR_EVER)])[
+            self._topic
+        ]
+        try:
+            future.result(SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise ConnectError(f"topic {self._topic} cannot be created: {error}") from error
+        self._producer = Producer(self._settings | {"transactional.id": self._id, "linger.ms": 5})
+        try:
+            self._producer.init_transactions(SECONDS)
+        except KafkaException as error:
+            raise ConnectError(f"topic {self._topic} cannot be written: {error}") from error
+        return self
+
+    def written(self) -> set[Replay]:
+        """Everything that was replayed so far (step 2)."""
+        consumer = Consumer(
+            self._settings
+            | {"group.id": self._id, "enable.auto.commit": False, "isolation.level": "read_committed",
+               "enable.partition.eof": True}
+        )  # fmt: skip
+        try:
+            return self._read(consumer)
+        except KafkaException as error:
+            raise ConnectError(f"topic {self._topic} cannot be read: {error}") from error
+        finally:
+            consumer.close()
+
+    def _read(self, consumer: Consumer) -> set[Replay]:
+        partitions = list(consumer.list_topics(self._topic, SECONDS).topics[self._topic].partitions)
+        for partition in partitions:
+            first, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), SECONDS)
+            if first > 0:
+                raise ConnectError(
+                    f"topic {self._topic} has lost its first {first} records, so nobody can tell what was replayed; "
+                    "keep it for ever (retention.ms=-1), and give the connector a new one"
+                )
+        consumer.assign([TopicPartition(self._topic, partition, 0) for partition in partitions])
+        found: set[Replay] = set()
+        ended = 0
+        while ended < len(partitions):
+            messages = consumer.consume(1000, SECONDS)
+            if not messages:
+                raise ConnectError(f"topic {self._topic} cannot be read to its end within {SECONDS:g} s")
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    headers: Any = message.headers() or ()  # pairs: the client makes no dictionary of them
+                    replay = Replay.of(headers)
+                    if replay is not None:
+                        found.add(replay)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended += 1
+                else:
+                    raise KafkaException(error)
+        return found
+
+    def write(self, letters: Iterable[Letter]) -> int:
+        """Replay the letters that were not replayed yet, all of them or none (steps 2 to 4); returns how many."""
+        written = self.written()
+        missing = [letter for letter in letters if letter.next_replay() not in written]
+        if missing:
+            self._commit(missing)
+        return len(missing)
+
+    def _commit(self, letters: Sequence[Letter]) -> None:
+        producer = self._producer
+        assert producer is not None
+        try:
+            producer.begin_transaction()
+            for letter in letters:
+                self._produce(producer, letter)
+            producer.flush(SECONDS)
+            fault_point("before_replay_commit")
+            producer.commit_transaction(SECONDS)
+            fault_point("after_replay_commit")
+        except KafkaException as error:
+            raise ConnectError(
+                f"it is not known whether {len(letters)} letters were replayed ({error}); replay again to find out"
+            ) from error
+
+    def _produce(self, producer: Producer, letter: Letter) -> None:
+        headers: list[Any] = [*letter.headers, letter.next_replay().to_header()]
+        while True:
+            try:
+                producer.produce(
+                    self._topic, value=letter.value, key=letter.key, headers=headers, timestamp=letter.timestamp or 0
+                )
+                return
+            except BufferError:
+                producer.poll(0.1)
