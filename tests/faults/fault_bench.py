@@ -35,6 +35,8 @@ from connectors.iceberg.spark.errors import CatalogUnavailableError
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
 
 ASK_SECONDS = 30.0
+# Short enough that a pause is missed, long enough for a machine that others share.
+TIMEOUTS = {**SHORT_TIMEOUTS, "session.timeout.ms": "6000", "consumer.session.timeout.ms": "5000"}
 KEYS = 40
 
 
@@ -72,7 +74,7 @@ class FaultBench:
         faults = {"CONNECT_PY_FAULTS": f"@{self.plan}", "CONNECT_PY_FAULTS_LOG": str(self.points)}
         for name, servers in (("a", f"127.0.0.1:{self.line.port}"), ("b", self.broker.bootstrap_servers)):
             self.workers.append(
-                WorkerProcess(self.folder / name, servers, "faults", SHORT_TIMEOUTS, {**faults, "FAULT_WORKER": name})
+                WorkerProcess(self.folder / name, servers, "faults", TIMEOUTS, {**faults, "FAULT_WORKER": name})
             )
         self.workers[0].start()
         self._driver.start()

@@ -129,7 +129,7 @@ def plan_of(seed: int, begins: bool, only: Sequence[Fault] = tuple(Fault)) -> li
     chance = random.Random(f"plan {seed}")
     planned: list[Planned] = []
     for fault in chance.sample(list(only), chance.choice((1, 1, 2, 2, 3))):
-        at, lasts = chance.uniform(0.0, 1.5), chance.choice((0.5, 1.5, 3.0, 5.5))
+        at, lasts = chance.uniform(0.0, 1.5), chance.choice((0.5, 1.5, 3.0, 7.5))
         point = None
         items: tuple[str, ...] = ()
         if fault in AT_POINT:
