@@ -1,0 +1,98 @@
+"""Tables that are missing, renamed, dropped and made again while a connector writes: no row is lost or comes twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bad_input import case, lakehouse, worker
+from lakehouse import Lakehouse
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+from sink_case import SinkCase
+
+__all__ = ["case", "lakehouse", "worker"]  # fixtures
+
+pytestmark = pytest.mark.timeout(120)  # a Spark driver starts on a busy machine
+
+COLUMNS = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "to", StringType(), required=False))
+
+
+def ids(lakehouse: Lakehouse, table: str) -> list[Any]:
+    return sorted(lakehouse.rows(table).column("id").to_pylist())
+
+
+def test_rows_for_a_table_that_nobody_made_are_dead_letters_until_somebody_makes_it(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
+    here, later = f"{case.table}_here", f"{case.table}_later"
+    lakehouse.catalog.create_table(here, COLUMNS)
+    case.create_topic()
+    case.produce({"id": 1, "to": here}, {"id": 2, "to": later}, {"id": 3, "to": here.upper()}, {"id": 4, "to": "..."})
+    config = case.config(
+        iceberg__tables__dynamic_enabled="true",
+        iceberg__tables__route_field="to",
+        iceberg__tables__auto_create_enabled="false",
+        iceberg__ext__unrouted="dlq",
+    )
+    del config["iceberg.tables"]
+    tolerant = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": case.dead_letters,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    case.worker.put(case.name, {**config, **tolerant})
+    case.await_caught_up()
+    assert ids(lakehouse, here) == [1, 3]
+    letters = case.read_dead_letters(2)
+    assert [b'"id": 2' in (m.value() or b"") for m in letters].count(True) == 1
+    lakehouse.catalog.create_table(later, COLUMNS)
+    case.produce({"id": 5, "to": "nowhere"})  # its cycle looks for missing tables again
+    case.await_caught_up()
+    case.produce({"id": 6, "to": later}, {"id": 7, "to": here})
+    case.await_caught_up()
+    assert ids(lakehouse, here) == [1, 3, 7]
+    assert ids(lakehouse, later) in ([6], [2, 6])  # what is read again on the way is routed again
+
+
+def test_a_renamed_table_keeps_its_rows_and_a_new_one_gets_what_follows(case: SinkCase, lakehouse: Lakehouse) -> None:
+    case.create_topic()
+    case.produce_ids([1, 2])
+    case.start()
+    case.await_caught_up()
+    renamed = f"{case.table}_old"
+    lakehouse.catalog.rename_table(case.table, renamed)
+    case.produce_ids([3, 4])
+    case.await_caught_up()
+    assert ids(lakehouse, renamed) == [1, 2]
+    assert case.ids() == [3, 4]
+    lakehouse.catalog.drop_table(case.table)
+    case.produce_ids([5])
+    case.await_caught_up()
+    assert case.ids() == [5]
+
+
+def test_a_table_that_is_dropped_is_left_out_if_asked_and_others_go_on(case: SinkCase, lakehouse: Lakehouse) -> None:
+    other = f"{case.table}_other"
+    for table in (case.table, other):
+        lakehouse.catalog.create_table(table, COLUMNS)
+    case.create_topic()
+    case.produce_ids([1])
+    case.start(
+        iceberg__tables=f"{case.table},{other}",
+        iceberg__tables__auto_create_enabled="false",
+        iceberg__ext__missing_table="skip",
+    )
+    case.await_caught_up()
+    lakehouse.catalog.drop_table(other)
+    case.produce_ids([2])
+    case.await_caught_up()
+    assert case.ids() == [1, 2]
+    lakehouse.catalog.create_table(other, COLUMNS)
+    case.produce_ids([3])
+    case.await_caught_up()
+    case.produce_ids([4])
+    case.assert_complete([1, 2, 3, 4])
+    assert ids(lakehouse, other)[-1:] == [4]
+    assert set(ids(lakehouse, other)) <= {2, 3, 4}
