@@ -45,7 +45,7 @@ def connect_py() -> None:
         command = entry.load()
         if isinstance(command, typer.Typer):
             for inner in command.registered_commands:
-                if hasattr(inner.callback, JAVA):
+                if inner.callback is not None and hasattr(inner.callback, JAVA):
                     inner.callback = _with_java(inner.callback)
             app.add_typer(command, name=entry.name, no_args_is_help=True)
         else:
