@@ -43,12 +43,16 @@ class AvroConverter(RegistryConverter):
                 doc="Write maps as maps though their keys, which are texts, are optional.")
         .define("discard.type.doc.default", Type.BOOLEAN, default=False, importance=Importance.LOW,
                 doc="Accepted; what records and members say of themselves is their schema's doc.")
+        .define("connect_py.aliases", Type.BOOLEAN, default=False, importance=Importance.LOW,
+                doc="Keep aliases of fields in a schema parameter of this name: Iceberg sinks rename columns by them.")
     )  # fmt: skip
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         parsed = self.config_def.parse(configs)
         enhanced, generalized = parsed["enhanced.avro.schema.support"], parsed["generalized.sum.type.support"]
-        self._reading = ReadingOptions(enhanced, generalized, parsed["flatten.singleton.unions"])
+        self._reading = ReadingOptions(
+            enhanced, generalized, parsed["flatten.singleton.unions"], parsed["connect_py.aliases"]
+        )
         self._writing = Options(
             metadata=parsed["connect.meta.data"],
             scrub_names=parsed["scrub.invalid.names"],

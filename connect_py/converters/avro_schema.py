@@ -46,6 +46,7 @@ NAMELESS: Final = "io.confluent.connect.avro.ConnectDefault"
 MAP_ENTRY: Final = "MapEntry"
 PRECISION: Final = "connect.decimal.precision"
 DEFAULT_PRECISION: Final = 64  # Java leaves this one out
+ALIASES: Final = "connect_py.aliases"  # our parameter for the aliases of a field, comma separated
 LOGICAL_TYPE: Final = "logicalType"  # also our parameter for units that Connect has no type for
 KEPT_LOGICAL_TYPES: Final = frozenset({
     "timestamp-micros", "timestamp-nanos", "local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos",
@@ -68,6 +69,7 @@ class Options:
     full_branch_names: bool = False  # enhanced.avro.schema.support
     generalized_sums: bool = False
     flatten_singletons: bool = True
+    aliases: bool = False  # connect_py.aliases
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +199,7 @@ class _SchemaReader:
             raise DataError(f"The record {name} contains itself, which has no Connect schema here")
         self._open.append(name)
         inside = name.rpartition(".")[0]
-        members = [
-            (f["name"], self.read(f["type"], inside, default=f.get("default"), doc=f.get("doc")))
-            for f in tree["fields"]
-        ]
+        members = [(f["name"], self._member(f, inside)) for f in tree["fields"]]
         self._open.pop()
         plain = self._record_of([(name, m.plain) for name, m in members])
         schema = Schema(Type.STRUCT, fields=[(n, m.schema) for n, m in members])
@@ -209,6 +208,14 @@ class _SchemaReader:
             schema, plain, _record_value([m.value for m in types]), _record_column([m.column for m in types]),
             all(m.columnar for m in types),
         )  # fmt: skip
+
+    def _member(self, field: Tree, namespace: str) -> AvroType:
+        made = self.read(field["type"], namespace, default=field.get("default"), doc=field.get("doc"))
+        aliases = field.get("aliases")
+        if not (aliases and self._options.aliases):
+            return made
+        parameters = {**made.schema.parameters, ALIASES: ",".join(map(str, aliases))}
+        return replace(made, schema=made.schema.replace(parameters=parameters))
 
     def _record_of(self, members: Sequence[tuple[str, Tree]]) -> Tree:
         fields = [{"name": name, "type": plain} for name, plain in members]

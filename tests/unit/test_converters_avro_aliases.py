@@ -1,0 +1,30 @@
+"""Aliases of Avro's fields, for sinks that follow a renaming."""
+
+from __future__ import annotations
+
+import json
+
+from connect_py.converters.avro_schema import ALIASES, Options, avro_type
+
+RECORD = json.dumps({
+    "type": "record", "name": "R", "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "b_new", "aliases": ["b", "older"], "type": ["null", "string"], "default": None},
+        {"name": "inner", "aliases": ["i"], "type": {"type": "record", "name": "I", "fields": [
+            {"name": "x", "aliases": ["y"], "type": "long"}]}},
+    ],
+})  # fmt: skip
+
+
+def test_aliases_are_kept_beside_the_field_if_asked() -> None:
+    schema = avro_type(RECORD, {}, None, Options(aliases=True)).schema
+    assert schema["id"].parameters == {}
+    assert schema["b_new"].parameters == {ALIASES: "b,older"}
+    assert schema["b_new"].optional
+    assert schema["inner"].parameters == {ALIASES: "i"}
+    assert schema["inner"]["x"].parameters == {ALIASES: "y"}
+
+
+def test_without_the_option_a_schema_is_what_it_is_in_java() -> None:
+    schema = avro_type(RECORD, {}, None, Options()).schema
+    assert not any(field.schema.parameters for field in schema.fields)
