@@ -28,14 +28,17 @@ FENCE_SECONDS: Final = 60.0
 ABORT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 60.0
 
-# Why a transaction may end without anybody's fault: the broker was away for longer than it may take, or gave the id
-# to a newer producer. These say nothing about the records, which can be sent again.
-_LOST: Final = frozenset({
-    KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_TXN_STATE,
-    KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID, KafkaError.TRANSACTION_ABORTABLE,
-    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.TRANSACTION_COORDINATOR_FENCED, KafkaError._TIMED_OUT,
-    KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT,
+_FENCED: Final = frozenset({
+    KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
+})  # fmt: skip
+# Why a transaction may end without anybody's fault: the broker was away for longer than it may take. These say nothing
+# about the records, which can be sent again.
+_LOST: Final = _FENCED | frozenset({
+    KafkaError.INVALID_TXN_STATE, KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID,
+    KafkaError.TRANSACTION_ABORTABLE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.TRANSACTION_COORDINATOR_FENCED, KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT,
 })  # fmt: skip
 _UNEXPLAINED: Final = frozenset({KafkaError._STATE, KafkaError._FATAL, KafkaError._INCONSISTENT})
 
@@ -43,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskFencedError(ConnectError):
-    """The task is another's by now; nothing of the open transaction is in Kafka, or everything."""
+    """A newer producer of this task exists; nothing of the open transaction is in Kafka, or everything."""
 
     def __init__(self, transactional_id: str, why: str) -> None:
         super().__init__(f"producer {transactional_id} was fenced: {why}")
@@ -65,7 +68,8 @@ class ExactlyOnceCommitter(SourceCommitter):
     4. the task is told                                              (`commit_record`, `commit`)
 
     A transaction that took too long, as when the broker is away, is aborted by the broker, and its producer may write
-    no more. Then a new one takes the id, and what did not get into Kafka is sent again (`_repair`).
+    no more. Then a new one takes the id, and what did not get into Kafka is sent again (`_repair`). The broker says the
+    same of a producer whose id somebody else has taken; how long the transaction was open tells the two apart.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         *,
         boundary: TransactionBoundary,
         interval_ms: int,
+        timeout_ms: int,
         transactions: WorkerTransactionContext | None,
         copies_offsets: bool,
         is_committed: Callable[[RecordPlace], bool],
@@ -87,6 +92,7 @@ class ExactlyOnceCommitter(SourceCommitter):
 
         Args:
             interval_ms: Between commits, for the boundary `interval`.
+            timeout_ms: For how long the broker lets a transaction be open.
             transactions: What the task asks for, with the boundary `connector`.
             copies_offsets: Whether the connector keeps its offsets in a topic of its own.
             is_committed: Whether the transaction of a record, which has ended, was committed; waits, and raises
@@ -98,11 +104,13 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._control = control
         self._boundary = boundary
         self._interval = interval_ms / 1000
+        self._timeout = timeout_ms / 1000
         self._transactions = transactions
         self._copies_offsets = copies_offsets
         self._is_committed = is_committed
         self._next_commit = 0.0
         self._open = False  # a transaction
+        self._begun = 0.0  # when the last one was
         self._size = 0  # records in it
         self._offsets: dict[PartitionKey, tuple[Entry, Entry]] = {}  # not stored yet
         self._taken: list[tuple[Submitted, OffsetAndMetadata | None]] = []  # to tell the task of after the commit
@@ -259,6 +267,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         except KafkaException as error:
             self._fail("begin", error)
         self._open = True
+        self._begun = self._clock.monotonic()
 
     def _ended(self) -> None:
         self._open = False
@@ -342,6 +351,10 @@ class ExactlyOnceCommitter(SourceCommitter):
 
     def _fail(self, what: str, error: KafkaException) -> NoReturn:
         problem = self._explained(error.args[0])
+        timed_out = self._open and self._clock.monotonic() - self._begun >= self._timeout
+        if problem.code() in _FENCED and not timed_out:
+            self._open = False
+            raise TaskFencedError(self._id, "a newer instance of this task exists") from error
         text = f"cannot {what} a transaction of {self._id}: {problem.str()}"
         raise (TransactionLostError(text) if problem.code() in _LOST else NotDeliveredError(text)) from error
 

@@ -147,7 +147,7 @@ class TaskMain:
             transactions = None
             if exactly_once and TransactionBoundary.of(config) is TransactionBoundary.CONNECTOR:
                 transactions = WorkerTransactionContext()
-            committer = self._committer(task, producer, metrics, transactions)
+            committer = self._committer(task, producer, settings, metrics, transactions)
             topics = TopicKeeper(
                 rules, ClusterAdmin(clients.admin()), producer, self._control.wait,
                 UsedTopics(lambda topic: self._control.send(TopicUsed(topic)), self._clock),
@@ -166,6 +166,7 @@ class TaskMain:
         self,
         task: SourceTask,
         producer: SourceProducer,
+        client_settings: Mapping[str, object],
         metrics: SourceMetrics,
         transactions: WorkerTransactionContext | None,
     ) -> SourceCommitter:
@@ -181,6 +182,7 @@ class TaskMain:
             task, producer, transactional_id(spec.worker_props, spec.id.connector, spec.id.task), self._control,
             metrics, self._clock, boundary=TransactionBoundary.of(config),
             interval_ms=int(config.get("transaction.boundary.interval.ms") or settings.commit_interval_ms),
+            timeout_ms=int(str(client_settings["transaction.timeout.ms"])),
             transactions=transactions, copies_offsets=bool(config.get("offsets.storage.topic")),
             is_committed=partial(is_committed, self._reader_settings(), check=self._control.check),
         )  # fmt: skip

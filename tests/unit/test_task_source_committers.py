@@ -138,7 +138,7 @@ class Bench:
         self.answers |= {FenceZombies: None, VerifyTask: "offsets", MakeOffsetKeys: [b"key"]}
         committer = ExactlyOnceCommitter(
             self.task, self.replaceable, "g-c-0", self.control, self.metrics, self.clock,
-            boundary=boundary, interval_ms=1_000, transactions=transactions, copies_offsets=False,
+            boundary=boundary, interval_ms=1_000, timeout_ms=60_000, transactions=transactions, copies_offsets=False,
             is_committed=self._is_committed,
         )  # fmt: skip
         committer.open()
@@ -282,11 +282,25 @@ LOST = [
 
 
 def two_records(bench: Bench) -> ExactlyOnceCommitter:
+    """In a transaction that the broker may have given up."""
     committer = bench.exactly_once(TransactionBoundary.POLL)
     send(committer, 1)
     send(committer, 2)
     bench.producer.calls.clear()
+    bench.clock.now += 60
     return committer
+
+
+@pytest.mark.parametrize("age", [0, 59])
+def test_a_producer_whose_id_somebody_else_has_taken_does_not_take_it_back(age: float) -> None:
+    bench = Bench()
+    committer = bench.exactly_once(TransactionBoundary.POLL)
+    send(committer, 1)
+    bench.clock.now += age  # the broker has no reason of its own yet
+    bench.replaceable.client.errors["commit_transaction"] = [KafkaError._FENCED]
+    with pytest.raises(TaskFencedError, match="a newer instance of this task exists"):
+        committer.batch_done()
+    assert bench.clients == 1
 
 
 @pytest.mark.parametrize("code", LOST)
@@ -335,6 +349,7 @@ def test_a_producer_that_is_lost_between_records_is_replaced_and_what_it_had_is_
     bench = Bench()
     committer = bench.exactly_once(TransactionBoundary.INTERVAL)
     send(committer, 1, acknowledged=False)
+    bench.clock.now += 60
     committer.refused(KafkaException(KafkaError(KafkaError._FENCED)))
     assert bench.producer.calls[-5:] == [*NEW_PRODUCER, ("produce", "t", b"1", None)]
     committer.sending("t")
@@ -400,6 +415,7 @@ def test_a_transaction_that_is_to_be_aborted_ends_with_its_producer() -> None:
     committer = bench.exactly_once(TransactionBoundary.CONNECTOR, transactions)
     send(committer, 1, acknowledged=False)
     transactions.abort_transaction()
+    bench.clock.now += 60
     bench.replaceable.client.errors["abort_transaction"] = [KafkaError._FENCED]
     committer.batch_done()
     assert ("produce", "t", b"1", None) not in bench.producer.calls
