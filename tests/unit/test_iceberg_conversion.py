@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from iceberg_staging_rows import table
+from iceberg_staging_rows import batch, record, table
 
 from connect_py.api.arrow import arrow_type, column_of, storage_type, to_array
 from connect_py.api.batch import Column
@@ -365,3 +365,10 @@ def test_columns_that_fit_are_passed_on_without_a_copy() -> None:
 def test_numbers_print_as_in_java(value: float, text: str) -> None:
     assert double_text(value) == text
     assert float_text(1.5) == "1.5"
+
+
+def test_a_null_stays_null_though_its_field_has_a_default() -> None:
+    row = struct(("n", Schema(Type.INT32, optional=True, default=7)))
+    rows = batch([record(Struct(row, [None]), 0), record(Struct(row, [1]), 1)])
+    made = RowConverter(table([("n", "int")]), row, rows.value.data.type, ConversionOptions()).convert(rows.value)
+    assert made.columns[0].to_pylist() == [None, 1]

@@ -88,6 +88,8 @@ def test_nested_route_fields_walk_structs_and_maps_and_schemaless_objects() -> N
     assert where(made) == {"db.m": [0]}
     assert where(router.route(batch([record({"a": {"b": "db.j"}}, 0)]))) == {"db.j": [0]}
     assert router.route(batch([record({"x": 1}, 0)])).unrouted == 1
+    without = struct(("a", struct(("other", STRING))))
+    assert router.route(batch([record(Struct.of(without, a=Struct.of(without["a"], other="x")), 0)])).unrouted == 1
 
 
 def test_a_path_through_something_without_members_makes_bad_rows() -> None:
