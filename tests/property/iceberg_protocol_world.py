@@ -569,10 +569,12 @@ class World:
                 table.snapshots = {i: table.snapshots[i] for i in kept}
             if self.random.random() < 0.05 and not self.unmarked():
                 if self.chance(Fault.DROP, 0.2):
+                    self.purge(table)
                     del self.tables[name]
                     if name in self.routes:
                         self.dropped_at[name] = (self.topic_id, self.log_ends())
                 elif self.chance(Fault.REPLACE, 0.25):
+                    self.purge(table)
                     self.create(name)
                 elif table.property and self.chance(Fault.REPLACE_WITH_PROPERTIES, 0.5):
                     made = self.create(name, properties=table.property)
@@ -610,6 +612,10 @@ class World:
         content, files = (dict(head.content), head.files) if head else ({}, ())
         snapshot = self.add_snapshot(table, ledger.to_json(), content, files, state)
         table.property = LedgerProperty(ledger, snapshot, {}).to_json()
+
+    def purge(self, table: Table) -> None:
+        """What lies below the location of a dropped table goes with it, staged or not."""
+        self.files = {path: rows for path, rows in self.files.items() if path.split("/")[1] != table.uuid}
 
     def known_points(self, chain: list[Snapshot]) -> list[Snapshot]:
         """Ancestors that a table may be rolled back to: what they hold is known (documented limit)."""
@@ -727,8 +733,8 @@ class World:
         """Every append table holds each routed row once, every merge table the last state per key."""
         self.verify_once()
         for name in self.routes:
-            table = self.tables[name]
-            if table.head is None or table.property is None:
+            table = self.tables.get(name)
+            if table is None or table.head is None or table.property is None:
                 raise WrongWorldError(f"{name}: nothing was ever committed")
             prop = LedgerProperty.from_json(table.property)
             found = {row for row in table.snapshots[table.head].content if row[0][0] == FOREIGN}
