@@ -1089,6 +1089,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     engine = CommitEngine(values[COMMIT_ENGINE])
     if engine is CommitEngine.APPEND and mode is WriteMode.MERGE:
         problems.append((COMMIT_ENGINE, "append cannot keep one row per key"))
+    if engine is CommitEngine.MERGE and values[ORDERING_COLUMNS]:
+        problems.append((COMMIT_ENGINE, f"merge writes rows anew, without their order; it excludes {ORDERING_COLUMNS}"))
     if engine in (CommitEngine.MERGE, CommitEngine.DELTA) and mode is WriteMode.APPEND:
         problems.append((COMMIT_ENGINE, f"{engine.value} needs keys; rows are appended here"))
     logical = LogicalTypes.CONNECT

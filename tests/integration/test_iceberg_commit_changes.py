@@ -1,0 +1,106 @@
+"""Truncates, changed keys and ordered changes, engine by engine, against a real Iceberg."""
+
+from __future__ import annotations
+
+import pytest
+from fixtures.iceberg_changes import Reader, Source, readers
+from fixtures.iceberg_commit import Lake, lake
+
+from connectors.iceberg.spark.committer import EngineName
+from connectors.iceberg.spark.errors import DuplicateKeyError
+
+__all__ = ["lake"]
+
+
+def both(lake: Lake, source: Source) -> list[Reader]:
+    return list(readers(lake, 3, source))
+
+
+def write(source: Source, *ids: int, big: bool = True) -> None:
+    for id_ in ids:
+        source.apply(("write", id_, "north", big))
+
+
+def ledgers(reader: Reader) -> int:
+    return sum(snapshot.ledger is not None for snapshot in reader.sink.load().view.ancestors)
+
+
+def test_a_truncate_empties_the_table_in_the_commit_of_what_follows_it(lake: Lake) -> None:
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1, 2, 3)
+    for reader in made:
+        reader.take(source, [0])
+    write(source, 4)
+    source.apply(("truncate",))
+    write(source, 2)
+    for reader in made:
+        before = ledgers(reader)
+        outcome = reader.take(source, [0])
+        assert reader.rows() == source.rows
+        assert ledgers(reader) == before + 1, "one snapshot of ours, whatever the engine needs besides"
+        if reader.engine is EngineName.DELTA:
+            assert outcome.counts.replaced_rows == 3
+
+
+def test_a_truncate_alone_is_a_commit(lake: Lake) -> None:
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    for reader in made:
+        reader.take(source, [0])
+    source.apply(("truncate",))
+    for reader in made:
+        outcome = reader.take(source, [0])
+        assert reader.rows() == {}
+        assert outcome.snapshot_id == reader.sink.version().ledger_snapshot
+
+
+def test_a_changed_key_finds_its_values_after_the_delete_was_committed(lake: Lake) -> None:
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1, 2)
+    for reader in made:
+        reader.take(source, [0])
+    source.apply(("move", 1, 3))  # delete, tombstone, insert
+    write(source, 2)
+    for reader in made:
+        reader.take(source, [2])
+        assert set(reader.rows()) == {2}, "the delete is in, the insert is not"
+        outcome = reader.take(source, [0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.unmatched_patches == 0
+
+
+def test_a_value_that_is_nowhere_is_null_and_counted(lake: Lake) -> None:
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    write(source, 1, big=False)
+    for reader in made:
+        reader.read[0] = 1  # the insert was never seen
+        outcome = reader.take(source, [0])
+        assert reader.rows()[1]["big"] is None
+        if reader.engine is EngineName.DELTA:
+            assert outcome.counts.unmatched_patches == 1
+
+
+def test_changes_in_several_partitions_without_an_order_are_an_error_that_names_them(lake: Lake) -> None:
+    source = Source(2, by_key=False)
+    (reader,) = both(lake, source)
+    write(source, 1, 1)
+    reader.ordered = False
+    with pytest.raises(DuplicateKeyError, match=r"\(1,\) in partitions 0 and 1"):
+        reader.take(source, [0, 0])
+
+
+def test_a_partition_that_lags_overwrites_nothing_newer(lake: Lake) -> None:
+    source = Source(2, by_key=False)
+    made = both(lake, source)
+    write(source, 1, 1)  # the first in one partition, the second in the other
+    newest = 1 if source.log[1][-1].value["after"]["n"] == 2 else 0
+    for reader in made:
+        reader.take(source, [newest, 1 - newest])
+        assert reader.rows() == source.rows
+        reader.take(source, [0, 0])
+        assert reader.rows() == source.rows
