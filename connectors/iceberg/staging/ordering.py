@@ -16,8 +16,12 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError
 from connect_py.api.record import Headers
 from connectors.iceberg.staging.columns import as_array
+from connectors.iceberg.staging.types import FIELD_ID
 
-ORDER = "__connect_py_order"  # column of staged files, without a field id
+ORDER = "__connect_py_order"  # column of staged files
+# No column of the table, so readers pass over it, as over one that was dropped. It has an id because PyIceberg refuses
+# files with columns that have none; the id is beyond those of columns, and below those that Iceberg reserves.
+ORDER_FIELD = pa.field(ORDER, pa.string(), metadata={FIELD_ID: b"2000000001"})
 _DIGITS = 20  # of the largest number of 64 bits
 _SMALLEST = 1 << 63
 _BETWEEN = "\x01"  # lower than what texts hold, so a shorter one comes first
