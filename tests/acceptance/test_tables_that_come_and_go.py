@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 from bad_input import case, lakehouse, worker
 from lakehouse import Lakehouse
@@ -96,3 +97,33 @@ def test_a_table_that_is_dropped_is_left_out_if_asked_and_others_go_on(case: Sin
     case.assert_complete([1, 2, 3, 4])
     assert ids(lakehouse, other)[-1:] == [4]
     assert set(ids(lakehouse, other)) <= {2, 3, 4}
+
+
+def test_a_change_that_is_left_to_a_person_holds_its_rows_and_is_listed(case: SinkCase, lakehouse: Lakehouse) -> None:
+    lakehouse.catalog.create_table(case.table, COLUMNS)
+    case.create_topic()
+    case.produce({"id": 1})
+    case.start(iceberg__ext__evolution__add_column="hold")
+    case.await_caught_up()
+    case.produce({"id": 2, "new": "x"})
+    case.await_log("rows wait until somebody lets it add column new of type string")
+    held = f'connect_py_iceberg_held_changes{{change="add column new of type string",connector="{case.name}"'
+    case.worker.wait_until(lambda: held in metrics(case), 30, "the held change among the metrics")
+    assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
+    assert case.ids() == [1]
+    table = lakehouse.catalog.load_table(case.table)
+    with table.update_schema() as update:
+        update.add_column("new", StringType())
+    case.assert_complete([1, 2])
+    assert lakehouse.rows(case.table).column("new").to_pylist() in ([None, "x"], ["x", None])
+
+
+def metrics(case: SinkCase) -> str:
+    """The worker's metrics, labels in the order of their names."""
+    lines = httpx.get(f"{case.worker.url}/metrics", timeout=10).text.splitlines()
+    shown = []
+    for line in lines:
+        name, brace, rest = line.partition("{")
+        labels, _, value = rest.rpartition("}")
+        shown.append(f"{name}{{{','.join(sorted(labels.split(',')))}}}{value}" if brace else line)
+    return "\n".join(shown)
