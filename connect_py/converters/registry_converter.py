@@ -174,7 +174,8 @@ class RegistryConverter(Converter):
             return target.head + writer.indexes + body
         if headers is None:
             raise DataError("the schema's id stands in a header, and there is no place for headers here")
-        headers.append((self._header, target.head + writer.indexes))
+        mine = [header for header in headers if header[0] != self._header]  # a message that was read has an older one
+        headers[:] = [*mine, (self._header, target.head + writer.indexes)]
         return body
 
     def _writer_by(
@@ -207,7 +208,7 @@ class RegistryConverter(Converter):
     def _split(self, data: bytes, headers: RawHeaders) -> tuple[bytes, bytes]:
         """Return what names the schema, and what follows."""
         if self._looks_at_headers:
-            for key, value in headers:
+            for key, value in reversed(headers):
                 if key == self._header and value:
                     return value, data
         length = self.prefix_length(data)

@@ -307,7 +307,7 @@ def test_a_schema_may_be_named_in_a_header(
 ) -> None:
     registry.has_guids = guids
     writing = make(format, **{"value.schema.id.serializer": "io.confluent.HeaderSchemaIdSerializer"})
-    headers: MutableHeaders = [("mine", b"1")]
+    headers: MutableHeaders = [("__value_schema_id", b"an older one"), ("mine", b"1")]
     body = writing.from_connect("t", ROW, VALUE, headers)
     assert headers[0] == ("mine", b"1")
     ((name, head),) = headers[1:]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.schema_registry import Schema as SchemaText
 from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -21,8 +21,10 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from fixtures.apicurio import ApicurioRegistry
 from fixtures.converter_rows import by_columns, by_reference, same
+from fixtures.topic_reader import read_topic
 from google.protobuf.message_factory import GetMessageClass
 from recorded_sink import DEADLINE_SECONDS, News, Sink, dead_letters, news, registry, until, worker
+from standalone_process import StandaloneProcess, standalone_properties
 
 from connect_py.api.errors import DataError, UnavailableError
 from connect_py.api.schema import (
@@ -287,6 +289,81 @@ class Stream:
         """How many dead letters there are."""
         ends = self.sink.admin.list_offsets({TopicPartition(self.dead_letters, 0): OffsetSpec.latest()})
         return sum(int(future.result(DEADLINE_SECONDS).offset) for future in ends.values())
+
+
+class Source:
+    """A worker whose connectors read lines of a file into topics named after them, one connector per format.
+
+    Each topic has a subject of its own: a line that is new needs the registry.
+    """
+
+    def __init__(self, url: str, broker: KafkaBroker, prefix: str, folder: Path) -> None:
+        self._servers, self._prefix = broker.bootstrap_servers, prefix
+        self._lines = folder / "lines"
+        self.worker = StandaloneProcess(folder, self._servers, standalone_properties(folder))
+        self.worker.connectors = tuple(self._config(folder, each, url) for each in CONVERTERS)
+
+    def _config(self, folder: Path, format: str, url: str) -> Path:  # noqa: A002 - Connect's word
+        """The line becomes a member of a struct, as Protobuf has structs only, and the topic's last word."""
+        file = folder / f"{format}.json"
+        config = {
+            "name": f"{self._prefix}{format}", "connector.class": "FileStreamSource", "file": str(self._lines),
+            "topic": f"{self._prefix}{format}", "errors.tolerance": "all", "errors.retry.delay.max.ms": "500",
+            "topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1",
+            "value.converter": JAVA_NAMES[format], "value.converter.schema.registry.url": url,
+            "transforms": "route,hoist",
+            "transforms.route.type": "io.debezium.transforms.ContentBasedRouter",
+            "transforms.route.language": "connect_py.expression",
+            "transforms.route.topic.expression": f"'{self._prefix}{format}-' + value",
+            "transforms.hoist.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+            "transforms.hoist.field": "line",
+        }  # fmt: skip
+        file.write_text(json.dumps(config))
+        return file
+
+    def send(self, line: str) -> None:
+        with self._lines.open("a") as file:
+            file.write(f"{line}\n")
+
+    def read(self, format: str, line: str) -> list[bytes]:  # noqa: A002 - Connect's word
+        """The messages for a line, if there is a topic for it already."""
+        topic = f"{self._prefix}{format}-{line}"
+        known = AdminClient({"bootstrap.servers": self._servers}).list_topics(timeout=DEADLINE_SECONDS).topics
+        return [r.value for r in read_topic(self._servers, topic) if r.value] if topic in known else []
+
+    def waits(self) -> bool:
+        """Whether each task said that it waits for the registry."""
+        told = [line for line in self.worker.log_path.read_text().splitlines() if "VALUE_CONVERTER waits" in line]
+        return all(any(f"[{self._prefix}{each}|task-0]" in line for line in told) for each in CONVERTERS)
+
+
+def test_a_registry_that_stops_in_mid_stream_delays_what_sources_send_and_loses_none(
+    apicurio: ApicurioRegistry,
+    make: Callable[..., RegistryConverter],
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    tmp_path: Path,
+) -> None:
+    source = Source(apicurio.url, kafka_broker, topic_prefix, tmp_path)
+    try:
+        source.send("first")
+        source.worker.start()
+        for each in CONVERTERS:
+            until("the first line", partial(source.read, each, "first"), PATIENCE_SECONDS)
+        apicurio.stop()
+        source.send("first")  # of a schema that is known: goes on
+        source.send("second")
+        until("they wait", source.waits, PATIENCE_SECONDS)
+        assert [source.read(each, "second") for each in CONVERTERS] == [[], [], []]
+        apicurio.start()
+        for each in CONVERTERS:
+            for line, count in (("second", 1), ("first", 2)):
+                sent = until("the line", partial(source.read, each, line), PATIENCE_SECONDS)
+                rows = by_reference(make(each), sent)
+                assert [row.value["line"] for row in rows if isinstance(row, SchemaAndValue)] == [line] * count
+        assert source.worker.stop() == 0
+    finally:
+        source.worker.close()
 
 
 def test_a_registry_that_stops_in_mid_stream_delays_records_and_loses_none(
