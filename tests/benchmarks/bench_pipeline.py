@@ -1,10 +1,11 @@
 """One task's pipeline: from the broker to staged Parquet, in one process on one core, without coordinator and JVM.
 
-    python tests/benchmarks/bench_pipeline.py [-n 300000] [--formats json,avro] [--modes append] [--repeat 3]
+    python tests/benchmarks/bench_pipeline.py [-n 300000] [--formats json,avro] [--modes append] [--paths columns]
 
 Starts a broker, loads it with Debezium change events (tombstones on) and prints events per CPU second, the CPU time of
 the client library's own threads included, and microseconds per event by stage. Each run is a process of its own and
-leaves a JSON line; the table shows medians.
+leaves a JSON line; the table shows medians. In the path `rows` a transformation that knows no columns comes first, so
+that all others work row by row; `--alone` leaves out the two transformations behind the unwrapping one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,8 @@ from loaded_topics import FORMATS, MODES, LoadedTopic
 from results import DEFAULT_FILE, keep, machine_microseconds, medians, print_table
 
 from connect_py.api.batch import Batch
-from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
+from connect_py.api.transformation import Transformation
 from connect_py.clock import SystemClock
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.error_handling.error_config import ErrorConfig
@@ -43,6 +46,7 @@ from connect_py.task.record_pipeline import RecordPipeline
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import POLL_RECORDS
 from connect_py.task.task_plugins import TaskPlugins
+from connect_py.task.transformation_chain import ChainLink, Delivery, TransformationChain
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing import Router
@@ -50,6 +54,7 @@ from connectors.iceberg.staging.stage import Stage
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table import TableDescription, WriteMode
 
+PATHS = ("columns", "rows")
 STAGES = ("consume", "convert", "transform", "rest", "stage", "parquet")
 CYCLE_EVENTS = 100_000
 DEADLINE_SECONDS = 300.0
@@ -65,6 +70,18 @@ class Run:
     registry_url: str
     group: str
     profile: str = ""
+    rows: bool = False  # transformations work row by row
+    alone: bool = False  # nothing behind the transformation that unwraps
+
+
+class RowByRow(Transformation[SinkRecord]):
+    """Does nothing, and knows no columns: what somebody's own transformation does to a chain."""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        pass
+
+    def apply(self, record: SinkRecord) -> SinkRecord:
+        return record
 
 
 class Stopwatch:
@@ -121,12 +138,13 @@ class Staging:
         self._cycle = 0
         self.rows = 0
 
-    def put(self, batch: Batch) -> None:
+    def put(self, delivery: Delivery) -> None:
         with self._watch.measure("stage"):
-            for routed in self._router.route(batch).routed:
-                if not self._answer:
-                    self._answer = self._describe(routed.table, routed.batch)
-                self._stage.add(self._stage.convert(routed.table, self._answer, self._epoch, routed.batch))
+            for batch in [delivery] if isinstance(delivery, Batch) else Batch.of(delivery):
+                for routed in self._router.route(batch).routed:
+                    if not self._answer:
+                        self._answer = self._describe(routed.table, routed.batch)
+                    self._stage.add(self._stage.convert(routed.table, self._answer, self._epoch, routed.batch))
 
     def close_cycle(self) -> None:
         self._cycle += 1
@@ -150,8 +168,10 @@ def measure(run: Run) -> dict[str, object]:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     machine = machine_microseconds()
-    config = {"name": run.group, **loaded_topics.sink_config(run.topic, run.mode, run.registry_url)}
-    config |= {"iceberg.catalog.type": "jdbc"}
+    config = loaded_topics.sink_config(run.topic, run.mode, run.registry_url)
+    if not run.alone:
+        config = loaded_topics.with_two_more(config)
+    config |= {"name": run.group, "iceberg.catalog.type": "jdbc"}
     worker = {"bootstrap.servers": run.bootstrap_servers}
     clock = SystemClock()
     errors = ErrorHandler(ErrorConfig.parse(config), [], clock, lambda seconds: None)
@@ -161,6 +181,8 @@ def measure(run: Run) -> dict[str, object]:
     for converter in (converters.key, converters.value):
         converter.to_batch = watch.around("convert", converter.to_batch)  # type: ignore[method-assign] # timed
     chain = plugins.chain(errors)
+    if run.rows:
+        chain = TransformationChain([ChainLink(RowByRow(), "RowByRow"), *chain.links], errors)
     chain.process = watch.around("transform", chain.process)  # type: ignore[method-assign] # timed
     pipeline = RecordPipeline(converters, chain, errors)
     consumer = SinkConsumer(ClientConfigs(worker, config, run.group, 0).consumer(), Assignment(), lambda *_: None)
@@ -189,7 +211,7 @@ def measure(run: Run) -> dict[str, object]:
             with watch.measure("rest"):
                 deliveries = pipeline.process(messages)
             for delivery in deliveries:
-                assert isinstance(delivery, Batch), "rows on the fast path"
+                assert run.rows or isinstance(delivery, Batch), "rows on the fast path"
                 staging.put(delivery)
             if held >= CYCLE_EVENTS or seen >= run.topic.records:
                 held = 0
@@ -205,7 +227,9 @@ def measure(run: Run) -> dict[str, object]:
     stages = {stage: round(1e6 * seconds / run.topic.events, 3) for stage, seconds in watch.seconds.items()}
     client = 1e6 * cpu / run.topic.events - sum(stages.values())
     return {
-        "format": run.topic.form, "mode": run.mode, "events": run.topic.events, "records": seen, "rows": staging.rows,
+        "format": run.topic.form, "mode": run.mode, "path": "rows" if run.rows else "columns",
+        "transformations": len(chain.links) - run.rows,
+        "events": run.topic.events, "records": seen, "rows": staging.rows,
         "events_per_cpu_second": round(run.topic.events / cpu), "cpu_seconds": round(cpu, 3),
         "elapsed_seconds": round(elapsed, 3), **stages, "client": round(client, 3),
         "records_per_poll": round(seen / puts), "machine": round(machine, 2), "peak_pss_mb": _pss_mb(),
@@ -243,6 +267,8 @@ def main() -> None:
     parser.add_argument("-n", "--events", type=int, default=300_000)
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--paths", default=",".join(PATHS), help="columns, rows or both; rows only appended")
+    parser.add_argument("--alone", action="store_true", help="unwrap only, without the two transformations behind")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
     parser.add_argument("--profile", default="", help="write a cProfile file per run, with this beginning")
@@ -251,20 +277,26 @@ def main() -> None:
     with KafkaBroker() as broker, loaded_topics.registry() as registry_url:
         for form in options.formats.split(","):
             topic = loaded_topics.load(broker.bootstrap_servers, form, options.events, options.events // 5)
-            for mode in options.modes.split(","):
+            for path, mode in product(options.paths.split(","), options.modes.split(",")):
+                if path == "rows" and mode != "append":
+                    continue
                 runs = []
                 for repeat in range(options.repeat):
-                    group = f"bench-{form}-{mode}-{repeat}"
-                    profile = f"{options.profile}{form}-{mode}.prof" if options.profile else ""
-                    run = Run(topic, mode, broker.bootstrap_servers, registry_url, group, profile)
+                    group = f"bench-{form}-{mode}-{path}-{repeat}"
+                    profile = f"{options.profile}{form}-{mode}-{path}.prof" if options.profile else ""
+                    run = Run(
+                        topic, mode, broker.bootstrap_servers, registry_url, group, profile, path == "rows",
+                        options.alone,
+                    )  # fmt: skip
                     runs.append(in_own_process(run))
                     keep(options.json, "pipeline", runs[-1])
                 middle = medians(runs)
-                row = [form, mode, f"{middle['events_per_cpu_second']:,.0f}"]
+                row = [form, mode, path, f"{middle['events_per_cpu_second']:,.0f}"]
                 row += [f"{middle[stage]:.2f}" for stage in (*STAGES, "client")]
                 shown.append([*row, f"{middle['peak_pss_mb']:.0f}", f"{middle['machine']:.1f}"])
-    columns = ["format", "mode", "events/CPU s", *STAGES, "client", "PSS MB", "machine"]
-    print(f"{options.events} events, medians of {options.repeat}; stages in microseconds of CPU per event")
+    columns = ["format", "mode", "path", "events/CPU s", *STAGES, "client", "PSS MB", "machine"]
+    chain = "unwrapped" if options.alone else "unwrapped, a field inserted, another renamed"
+    print(f"{options.events} events, {chain}; medians of {options.repeat}, stages in microseconds of CPU per event")
     print_table(columns, shown)
 
 
