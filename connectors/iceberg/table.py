@@ -51,6 +51,7 @@ class StagedKind(Enum):
     ROWS = "rows"  # exact table schema with field ids: appended as it is; in MERGE mode one row per key, an upsert
     DELETES = "deletes"  # the key columns only: rows to remove
     PATCHES = "patches"  # upserts with columns whose value is unavailable: completed from the row in the table
+    LEFT = "left"  # rows as they stood when their key was changed: patches of the new keys may take values from them
     TRUNCATES = "truncates"  # no file: every row that is there before this cycle goes
 
 
@@ -68,7 +69,7 @@ class StagedFile:
     unavailable: Sequence[str] = ()  # PATCHES: the columns to complete; all rows of a file lack the same ones
     order: str = ""  # TRUNCATES, where rows are ordered: its place, rows with lower ones go
     optional: bool = False  # PATCHES: a row that the table does not have is left out: deletes that only mark
-    moved: bool = False  # PATCHES: the key was changed; the file says under which one the table has each row
+    moved: bool = False  # PATCHES, LEFT: the key was changed; the file says under which one the table has each row
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value}

@@ -72,6 +72,22 @@ def test_a_changed_key_finds_its_values_after_the_delete_was_committed(lake: Lak
         assert outcome.counts.unmatched_patches == 0
 
 
+def test_a_changed_key_finds_values_that_no_snapshot_had(lake: Lake) -> None:
+    """The row is written and its key changed in one cycle; the insert under the new key comes in the next one."""
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1, 2)
+    for reader in made:
+        reader.take(source, [0])
+    write(source, 1)
+    source.apply(("move", 1, 3))
+    for reader in made:
+        reader.take(source, [1])
+        outcome = reader.take(source, [0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.unmatched_patches == 0
+
+
 def test_a_value_that_is_nowhere_is_null_and_counted(lake: Lake) -> None:
     source = Source(1, by_key=True)
     made = both(lake, source)

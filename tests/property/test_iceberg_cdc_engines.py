@@ -34,7 +34,6 @@ def run(lake: Lake, version: int, source: Source, cycles: list[list[Any]], lags:
     made = list(readers(lake, version, source))
     behind = iter(lags)
     for number, steps in enumerate([*cycles, []]):
-        source.touched.clear()
         for step in steps:
             source.apply(step)
         at = [0 if number == len(cycles) else next(behind, 0) for _ in range(source.partitions)]

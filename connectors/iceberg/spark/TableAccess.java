@@ -402,6 +402,7 @@ public class TableAccess {
         }
         Set seen = new HashSet();
         for (Object each : table.snapshots()) {
+            dropLeft(((Snapshot) each).summary(), byName, candidates);
             for (Object one : ((Snapshot) each).allManifests(table.io())) {
                 ManifestFile manifest = (ManifestFile) one;
                 if (!seen.add(manifest.path())) {
@@ -424,6 +425,16 @@ public class TableAccess {
             }
         }
         return true;
+    }
+
+    /** Take out the files that a summary names: rows that were left behind by changes of keys (`PatchCompletion`). */
+    private static void dropLeft(Map summary, Map byName, Set candidates) {
+        for (Object each : summary.entrySet()) {
+            Map.Entry entry = (Map.Entry) each;
+            if (((String) entry.getKey()).startsWith("connect-py.left.")) {
+                candidates.remove(byName.get(lastPart((String) entry.getValue())));
+            }
+        }
     }
 
     private static String lastPart(String path) {

@@ -130,8 +130,11 @@ public class TableRows {
         return JsonUtil.mapper().createObjectNode().put("rows", text).toString();
     }
 
-    /** The snapshots before those ancestors of the ref that removed rows, the newest first, `limit` at most. */
-    public String beforeRemovals(String name, String ref, String limit) {
+    /**
+     * The snapshots before those ancestors of the ref that removed rows, the newest first, `limit` at most; each with what the
+     * removing snapshot's summary says under `key`.
+     */
+    public String beforeRemovals(String name, String ref, String key, String limit) {
         Table table = catalog.loadTable(TableAccess.identifier(name));
         List found = new ArrayList();
         for (Object each : LedgerCheck.ancestors(table, LedgerCheck.head(table, ref))) {
@@ -143,13 +146,14 @@ public class TableRows {
             boolean removes = snapshot.summary().containsKey("added-delete-files")
                 || snapshot.summary().containsKey("deleted-records");
             if (removes && !"replace".equals(snapshot.operation())) {
-                found.add(parent);
+                found.add(snapshot);
             }
         }
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
         ArrayNode snapshots = answer.putArray("snapshots");
-        for (Object parent : found) {
-            snapshots.add(parent.toString());
+        for (Object each : found) {
+            Snapshot snapshot = (Snapshot) each;
+            snapshots.addArray().add(snapshot.parentId().toString()).add((String) snapshot.summary().get(key));
         }
         return answer.toString();
     }

@@ -35,7 +35,7 @@ from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuit
 from connectors.iceberg.spark.key_join import NotJoinable
 from connectors.iceberg.spark.key_reduction import KeyReduction
 from connectors.iceberg.spark.merge import MergeEngine
-from connectors.iceberg.spark.patch_completion import PatchCompletion
+from connectors.iceberg.spark.patch_completion import PatchCompletion, left_key
 from connectors.iceberg.spark.row_writer import RowWriter
 from connectors.iceberg.spark.staged_keys import StagedKeys
 from connectors.iceberg.spark.table_files import TableFiles
@@ -245,10 +245,15 @@ class _Work:
 
     def completed(self, request: CommitRequest, patches: Sequence[StagedFile]) -> CommitRequest:
         """The request with whole rows in place of these patches; as it is where Spark has to complete them."""
-        if not patches:
+        left = [file for file in request.files if file.kind is StagedKind.LEFT]
+        request = dataclasses.replace(request, files=[f for f in request.files if f not in left]) if left else request
+        if not patches and not left:
             return request
         completion = PatchCompletion(request, self._reader, self._writer, self.files)
         try:
+            path = completion.left(left)
+            if path is not None:
+                request = dataclasses.replace(request, summary={**request.summary, left_key(request): path})
             files = completion.complete(patches)
         except NotJoinable as why:
             log.info("table %s: Spark completes rows: %s", request.table, why, extra={"table": request.table})

@@ -64,7 +64,8 @@ class KeyReduction:
         """
         request = self._request
         truncates = [file for file in request.files if file.kind is StagedKind.TRUNCATES]
-        staged = [file for file in request.files if file.kind is not StagedKind.TRUNCATES]
+        left = [file for file in request.files if file.kind is StagedKind.LEFT]
+        staged = [file for file in request.files if file.kind not in (StagedKind.TRUNCATES, StagedKind.LEFT)]
         limit = max([self._known, *(file.order for file in truncates)])
         if truncates and limit:
             staged += self._later(limit)
@@ -87,7 +88,7 @@ class KeyReduction:
             lost += [replaced] if replaced.num_rows else []
         if lost:
             staged = [*self._without(staged, pa.concat_tables(lost)), *made]
-        return self._placed(dataclasses.replace(request, files=[*truncates[:1], *staged]), truncates, limit)
+        return self._placed(dataclasses.replace(request, files=[*truncates[:1], *left, *staged]), truncates, limit)
 
     def _placed(self, request: CommitRequest, truncates: Sequence[StagedFile], limit: str) -> CommitRequest:
         """With the place of a truncate as a property of the table: rows of a partition that lags are older."""

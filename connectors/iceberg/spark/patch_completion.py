@@ -1,14 +1,17 @@
 """Rows with unavailable values become whole rows: what the source did not send is read from the table, with Arrow.
 
-A row is looked up under its own key, or, if its key was changed, under the one it had: in the table as it is, then as
-it was before rows were removed from it, because the delete of the old key may have been committed in an earlier cycle.
-What is found nowhere is null, and counted.
+A row is looked up under its own key, or, if its key was changed, under the one it had: among the rows that were left in
+this cycle, in the table as it is, then as it was before rows were removed from it, because the delete of the old key
+may have been committed in an earlier cycle. What is found nowhere is null, and counted.
+
+Rows that were left are those that a cycle changed before it changed their key: no snapshot of the table ever held them.
+They are kept in a file of their own, which the summary of the snapshot names.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,7 +64,36 @@ class PatchCompletion:
         self._keys = list(request.key_columns)
         self._truncated = any(file.kind is StagedKind.TRUNCATES for file in request.files)
         self._made: list[StagedFile] = []
+        self._left: pa.Table | None = None
+        self._take: Callable[[pa.Table], None] = self._write  # what becomes of completed rows
         self.unmatched = 0  # rows of which some value was found nowhere
+
+    def left(self, files: Sequence[StagedFile]) -> str | None:
+        """Keep the rows that were left in this cycle, for this one and later ones; returns the path of their file.
+
+        Errors as for `complete`.
+        """
+        whole: list[pa.Table] = []
+        parts: list[_Patches] = []
+        for file in files:
+            part = self._read(file, sum(each.rows.num_rows for each in parts))
+            if file.unavailable:
+                parts.append(part)
+            else:
+                whole.append(part.rows)
+        done: set[int] = set()
+        if parts:
+            self._take = whole.append
+            self._look_up(parts, None, done)
+            self._look_back([part for part in parts if part.moved], done)
+            whole += [
+                part.rows.take(pc.subtract(_without(part.keys, done).column(_PATCH), part.first)) for part in parts
+            ]
+            self._take = self._write
+        if not whole:
+            return None
+        self._left = pa.concat_tables([rows.select(self._reader.schema.names) for rows in whole])
+        return self._writer.again(self._left)[0]
 
     def complete(self, patches: Sequence[StagedFile]) -> list[StagedFile]:
         """The files that stand for these patches from now on.
@@ -79,8 +111,11 @@ class PatchCompletion:
             parts.append(self._read(file, sum(part.rows.num_rows for part in parts)))
         done: set[int] = set()
         if not self._truncated:
+            moved = [part for part in parts if part.moved]
+            if self._left is not None and moved:
+                self._write_found(moved, _keys_of(moved), self._left, done)
             self._look_up(parts, None, done)
-            self._look_back([part for part in parts if part.moved], done)
+            self._look_back(moved, done)
         self._write_unmatched(parts, done)
         return self._made
 
@@ -104,7 +139,7 @@ class PatchCompletion:
         """Complete what the table has at a snapshot (None: now) of these rows, if they are not done."""
         if not parts:
             return
-        keys = _without(pa.concat_tables([part.keys for part in parts]), done)
+        keys = _without(_keys_of(parts), done)
         columns = sorted({name for part in parts for name in part.lacking})
         found: list[pa.Table] = []
         for values in self._reader.matching(keys, columns, snapshot):
@@ -118,10 +153,19 @@ class PatchCompletion:
     def _look_back(self, moved: Sequence[_Patches], done: set[int]) -> None:
         """Look for old keys whose delete was committed before, in the table as it was before each removal."""
         missing = {number for part in moved for number in part.keys.column(_PATCH).to_pylist()} - done
-        for snapshot in self._reader.before_removals() if missing else ():
+        for snapshot, left in self._reader.before_removals(left_key(self._request)) if missing else ():
             if not missing - done:
                 break
+            if left is not None:
+                self._write_found(moved, _keys_of(moved), self._read_left(left), done)
             self._look_up(moved, snapshot, done)
+
+    def _read_left(self, path: str) -> pa.Table:
+        with self._files.open(path) as opened:
+            return project(pq.read_table(opened, use_threads=False), self._reader.nullable)
+
+    def _write(self, rows: pa.Table) -> None:
+        self._made += self._writer.rows(rows)
 
     # --- writing
 
@@ -142,7 +186,7 @@ class PatchCompletion:
             for name in part.lacking:
                 at = rows.schema.get_field_index(name)
                 rows = rows.set_column(at, rows.schema.field(at), values.column(name))
-            self._made += self._writer.rows(rows)
+            self._take(rows)
         done.update(numbers.to_pylist())
 
     def _write_unmatched(self, parts: Sequence[_Patches], done: set[int]) -> None:
@@ -158,13 +202,22 @@ class PatchCompletion:
                     f"{left.num_rows} rows lack a value that the source did not send, for the required column "
                     f"{min(required)}, and the table does not have these rows",
                 )
-            self._made += self._writer.rows(part.rows.take(pc.subtract(left.column(_PATCH), part.first)))
+            self._take(part.rows.take(pc.subtract(left.column(_PATCH), part.first)))
         if self.unmatched:
             log.warning(
                 "table %s: %d rows have values that the source did not send, and that the table does not have: they "
                 "are null", self._request.table, self.unmatched,
                 extra={"action": "values_unavailable", "table": self._request.table},
             )  # fmt: skip
+
+
+def left_key(request: CommitRequest) -> str:
+    """The summary's member that names the file of rows that were left."""
+    return "connect-py.left." + request.property_key.rpartition("ledger.")[2]
+
+
+def _keys_of(parts: Sequence[_Patches]) -> pa.Table:
+    return pa.concat_tables([part.keys for part in parts])
 
 
 def _without(keys: pa.Table, done: set[int]) -> pa.Table:

@@ -48,7 +48,7 @@ class StagedKeys:
     def __init__(self, request: CommitRequest, files: TableFiles) -> None:
         """`files` opens what the table's paths name, staged files among them."""
         self._request = request
-        self._staged = [file for file in request.files if file.kind is not StagedKind.TRUNCATES]
+        self._staged = [file for file in request.files if file.kind not in (StagedKind.TRUNCATES, StagedKind.LEFT)]
         self.files = files
         self._table: pa.Table | None = None
 

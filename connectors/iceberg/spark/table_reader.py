@@ -83,10 +83,13 @@ class TableReader:
             rows = pc.greater(found, order).fill_null(False)
             yield from self._living(plan["plan"], file, rows, [*self.schema.names, ORDER])
 
-    def before_removals(self) -> list[str]:
-        """The snapshots before those that removed rows, the newest first, as many as are worth a look."""
-        answer = self._call("beforeRemovals", self._table, self._ref, str(REMOVALS))
-        return list(answer["snapshots"])
+    def before_removals(self, key: str) -> list[tuple[str, str | None]]:
+        """The snapshots before those that removed rows, the newest first, as many as are worth a look.
+
+        Each with what the summary of the removing one says under `key`.
+        """
+        answer = self._call("beforeRemovals", self._table, self._ref, key, str(REMOVALS))
+        return [(snapshot, said) for snapshot, said in answer["snapshots"]]
 
     def _call(self, method: str, *arguments: str) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = self._driver.call(self._table, "TableRows", method, *arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -40,7 +41,9 @@ class Completion:
     by a change of its key goes on with the changes of the old key, before the delete that was part of it.
     """
 
-    def __init__(self, whole: pa.Table, keys: Sequence[str], old_keys: pa.Table | None) -> None:
+    def __init__(
+        self, whole: pa.Table, keys: Sequence[str], old_keys: pa.Table | None, left: Sequence[int] = ()
+    ) -> None:
         """Take the changes of one Kafka partition in a cycle.
 
         Args:
@@ -48,6 +51,7 @@ class Completion:
             keys: The key columns.
             old_keys: For rows with unavailable values that came by a change of their key: `OFFSET` of the row and the
                 key columns as they were. None: no row did.
+            left: Offsets of deletes that begin a change of the key.
         """
         self._whole = whole
         self._keys = list(keys)
@@ -73,12 +77,14 @@ class Completion:
             source = as_array(made.column(f"s{i}_max"))
             self._sources.append(as_array(pc.if_else(pc.greater(source, deleted_at), source, nothing)))
         self._old_keys = _keys_by_offset(old_keys, keys)
-        self._changes = self._changes_by_key() if self._old_keys else {}
+        self._left = list(left)
+        self._changes = self._changes_by_key() if self._old_keys or self._left else {}
 
     def _changes_by_key(self) -> dict[Key, list[_Change]]:
         """The changes of keys that were changed, old and new; few keys are."""
         whole = self._whole.select([*self._keys, OFFSET, CHANGE, UNAVAILABLE])
-        moved = self._whole.filter(pc.is_in(self._whole.column(OFFSET), value_set=pa.array([*self._old_keys])))
+        offsets = pa.array([*self._old_keys, *self._left], pa.int64())
+        moved = self._whole.filter(pc.is_in(self._whole.column(OFFSET), value_set=offsets))
         wanted = {*_tuples(moved, self._keys), *self._old_keys.values()}
         for index, name in enumerate(self._keys):
             values = pa.array([key[index] for key in wanted], plain_array(whole.column(name)).type)
@@ -105,6 +111,16 @@ class Completion:
             places = [at.get(column) for at, _ in found]
             rows = self._filled(rows, column, pa.array(places, pa.int64()))
         return rows
+
+    def left(self) -> pa.Table:
+        """The rows that the cycle knows as they stood when their key was changed, completed as far as it knows."""
+        found = []
+        for changes in self._changes.values():
+            for before, change in pairwise(changes):
+                if change.offset in self._left and not before.deletes:
+                    found.append(before.offset)
+        rows = self._whole.filter(pc.is_in(self._whole.column(OFFSET), value_set=pa.array(found, pa.int64())))
+        return self.complete(rows) if rows.num_rows else rows
 
     def old_keys(self, rows: pa.Table) -> list[Key | None]:
         """Per row, the key under which the table may have its unavailable values; None: its own."""

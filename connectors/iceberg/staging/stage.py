@@ -31,7 +31,8 @@ class StagedRows(NamedTuple):
         """The same without the rows of a Kafka partition."""
         parts = {tp: part for tp, part in self.rows.parts.items() if tp != partition}
         old_keys = {tp: keys for tp, keys in self.rows.old_keys.items() if tp != partition}
-        return StagedRows(self.stager, Prepared(parts, self.rows.ignored, old_keys))
+        left = {tp: offsets for tp, offsets in self.rows.left.items() if tp != partition}
+        return StagedRows(self.stager, Prepared(parts, self.rows.ignored, old_keys, left))
 
 
 class Stage:

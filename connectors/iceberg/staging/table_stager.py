@@ -54,6 +54,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 NULL_IN_KEY = "null in the key"
+NEW_KEY = "__debezium.newkey"  # header of the delete that a change of the key begins with
 OLD_KEY = "__debezium.oldkey"  # header of the insert that a change of the key ends with
 OLD_KEY_COLUMN = "__connect_py_old_"  # before the name of a key column, in patches of such rows
 _MAX_COMPILED = 500  # schemas known at once; schemaless rows may bring a new type with every batch
@@ -97,6 +98,7 @@ class Prepared:
     parts: Mapping[TopicPartition, pa.Table]
     ignored: int = 0  # rows that mean nothing to the table
     old_keys: Mapping[TopicPartition, pa.Table] = field(default_factory=dict)  # see `Completion`; few rows have one
+    left: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)  # offsets of deletes, see `Completion`
 
 
 @dataclass(slots=True)
@@ -105,6 +107,7 @@ class _Held:
 
     chunks: list[pa.Table] = field(default_factory=list)
     old_keys: list[pa.Table] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
     bytes: int = 0
     spilled: list[Path] = field(default_factory=list)
 
@@ -204,13 +207,15 @@ class TableStager:
         topic = batch.origin.topic
         old = {TopicPartition(topic, number): keys for number, keys in old_keys.items()}
         ends = pc.min_max(partitions).as_py()
+        left = self._left(batch) if merge else {}
         if ends["min"] == ends["max"]:
-            return Prepared({TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}, ignored, old)
+            whole = {TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}
+            return Prepared(whole, ignored, old, left if rows.num_rows else {})
         of_rows = partitions if kept is None else partitions.filter(kept)
         parts = {}
         for number in pc.unique(of_rows).to_pylist():
             parts[TopicPartition(topic, number)] = rows.filter(pc.equal(of_rows, number))
-        return Prepared(parts, ignored, old)
+        return Prepared(parts, ignored, old, {tp: offsets for tp, offsets in left.items() if tp in parts})
 
     def add(self, prepared: Prepared) -> None:
         """Keep what was prepared until the cycle closes."""
@@ -223,6 +228,8 @@ class TableStager:
             self._budget.used += size
         for partition, keys in prepared.old_keys.items():
             self._held[partition].old_keys.append(keys)
+        for partition, offsets in prepared.left.items():
+            self._held[partition].left.extend(offsets)
         self._budget.relieve()
 
     def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None]:
@@ -443,6 +450,19 @@ class TableStager:
                 found.setdefault(partitions[row].as_py(), []).append(made)
         return {partition: pa.concat_tables(tables) for partition, tables in found.items()}
 
+    @staticmethod
+    def _left(batch: Batch) -> dict[TopicPartition, list[int]]:
+        """By Kafka partition, the offsets of records that begin a change of the key."""
+        if batch.headers is None:
+            return {}
+        found: dict[TopicPartition, list[int]] = {}
+        for row, headers in enumerate(batch.headers):
+            if headers and headers.last_with(NEW_KEY) is not None:
+                origin = batch.origin
+                tp = TopicPartition(origin.topic, origin.partitions[row].as_py())
+                found.setdefault(tp, []).append(origin.offsets[row].as_py())
+        return found
+
     def _old_key(self, header: Header) -> list[pa.Array] | None:
         """The key columns that a header holds, a row each; None: it holds no whole key."""
         value = header.value
@@ -610,8 +630,9 @@ class TableStager:
         last = last_per_key([whole.column(k) for k in self._keys], whole.column(OFFSET))
         patched = whole.column(UNAVAILABLE).null_count < whole.num_rows
         completed: Completion | None = None
-        if patched and (last is not None or old_keys is not None):
-            completed = Completion(whole, self._keys, old_keys)
+        if (patched and (last is not None or old_keys is not None)) or held.left:
+            completed = Completion(whole, self._keys, old_keys, held.left)
+            yield from self._left_files(completed, name)
         for piece in pieces:
             winners = piece if last is None else piece.filter(pc.is_in(piece.column(OFFSET), value_set=last))
             if not winners.num_rows:
@@ -674,6 +695,23 @@ class TableStager:
                 here = pc.and_not(here, marks)
             if any_true(here):
                 yield self._write(StagedKind.PATCHES, plain.filter(here), schema, name, (), lacking)
+
+    def _left_files(self, completed: Completion, name: StagedFileName) -> Iterator[StagedFile]:
+        """Rows as they stood when their key was changed: the insert under the new key may lack what they have."""
+        rows = completed.left()
+        if not rows.num_rows:
+            return
+        old_keys = completed.old_keys(rows)
+        plain = rows.select(self._schema.names)
+        schema = pa.schema([field.with_nullable(True) for field in self._schema])
+        for row, text in enumerate(rows.column(UNAVAILABLE).to_pylist()):
+            lacking = () if text is None else column_names(text)
+            part, key = plain.slice(row, 1), old_keys[row]
+            if lacking and key is not None:
+                file = self._write_moved(part, [key], schema, name, lacking)
+                yield dataclasses.replace(file, kind=StagedKind.LEFT)
+            else:
+                yield self._write(StagedKind.LEFT, part, schema, name, (), lacking)
 
     def _only_marks(self, rows: pa.Table, lacking: Sequence[str]) -> pa.BooleanArray | None:
         """Rows that are deletes and nothing else, if rows that lack these columns can be."""
