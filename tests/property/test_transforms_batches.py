@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from transforms_chain import configured
-from transforms_records import check, check_batch, records
+from transforms_chain import configured, transformation_class
+from transforms_records import EXAMPLES, PROVEN, check, check_batch, proves, records
+from transforms_vendors import VendorRecords
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, NotColumnar
+from connect_py.api.plugin import PluginKind
 from connect_py.api.record import SinkRecord
+from connect_py.api.transformation import Transformation
+from transforms import PLUGINS
 
-EXAMPLES = settings(deadline=None, max_examples=2000)
+KAFKA = "org.apache.kafka.connect.transforms"
 DEBEZIUM = "io.debezium.transforms"
 ICEBERG = "org.apache.iceberg.connect.transforms"
 pytestmark = pytest.mark.timeout(240)  # 2,000 examples each
@@ -39,7 +45,7 @@ legacy_options = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@EXAMPLES
+@proves(f"{DEBEZIUM}.ExtractNewRecordState")
 @given(unwrap_options | legacy_options, records())
 def test_unwrapping_a_batch_equals_unwrapping_its_rows(
     options: dict[str, str], given_records: list[SinkRecord]
@@ -47,7 +53,7 @@ def test_unwrapping_a_batch_equals_unwrapping_its_rows(
     check({"type": "io.debezium.transforms.ExtractNewRecordState", **options}, given_records)
 
 
-@EXAMPLES
+@proves(f"{ICEBERG}.DebeziumTransform")
 @given(st.sampled_from([{}, {"cdc.target.pattern": "lake.{table}_{db}"}]), records())
 def test_icebergs_debezium_transform_of_a_batch_equals_that_of_its_rows(
     options: dict[str, str], given_records: list[SinkRecord]
@@ -77,7 +83,7 @@ replacements = st.fixed_dictionaries(
 SIDES = st.sampled_from(["Key", "Value"])
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.InsertField")
 @given(SIDES, insertions, records())
 def test_inserting_columns_equals_inserting_fields(
     side: str, options: dict[str, str], given_records: list[SinkRecord]
@@ -87,7 +93,7 @@ def test_inserting_columns_equals_inserting_fields(
     check({"type": f"org.apache.kafka.connect.transforms.InsertField${side}", **options}, given_records)
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.ReplaceField")
 @given(SIDES, replacements, records())
 def test_replacing_columns_equals_replacing_fields(
     side: str, options: dict[str, str], given_records: list[SinkRecord]
@@ -101,7 +107,6 @@ def test_a_chain_over_columns_equals_the_chain_over_rows(
     mode: str, replaced: dict[str, str], inserted: dict[str, str], given_records: list[SinkRecord]
 ) -> None:
     """Nulls that an earlier transformation made keep their schema through later ones."""
-    kafka = "org.apache.kafka.connect.transforms"
     first = configured({
         "type": "io.debezium.transforms.ExtractNewRecordState", "delete.tombstone.handling.mode": mode,
     })  # fmt: skip
@@ -111,9 +116,9 @@ def test_a_chain_over_columns_equals_the_chain_over_rows(
         except (NotColumnar, BadRows):
             continue
         for made in unwrapped:
-            check_batch({"type": f"{kafka}.ReplaceField$Value", **replaced}, made)
+            check_batch({"type": f"{KAFKA}.ReplaceField$Value", **replaced}, made)
             options = {**inserted, **({"static.field": "static"} if "static.value" in inserted else {})}
-            check_batch({"type": f"{kafka}.InsertField$Value", **options}, made)
+            check_batch({"type": f"{KAFKA}.InsertField$Value", **options}, made)
 
 
 routers = st.sampled_from(
@@ -121,7 +126,7 @@ routers = st.sampled_from(
 )
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.RegexRouter")
 @given(routers, records())
 def test_routing_a_batch_equals_routing_its_rows(router: tuple[str, str], given_records: list[SinkRecord]) -> None:
     regex, replacement = router
@@ -131,25 +136,59 @@ def test_routing_a_batch_equals_routing_its_rows(router: tuple[str, str], given_
     )
 
 
-others = st.sampled_from([
-    {"type": f"{DEBEZIUM}.ExtractChangedRecordState", "header.changed.name": "h", "header.unchanged.name": "u"},
-    {"type": f"{DEBEZIUM}.ExtractChangedRecordState", "header.unchanged.name": "u"},
-    {"type": f"{DEBEZIUM}.ByLogicalTableRouter", "topic.regex": "s\\.(.*)\\.t", "topic.replacement": "all.$1"},
-    {"type": f"{DEBEZIUM}.ToLogicalTopicRouter", "topic.regex": ".*", "topic.replacement": "all",
-     "key.enforce.uniqueness": "false"},
-    {"type": f"{DEBEZIUM}.TimezoneConverter", "converted.timezone": "Europe/Berlin", "exclude.list": "source:u"},
-    {"type": f"{DEBEZIUM}.TimezoneConverter", "converted.timezone": "+02:00"},
-    {"type": "io.confluent.connect.transforms.TombstoneHandler", "behavior": "ignore"},
-    {"type": "io.confluent.connect.transforms.TombstoneHandler", "behavior": "fail"},
-    {"type": f"{ICEBERG}.CopyValue", "source.field": "op", "target.field": "kind"},
-    {"type": f"{ICEBERG}.CopyValue", "source.field": "source", "target.field": "origin"},
-    {"type": f"{ICEBERG}.CopyValue", "source.field": "nosuch", "target.field": "op"},
-    {"type": f"{ICEBERG}.KafkaMetadataTransform"},
-    {"type": f"{ICEBERG}.KafkaMetadataTransform", "nested": "true", "field_name": "m", "external_field": "env,x"},
-])  # fmt: skip
+CONFLUENT = "io.confluent.connect.transforms"
+OTHERS = {
+    f"{DEBEZIUM}.ExtractChangedRecordState": [
+        {"header.changed.name": "h", "header.unchanged.name": "u"}, {"header.unchanged.name": "u"}, {},
+    ],
+    f"{DEBEZIUM}.ByLogicalTableRouter": [
+        {"topic.regex": "s\\.(.*)\\.t", "topic.replacement": "all.$1"},
+        {"topic.regex": "s.*", "topic.replacement": "1-a", "schema.name.adjustment.mode": "avro"},
+        {"topic.regex": "(s).*", "topic.replacement": "$2"},
+    ],
+    f"{DEBEZIUM}.ToLogicalTopicRouter": [
+        {"topic.regex": ".*", "topic.replacement": "all", "key.enforce.uniqueness": "false"},
+        {"topic.regex": ".*", "topic.replacement": "all", "key.field.name": "id"},
+        {"topic.regex": "x", "topic.replacement": "all"},
+    ],
+    f"{DEBEZIUM}.TimezoneConverter": [
+        {"converted.timezone": "Europe/Berlin", "exclude.list": "source:u"}, {"converted.timezone": "+02:00"},
+        {"converted.timezone": "America/New_York", "include.list": "t:us,zoned,default"},
+    ],
+    f"{CONFLUENT}.TombstoneHandler": [{"behavior": behavior} for behavior in ("ignore", "fail", "warn")],
+    f"{ICEBERG}.CopyValue": [
+        {"source.field": "op", "target.field": "kind"}, {"source.field": "source", "target.field": "origin"},
+        {"source.field": "nosuch", "target.field": "op"},
+    ],
+    f"{ICEBERG}.KafkaMetadataTransform": [
+        {}, {"nested": "true", "field_name": "m", "external_field": "env,x"}, {"field_name": "op"},
+    ],
+}  # fmt: skip
 
 
-@EXAMPLES
-@given(others, records())
-def test_other_vendors_columns_equal_their_rows(props: dict[str, str], given_records: list[SinkRecord]) -> None:
-    check(props, given_records)
+def moments(seed: int) -> list[SinkRecord]:
+    made = VendorRecords(seed)
+    return [made.moments(offset) for offset in range(seed % 7 + 1)]
+
+
+@proves(*OTHERS, configs=3)
+@given(records() | st.builds(moments, st.integers(0, 2**32)))
+def test_other_vendors_columns_equal_their_rows(given_records: list[SinkRecord]) -> None:
+    batches = Batch.of(given_records)
+    for name, configs in OTHERS.items():
+        for options in configs:
+            for batch in batches:
+                check_batch({"type": name, **options}, batch)
+
+
+def test_every_transformation_with_a_batch_form_has_a_property_test() -> None:
+    importlib.import_module("test_transforms_stock_batches")  # its tests register themselves
+    batched = {
+        plugin.name: plugin.python
+        for plugin in PLUGINS
+        if plugin.kind is PluginKind.TRANSFORMATION
+        and transformation_class(plugin.name).apply_batch is not Transformation.apply_batch
+    }
+    proven = {python for name, python in batched.items() if name.partition("$")[0] in PROVEN}
+    assert [name for name, python in batched.items() if python not in proven] == []
+    assert {name.partition("$")[0] for name in batched} >= PROVEN

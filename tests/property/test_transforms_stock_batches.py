@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from transforms_records import check, records
+from transforms_records import check, proves, records
 from transforms_rows import FIELDS, Rows
 
 from connect_py.api.record import SinkRecord
 
 KAFKA = "org.apache.kafka.connect.transforms"
-EXAMPLES = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 pytestmark = pytest.mark.timeout(240)  # 2,000 examples each
 
 names = st.sampled_from([*FIELDS, "nosuch"])
@@ -27,13 +26,13 @@ specs = st.one_of(
 lists = st.lists(names, min_size=1, max_size=3, unique=True).map(",".join)
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.Cast")
 @given(SIDES, st.fixed_dictionaries({"spec": specs}, optional=NULLS), ROWS)
 def test_casts(side: str, options: dict[str, str], rows: list[SinkRecord]) -> None:
     check({"type": f"{KAFKA}.Cast${side}", **options}, rows)
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.MaskField")
 @given(
     SIDES,
     st.fixed_dictionaries(
@@ -45,7 +44,7 @@ def test_masks(side: str, options: dict[str, str], rows: list[SinkRecord]) -> No
     check({"type": f"{KAFKA}.MaskField${side}", **options}, rows)
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.TimestampConverter")
 @given(
     SIDES,
     st.fixed_dictionaries(
@@ -63,13 +62,13 @@ def test_moments(side: str, options: dict[str, str], pattern: str, rows: list[Si
     check({"type": f"{KAFKA}.TimestampConverter${side}", "format": pattern, **options}, rows)
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.Flatten")
 @given(SIDES, st.sampled_from([".", "_"]), ROWS)
 def test_flattened(side: str, delimiter: str, rows: list[SinkRecord]) -> None:
     check({"type": f"{KAFKA}.Flatten${side}", "delimiter": delimiter}, rows)
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.ExtractField")
 @given(
     SIDES,
     st.fixed_dictionaries(
@@ -82,13 +81,14 @@ def test_extracted(side: str, options: dict[str, str], rows: list[SinkRecord]) -
     check({"type": f"{KAFKA}.ExtractField${side}", **options}, rows)
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.HoistField", f"{KAFKA}.Filter")
 @given(SIDES, ROWS)
-def test_hoisted(side: str, rows: list[SinkRecord]) -> None:
+def test_hoisted_and_filtered(side: str, rows: list[SinkRecord]) -> None:
     check({"type": f"{KAFKA}.HoistField${side}", "field": "f"}, rows)
+    check({"type": f"{KAFKA}.Filter"}, rows)
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.SetSchemaMetadata")
 @given(
     SIDES,
     st.fixed_dictionaries({"schema.name": st.just("n")}, optional={**NULLS, "schema.version": st.just("3")}),
@@ -98,13 +98,13 @@ def test_renamed_schemas(side: str, options: dict[str, str], rows: list[SinkReco
     check({"type": f"{KAFKA}.SetSchemaMetadata${side}", **options}, rows)
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.ValueToKey")
 @given(st.fixed_dictionaries({"fields": lists | st.sampled_from(["op", "ts_ms,op", "id"])}, optional=NULLS), ROWS)
 def test_keys_from_values(options: dict[str, str], rows: list[SinkRecord]) -> None:
     check({"type": f"{KAFKA}.ValueToKey", **options}, rows)
 
 
-@EXAMPLES
+@proves(f"{KAFKA}.HeaderFrom")
 @given(
     SIDES,
     st.lists(names | st.sampled_from(["op", "source", "id"]), min_size=1, max_size=3),
@@ -116,16 +116,16 @@ def test_headers_from_fields(side: str, fields: list[str], options: dict[str, st
     check({"type": f"{KAFKA}.HeaderFrom${side}", **listed, **options}, rows)
 
 
-@EXAMPLES
-@given(
-    st.sampled_from(
-        [
-            {"type": f"{KAFKA}.InsertHeader", "header": "h", "value.literal": "[1,2]"},
-            {"type": f"{KAFKA}.DropHeaders", "headers": "h,x"},
-            {"type": f"{KAFKA}.TimestampRouter", "timestamp.format": "yyyy"},
-        ]
-    ),
-    ROWS,
-)
-def test_headers_and_topics(props: dict[str, str], rows: list[SinkRecord]) -> None:
-    check(props, rows)
+WHOLE = {
+    f"{KAFKA}.InsertHeader": [{"header": "h", "value.literal": text} for text in ("[1,2]", "x", "1.5")],
+    f"{KAFKA}.DropHeaders": [{"headers": "h,x"}, {"headers": "drop"}, {"headers": "h"}],
+    f"{KAFKA}.TimestampRouter": [{"timestamp.format": "yyyy"}, {"topic.format": "x-${timestamp}"}, {}],
+}
+
+
+@proves(*WHOLE, configs=3)
+@given(ROWS)
+def test_headers_and_topics(rows: list[SinkRecord]) -> None:
+    for name, configs in WHOLE.items():
+        for options in configs:
+            check({"type": name, **options}, rows)

@@ -7,13 +7,14 @@ from functools import lru_cache
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, non_empty, one_of
-from connect_py.api.errors import ConfigError
+from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import R
 from connect_py.api.schema import STRING, Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.debezium.envelope import is_envelope
 from transforms.debezium.field_names import ADJUSTMENTS, adjusted_schema_name
+from transforms.java_errors import IndexOutOfBoundsError
 from transforms.java_regex import JavaPattern, Replacement
 from transforms.rebuild import members
 from transforms.regex_router import java_regex
@@ -132,18 +133,24 @@ class ByLogicalTableRouter(Transformation[R]):
         return schema, Struct(schema, values)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        from transforms.columns import blamed
+
+        try:
+            topic = self._topic(batch.topic)
+            return [batch if topic is None else self._routed_batch(batch, topic)]
+        except (DataError, IndexOutOfBoundsError) as error:
+            raise blamed(batch, self.apply) from error
+
+    def _routed_batch(self, batch: Batch, topic: str) -> Batch:
         from transforms.columns import kept_nulls
 
-        topic = self._topic(batch.topic)
         column = batch.value
-        if topic is None:
-            return [batch]
         key = self._key_column(batch, topic)
         if column.schema is None or not is_envelope(column.schema):
-            return [batch.replace(topic=topic, key=key)]
+            return batch.replace(topic=topic, key=key)
         null, null_schema = kept_nulls(column)
         value = Column(self._value_schema(column.schema, topic), column.data, null, tombstone_schema=null_schema)
-        return [batch.replace(topic=topic, key=key, value=value)]
+        return batch.replace(topic=topic, key=key, value=value)
 
     def _key_column(self, batch: Batch, topic: str) -> Column:
         import pyarrow as pa
