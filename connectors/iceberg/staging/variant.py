@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Struct, Type, Value
 from connectors.iceberg.staging.kernels.incoming_moment import MICRO, NANO, Moment, moment_of_name
 from connectors.iceberg.staging.types import JSON, logical_name
@@ -95,7 +94,7 @@ def _leaf(value: Any, schema: Schema | None) -> bytes:
         return _text(value)
     if isinstance(value, bytes):
         return _primitive(_BINARY, _number(len(value), 4) + value)
-    raise DataError(f"a {type(value).__name__} has no form as a variant")
+    raise ValueError(f"a {type(value).__name__} has no form as a variant")
 
 
 def _moment(value: int, moment: Moment) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,20 +113,31 @@ def each(wanted: pa.DataType, column: str, convert: Callable[[Any], Any]) -> Ker
 
     def kernel(data: pa.Array, run: Run) -> pa.Array:
         encoded = data.dictionary_encode()
-        made: list[Any] = []
-        bad: list[bool] = []
-        reason = ""
-        for value in encoded.dictionary.to_pylist():
-            try:
-                made.append(None if value is None else convert(value))
-                bad.append(False)
-            except (ValueError, ArithmeticError) as error:
-                made.append(None)
-                bad.append(True)
-                reason = reason or str(error)
-        if reason or any(bad):
-            rows = pa.array(bad, pa.bool_()).take(encoded.indices).fill_null(False)
-            run.failures.append(Failure(rows, column, reason))
+        made = convert_each(encoded.dictionary.to_pylist(), convert, encoded.indices, column, run)
         return pa.array(made, wanted).take(encoded.indices)
 
     return kernel
+
+
+def convert_each(
+    values: Iterable[Any], convert: Callable[[Any], Any], rows: pa.Array | None, column: str, run: Run
+) -> list[Any]:
+    """Convert values one by one, nulls apart; those that do not fit are null and noted as failures of their rows.
+
+    `rows` tells which value each row has; None: its own.
+    """
+    made: list[Any] = []
+    bad: list[bool] = []
+    reason: str | None = None
+    for value in values:
+        try:
+            made.append(None if value is None else convert(value))
+            bad.append(False)
+        except (ValueError, ArithmeticError) as error:
+            made.append(None)
+            bad.append(True)
+            reason = str(error) if reason is None else reason
+    if reason is not None:
+        failed: pa.BooleanArray = pa.array(bad, pa.bool_())
+        run.failures.append(Failure(failed if rows is None else failed.take(rows).fill_null(False), column, reason))
+    return made

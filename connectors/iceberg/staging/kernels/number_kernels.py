@@ -17,10 +17,10 @@ from connectors.iceberg.staging.columns import any_true, as_array, member
 from connectors.iceberg.staging.kernels.incoming_moment import Moment
 from connectors.iceberg.staging.kernels.kernel import (
     ConversionOptions,
-    Failure,
     Kernel,
     Run,
     Unfit,
+    convert_each,
     each,
     is_text,
     keep,
@@ -225,22 +225,12 @@ def each_variable_scale(wanted: pa.DataType, column: str, convert: Callable[[Dec
         pairs = pc.add(pc.multiply(encoded.indices.cast(pa.int64()), width), scales.indices.cast(pa.int64()))
         distinct = pairs.dictionary_encode()
         powers, numbers = scales.dictionary.to_pylist(), encoded.dictionary.to_pylist()
-        made: list[Any] = []
-        bad: list[bool] = []
-        reason = ""
-        for pair in distinct.dictionary.to_pylist():
-            unscaled, scale = numbers[pair // width], powers[pair % width]
-            try:
-                number = Decimal(int.from_bytes(unscaled, "big", signed=True))
-                made.append(convert(number.scaleb(-scale, _MANY_DIGITS)))
-                bad.append(False)
-            except (ValueError, ArithmeticError) as error:
-                made.append(None)
-                bad.append(True)
-                reason = reason or str(error)
-        if reason or any(bad):
-            rows = pa.array(bad, pa.bool_()).take(distinct.indices).fill_null(False)
-            run.failures.append(Failure(rows, column, reason))
+
+        def one(pair: int) -> Any:
+            number = Decimal(int.from_bytes(numbers[pair // width], "big", signed=True))
+            return convert(number.scaleb(-powers[pair % width], _MANY_DIGITS))
+
+        made = convert_each(distinct.dictionary.to_pylist(), one, distinct.indices, column, run)
         return pa.array(made, wanted).take(distinct.indices)
 
     return kernel
