@@ -387,14 +387,38 @@ class IcebergSinkTask(SinkTask):
                 keep = pc.invert(below) if keep is None else pc.and_not(keep, below)
                 firsts[tp] = pc.min(origin.offsets.filter(pc.and_not(own, below))).as_py()
         answer = self._state.answer(routed.table)
-        if answer is None or (keep is not None and not pc.any(keep).as_py()):
+        if answer is None:
             return _Converted(routed.table, None, firsts)
+        if keep is None:
+            return _Converted(routed.table, self._convert_where(routed, answer, epoch, None), firsts)
+        lacking = pc.and_not(self._letters_lack(routed), keep)
+        if pc.any(lacking).as_py():  # who died between the two commits left rows in the table, and no letters of others
+            self._convert_where(routed, answer, epoch, lacking)
+        if not pc.any(keep).as_py():
+            return _Converted(routed.table, None, firsts)
+        return _Converted(routed.table, self._convert_where(routed, answer, epoch, keep), firsts)
+
+    def _letters_lack(self, routed: Routed) -> pa.BooleanArray:
+        """The rows whose letters, if they are bad, may not be in the dead letters' table yet."""
+        letters, origin = self._config.dead_letter_table, routed.batch.origin
+        lacking: pa.BooleanArray = pa.repeat(pa.scalar(letters is not None and routed.table != letters), len(origin))
+        if letters is None:
+            return lacking
+        for partition in pc.unique(origin.partitions).to_pylist():
+            position = self._state.filter_position(letters, TopicPartition(origin.topic, partition))
+            if position is not None:
+                own = pc.equal(origin.partitions, partition)
+                lacking = pc.and_not(lacking, pc.and_(own, pc.less(origin.offsets, position)))
+        return lacking
+
+    def _convert_where(self, routed: Routed, answer: str, epoch: Epoch, mask: pa.BooleanArray | None) -> StagedRows:
+        """Convert some rows, or all. BadRows: by their index in the batch that was routed."""
         try:
-            needed = batch if keep is None else batch.where(keep)
-            return _Converted(routed.table, self._stage.convert(routed.table, answer, epoch, needed), firsts)
+            needed = routed.batch if mask is None else routed.batch.where(mask)
+            return self._stage.convert(routed.table, answer, epoch, needed)
         except BadRows as bad:
-            if keep is not None:
-                kept = pc.indices_nonzero(keep).to_pylist()
+            if mask is not None:
+                kept = pc.indices_nonzero(mask).to_pylist()
                 bad = BadRows({kept[row]: error for row, error in bad.errors.items()})
             raise routed.in_whole_batch(bad) from bad
 

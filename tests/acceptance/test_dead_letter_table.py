@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,6 +17,7 @@ import pytest
 from bad_input import lakehouse, worker
 from bad_records import FORMATS, REASONS, TABLE_COLUMNS, BadRecords
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from exactly_once_events import SHORT_TIMEOUTS
 from kafka_offsets import caught_up
 from lakehouse import Lakehouse
 from pyiceberg.schema import Schema
@@ -186,7 +192,9 @@ def test_kills_neither_lose_nor_double_a_dead_letter(
 ) -> None:
     lake = Lakehouse(tmp_path / "lake")
     lake.catalog.create_namespace("db")
-    process = WorkerProcess(tmp_path, kafka_broker.bootstrap_servers, f"{topic_prefix}worker", None, spark_environment)
+    process = WorkerProcess(
+        tmp_path, kafka_broker.bootstrap_servers, f"{topic_prefix}worker", SHORT_TIMEOUTS, spark_environment
+    )
     try:
         case = SinkCase(process, lake, kafka_broker.bootstrap_servers, f"{topic_prefix}killed")
         made = LoadedCase(case, Frequent("json"), 3_000, "")
@@ -199,6 +207,10 @@ def test_kills_neither_lose_nor_double_a_dead_letter(
             if fault:
                 process.wait_for_death(CATCH_UP_SECONDS)
         bad = made.load.all_bad(made.count)
+        process.wait_until(
+            lambda: caught_up(kafka_broker.bootstrap_servers, made.case.name, made.case.name), CATCH_UP_SECONDS,
+            "the last life to catch up",
+        )  # fmt: skip
         made.case.assert_complete(n for n in range(made.count) if n not in bad)
         made._check_table(bad)
         assert {row["stage"] for row in lake.rows(made.letters_table).to_pylist()} == set(REASONS)
@@ -216,3 +228,65 @@ class Frequent(BadRecords):
     @staticmethod
     def all_bad(count: int) -> dict[int, str]:
         return {number: stage for number in range(count) if (stage := Frequent.bad(number)) is not None}
+
+
+REPLAYED = 20
+BROKEN, MISFIT = 3, 7  # records
+
+
+@pytest.mark.timeout(300)  # four commands with a JVM each beside the worker's, on a crowded machine
+def test_fixed_records_land_under_their_first_offsets_and_a_second_replay_changes_nothing(
+    worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+) -> None:
+    made = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"{topic_prefix}replayed")
+    letters = f"{made.table}_dead"
+    case = dataclasses.replace(made, extra={
+        "errors.tolerance": "all", "errors.deadletterqueue.iceberg.table": letters,
+        "errors.deadletterqueue.iceberg.replay.topic": f"{made.name}-again",
+        "transforms": "cast,at", "transforms.cast.type": "org.apache.kafka.connect.transforms.Cast$Value",
+        "transforms.cast.spec": "code:int32",
+        "transforms.at.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+        "transforms.at.offset.field": "at", "transforms.at.topic.field": "source",
+    })  # fmt: skip
+    values = [json.dumps({"id": number, "code": str(number)}).encode() for number in range(REPLAYED)]
+    values[BROKEN], values[MISFIT] = b"{ no json", b'{"id": 7, "code": "seven"}'
+    case.create_topic()
+    case.produce(*values)
+    case.start()
+    others = [number for number in range(REPLAYED) if number not in (BROKEN, MISFIT)]
+    case.assert_complete(others)
+    worker.wait_until(lambda: lakehouse.rows(letters).num_rows == 2, CATCH_UP_SECONDS, "two letters")
+
+    posted = tmp_path / "connector.json"
+    posted.write_text(json.dumps({"name": case.name, "config": case.config()}))
+    shown = [json.loads(line) for line in dlq("show", posted).stdout.splitlines()]
+    assert [(letter["offset"], letter["value"]["text"]) for letter in shown] == [
+        (BROKEN, "{ no json"), (MISFIT, '{"id": 7, "code": "seven"}'),
+    ]  # fmt: skip
+    for letter, value in zip(shown, ('{"id": 3, "code": "3"}', '{"id": 7, "code": "still not"}'), strict=True):
+        letter["value"] = {"text": value}
+    fixed = tmp_path / "fixed.jsonl"
+    fixed.write_text("".join(json.dumps(letter) + "\n" for letter in shown))
+    replay = ("replay", posted, "--bootstrap-servers", case.bootstrap_servers, "--fixed", str(fixed))
+    assert dlq(*replay, fault="before_replay_commit=kill").returncode == -signal.SIGKILL
+    assert dlq(*replay).stdout == "2 letters replayed, 0 were replayed before\n"
+    fixed.write_text(json.dumps(shown[0]))
+    assert dlq(*replay).stdout == "0 letters replayed, 1 were replayed before\n"
+    worker.wait_until(lambda: case.ids() == sorted([*others, BROKEN]), CATCH_UP_SECONDS, "the fixed record")
+    worker.wait_until(lambda: lakehouse.rows(letters).num_rows == 3, CATCH_UP_SECONDS, "the one that failed again")
+    again = [row for row in lakehouse.rows(letters).to_pylist() if row["attempt"]]
+    assert [(row["topic"], row["offset"], row["attempt"]) for row in again] == [(case.name, MISFIT, 1)]
+    (row,) = (row for row in lakehouse.rows(case.table).to_pylist() if row["id"] == BROKEN)
+    assert (row["at"], row["source"]) == (BROKEN, case.name)
+
+    counts = json.loads(dlq("list", posted, "--json").stdout)
+    assert {(count["reason"], count["letters"]) for count in counts} == {("value_converter", 1), ("transformation", 2)}
+    worker.delete(case.name)
+
+
+def dlq(command: str, config: Path, *options: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `connect-py dlq`."""
+    return subprocess.run(
+        [str(Path(sys.executable).parent / "connect-py"), "dlq", command, "--config", str(config), *options],
+        env={**os.environ, FAULTS: fault}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip

@@ -41,7 +41,8 @@ def visible(broker: KafkaBroker, prefix: str) -> list[Message]:
     try:
         consumer.assign([TopicPartition(f"{prefix}again", 0, 0)])
         while True:
-            (message,) = consumer.consume(1, READ_SECONDS)
+            message = consumer.poll(READ_SECONDS)
+            assert message is not None
             error = message.error()
             if error is not None:
                 assert error.code() == KafkaError._PARTITION_EOF

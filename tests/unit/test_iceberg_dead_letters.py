@@ -155,6 +155,21 @@ def test_rows_that_do_not_fit_become_letters_of_the_same_cycle_with_a_reason_of_
     assert "column n" in row["error_message"]
 
 
+def test_a_row_that_its_table_has_passed_is_a_letter_still_if_the_letters_table_has_not(stand: Stand) -> None:
+    clock = FakeClock()
+    handler = ErrorHandler(ErrorConfig(tolerate_all=True), [TaskDeadLetters(stand.task, clock)], clock, clock.sleep)
+    stand.context.errant_record_reporter = TaskErrantRecordReporter(handler, "Task")  # type: ignore[assignment] # the real one
+    stand.open_table(TABLE, COLUMNS, position=1)
+    for name in TABLES:
+        stand.open_table(name, [("n", "long")], position=4)  # their commit came first, and then somebody died
+    values = ["bad", 1, "bad", 3, 4]
+    stand.task.put([record({"n": value}, offset) for offset, value in enumerate(values)])
+    stand.task.end_poll({ORDERS_0: 5})
+    report = cycle(stand, 1)
+    assert stand.rows(report) == {**dict.fromkeys(TABLES, 1), TABLE: 1}
+    assert [row["offset"] for row in letters(stand, report)] == [2]
+
+
 def test_a_table_that_is_left_out_as_missing_fails_the_task(stand: Stand) -> None:
     poll(stand, 0, 1, {0: letter(0)})
     stand.hear(TableRefused(EPOCH, TABLE, "does not exist", skip=True))

@@ -38,16 +38,15 @@ class ReplayLog:
 
     def __init__(self, settings: Mapping[str, Any], topic: str, connector: str) -> None:
         """`settings` are the client library's, with `bootstrap.servers`."""
-        self._settings = dict(settings)
+        self._settings = {"log_level": 3, **settings}  # errors only: a command talks to people
         self._topic = topic
         self._producer: Producer | None = None
         self._id = f"connect-{connector}-dlq-replay"
 
     def open(self) -> Self:
         """Make the topic if it is missing, and be the one who writes it (step 1)."""
-        future = AdminClient(self._settings).create_topics([NewTopic(self._topic, 1, config=KEPT_FOR_EVER)])[
-            self._topic
-        ]
+        admin = AdminClient(self._settings)  # its answers die with it
+        future = admin.create_topics([NewTopic(self._topic, 1, config=KEPT_FOR_EVER)])[self._topic]
         try:
             future.result(SECONDS)
         except KafkaException as error:
@@ -77,20 +76,20 @@ class ReplayLog:
     def _read(self, consumer: Consumer) -> set[Replay]:
         partitions = list(consumer.list_topics(self._topic, SECONDS).topics[self._topic].partitions)
         for partition in partitions:
-            first, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), SECONDS)
-            if first > 0:
+            start, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), SECONDS)
+            if start > 0:
                 raise ConnectError(
-                    f"topic {self._topic} has lost its first {first} records, so nobody can tell what was replayed; "
+                    f"topic {self._topic} has lost its first {start} records, so nobody can tell what was replayed; "
                     "keep it for ever (retention.ms=-1), and give the connector a new one"
                 )
         consumer.assign([TopicPartition(self._topic, partition, 0) for partition in partitions])
         found: set[Replay] = set()
         ended = 0
         while ended < len(partitions):
-            messages = consumer.consume(1000, SECONDS)
-            if not messages:
+            first = consumer.poll(SECONDS)  # `consume` would wait for as many as it may return
+            if first is None:
                 raise ConnectError(f"topic {self._topic} cannot be read to its end within {SECONDS:g} s")
-            for message in messages:
+            for message in (first, *consumer.consume(1000, 0.0)):
                 error = message.error()
                 if error is None:
                     headers: Any = message.headers() or ()  # pairs: the client makes no dictionary of them
