@@ -67,6 +67,5 @@ def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]
         found.update(dict.fromkeys(tables_of_topic(config, topic)))
     if config.changelog_suffix is not None:
         found.update(dict.fromkeys([name + config.changelog_suffix for name in found]))
-    if config.dead_letter_table is not None:
-        found[config.dead_letter_table] = None
-    return list(found)
+    letters = [] if config.dead_letter_table is None else [config.dead_letter_table]
+    return [*letters, *found]  # asked for and committed first: a row may pass its table only after its letter is kept
