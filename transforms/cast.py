@@ -20,6 +20,7 @@ from transforms.java_date_format import MILLIS_PER_DAY, java_date_format
 from transforms.java_numbers import parse_float, parse_integer, to_double, to_integer
 from transforms.rebuild import check_required, values_of
 from transforms.requirements import require_map, require_struct
+from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
 
 if TYPE_CHECKING:
@@ -89,10 +90,7 @@ class Cast(Transformation[R]):
             "spec", ConfigType.LIST, validator=_spec, importance=Importance.HIGH,
             doc="field:type for each field, or one type for the whole key or value.",
         )
-        .define(
-            "replace.null.with.default", ConfigType.BOOLEAN, default=True, importance=Importance.MEDIUM,
-            doc="Put the default of a field in place of null.",
-        )
+        .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
     side: ClassVar[Side]
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import arrow_type, to_array
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, NotColumnar
-from connect_py.api.schema import Schema, Value
+from connect_py.api.schema import Schema, Type, Value
 from connect_py.api.transformation import Transformation
 
 ROWS_PER_CUT = 8  # shorter runs cost more as batches than as rows
@@ -193,6 +193,20 @@ def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
     if len(schemas) > 1:
         raise NotColumnar("null values of several schemas")
     return null, schemas.pop()
+
+
+def rows_to_extend(batch: Batch, apply: Callable[[Any], object]) -> Column | None:
+    """The value column of a batch whose rows get more fields: structs or maps; None: all of its values are null.
+
+    Raises:
+        BadRows, NotColumnar: It holds something else; `apply` is the row form.
+    """
+    column = batch.value
+    if column.null_count == len(batch):
+        return None
+    if not column.is_struct() or (column.schema is not None and column.schema.type is not Type.STRUCT):
+        raise blamed(batch, apply)
+    return column
 
 
 def with_fields(

@@ -14,6 +14,7 @@ from connect_py.api.transformation import Transformation
 from transforms.field_path import FieldPath
 from transforms.java_errors import IllegalArgumentError
 from transforms.requirements import require_map, require_struct
+from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
 
 if TYPE_CHECKING:
@@ -28,10 +29,7 @@ class ExtractField(Transformation[R]):
     config_def = (
         ConfigDef()
         .define("field", Type.STRING, importance=Importance.MEDIUM, doc="The field to extract.")
-        .define(
-            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-            doc="Put the default of a field in place of null.",
-        )
+        .add(REPLACE_NULL_WITH_DEFAULT)
         .define(
             "field.syntax.version", Type.STRING, default="V1", importance=Importance.HIGH,
             validator=one_of("V1", "V2", case_insensitive=True),

@@ -16,6 +16,7 @@ from connect_py.api.transformation import Transformation
 from transforms.java_errors import NullPointerError
 from transforms.rebuild import check_required, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
+from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
 from transforms.validators import non_empty_list
 
@@ -39,10 +40,7 @@ class HeaderFrom(Transformation[R]):
             "operation", Type.STRING, validator=one_of(MOVE, "copy"), importance=Importance.HIGH,
             doc="move: the fields go; copy: they stay.",
         )
-        .define(
-            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-            doc="Put the default of a field in place of null.",
-        )
+        .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
     side: ClassVar[Side]
 

@@ -17,6 +17,7 @@ from connect_py.api.transformation import Transformation
 from transforms.by_schema import BySchema
 from transforms.rebuild import members, rebuilt, rules_of
 from transforms.requirements import require_map, require_struct
+from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
 
 if TYPE_CHECKING:
@@ -77,10 +78,7 @@ def _config_def() -> ConfigDef:
     made.define(
         "static.value", Type.STRING, default=None, importance=Importance.MEDIUM, doc="The value of static.field."
     )
-    return made.define(
-        "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-        doc="Put the default of a field in place of null.",
-    )  # fmt: skip
+    return made.add(REPLACE_NULL_WITH_DEFAULT)  # fmt: skip
 
 
 class InsertField(Transformation[R]):

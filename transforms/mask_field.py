@@ -17,6 +17,7 @@ from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.rebuild import check_required, values_of
 from transforms.requirements import require_map, require_struct
+from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
 from transforms.validators import non_empty_list
 
@@ -44,10 +45,7 @@ class MaskField(Transformation[R]):
             "replacement", Type.STRING, default=None, validator=non_empty, importance=Importance.LOW,
             doc="What takes the place of all texts and numbers; zeros and empty texts if not given.",
         )
-        .define(
-            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-            doc="Put the default of a field in place of null.",
-        )
+        .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
     side: ClassVar[Side]
 

@@ -15,6 +15,7 @@ from connect_py.api.transformation import Transformation
 from transforms.by_schema import BySchema
 from transforms.rebuild import Rules, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
+from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
 
 if TYPE_CHECKING:
@@ -57,10 +58,7 @@ class ReplaceField(Transformation[R]):
             "renames", Type.LIST, default="", validator=_renames, importance=Importance.MEDIUM,
             doc="New names of fields, each as old:new.",
         )
-        .define(
-            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-            doc="Put the default of a field in place of null.",
-        )
+        .add(REPLACE_NULL_WITH_DEFAULT)
         .define(
             "blacklist", Type.LIST, default="", importance=Importance.LOW, internal=True,
             doc="Old name of exclude.",

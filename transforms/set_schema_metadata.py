@@ -14,6 +14,7 @@ from connect_py.api.schema import Schema, Struct
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.rebuild import check_required, values_of
+from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
 
 PURPOSE = "updating schema metadata"
@@ -28,10 +29,7 @@ class SetSchemaMetadata(Transformation[R]):
             "schema.name", Type.STRING, default=None, importance=Importance.HIGH, doc="The name of the schema."
         )
         .define("schema.version", Type.INT, default=None, importance=Importance.HIGH, doc="The version of the schema.")
-        .define(
-            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-            doc="Put the default of a field in place of null.",
-        )
+        .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
     side: ClassVar[Side]
 

@@ -29,6 +29,7 @@ from transforms.java_date_format import MILLIS_PER_DAY, JavaDateFormatError, jav
 from transforms.java_errors import NullPointerError
 from transforms.rebuild import check_required, values_of
 from transforms.requirements import require_map, require_struct
+from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
 
 if TYPE_CHECKING:
@@ -87,10 +88,7 @@ class TimestampConverter(Transformation[R]):
             "unix.precision", Type.STRING, default="milliseconds", validator=one_of(*_MILLIS),
             importance=Importance.LOW, doc="The unit of numbers, in both directions.",
         )
-        .define(
-            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-            doc="Put the default of a field in place of null.",
-        )
+        .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
     side: ClassVar[Side]
 

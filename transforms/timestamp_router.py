@@ -11,6 +11,7 @@ from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import R
 from connect_py.api.transformation import Transformation
 from transforms.java_date_format import JavaDateFormatError, java_date_format
+from transforms.shared_options import TOPIC_FORMAT
 
 
 class TimestampRouter(Transformation[R]):
@@ -18,10 +19,7 @@ class TimestampRouter(Transformation[R]):
 
     config_def = (
         ConfigDef()
-        .define(
-            "topic.format", Type.STRING, default="${topic}-${timestamp}", importance=Importance.HIGH,
-            doc="The new topic; ${topic} and ${timestamp} stand for the old one and for the time.",
-        )
+        .add(TOPIC_FORMAT)
         .define(
             "timestamp.format", Type.STRING, default="yyyyMMdd", importance=Importance.HIGH,
             doc="The format of the time, in the letters of java.text.SimpleDateFormat.",

@@ -13,6 +13,7 @@ from connect_py.api.schema import Schema, Struct, struct
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.requirements import require_map, require_struct
+from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.validators import non_empty_list
 
 PURPOSE = "copying fields from value to key"
@@ -27,10 +28,7 @@ class ValueToKey(Transformation[R]):
             "fields", Type.LIST, validator=non_empty_list, importance=Importance.HIGH,
             doc="The fields of the value that make the key, in this order.",
         )
-        .define(
-            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-            doc="Put the default of a field in place of null.",
-        )
+        .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
 
     def configure(self, configs: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ from connect_py.api.transformation import Transformation
 from transforms.java_date_format import JavaDateFormatError, java_date_format
 from transforms.plain_values import plain
 from transforms.requirements import require_map
+from transforms.shared_options import TOPIC_FORMAT
 
 
 def _date_format(name: str, value: Parsed) -> None:
@@ -26,10 +27,7 @@ class MessageTimestampRouter(Transformation[R]):
 
     config_def = (
         ConfigDef()
-        .define(
-            "topic.format", Type.STRING, default="${topic}-${timestamp}", importance=Importance.HIGH,
-            doc="The new topic; ${topic} and ${timestamp} stand for the old one and for the time.",
-        )
+        .add(TOPIC_FORMAT)
         .define(
             "message.timestamp.format", Type.STRING, default="yyyy-MM-dd'T'HH:mm:ss.SSSX", validator=_date_format,
             importance=Importance.HIGH, doc="The format of the time in the value.",

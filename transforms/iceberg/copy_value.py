@@ -10,7 +10,6 @@ from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Schema, Struct
-from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.java_errors import NullPointerError
 from transforms.rebuild import check_required, members, rebuilt, values_of
@@ -56,13 +55,11 @@ class CopyValue(Transformation[R]):
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         import pyarrow as pa
 
-        from transforms.columns import blamed, children, with_fields
+        from transforms.columns import blamed, children, rows_to_extend, with_fields
 
-        column = batch.value
-        if column.null_count == len(batch):
+        column = rows_to_extend(batch, self.apply)
+        if column is None:
             return [batch]
-        if not column.is_struct():
-            raise blamed(batch, self.apply)
         if column.schema is None:
             data = column.data
             columns = dict(zip((f.name for f in data.type), children(data), strict=True))
@@ -73,8 +70,6 @@ class CopyValue(Transformation[R]):
             }
             made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=column.is_null())
             return [batch.replace(value=Column(None, made, column.tombstone, absent, column.tombstone_schema))]
-        if column.schema.type is not SchemaType.STRUCT:
-            raise blamed(batch, self.apply)
         try:
             result, index = self._result(column.schema)
         except (DataError, NullPointerError) as error:

@@ -11,7 +11,6 @@ from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import R, SinkRecord
 from connect_py.api.schema import INT32, INT64, OPTIONAL_INT64, STRING, Schema, Struct, Value, struct
-from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.rebuild import check_required, members, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
@@ -86,17 +85,13 @@ class KafkaMetadataTransform(Transformation[R]):
         return record.replace(value_schema=result, value=Struct(result, values))
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed, with_fields
+        from transforms.columns import blamed, rows_to_extend, with_fields
 
-        column = batch.value
-        if column.null_count == len(batch):
+        column = rows_to_extend(batch, self.apply)
+        if column is None:
             return [batch]
-        if not column.is_struct():
-            raise blamed(batch, self.apply)
         if column.schema is None:
             return [batch.replace(value=self._schemaless(batch, column))]
-        if column.schema.type is not SchemaType.STRUCT:
-            raise blamed(batch, self.apply)
         try:
             result = self._result(column.schema)
         except DataError as error:
