@@ -132,6 +132,8 @@ VALUES: list[tuple[str, pa.Array]] = [
     ("date", pa.array([0, 17_486, -1, None], pa.int32()).view(pa.date32())),
     ("timestamp", pa.array([0, 1_510_871_468_000_001, -1, None]).view(pa.timestamp("us"))),
     ("timestamptz", pa.array([0, 1_510_871_468_000_001, -1, None]).view(pa.timestamp("us", "UTC"))),
+    ("timestamp_ns", pa.array([0, 1_510_871_468_000_000_001, -1, None]).view(pa.timestamp("ns"))),
+    ("timestamptz_ns", pa.array([0, 1_510_871_468_000_000_001, -1, None]).view(pa.timestamp("ns", "UTC"))),
     ("time", pa.array([0, 81_068_000_000, 1, None]).view(pa.time64("us"))),
     ("decimal(9, 2)", pa.array([Decimal("14.20"), Decimal("-0.05"), Decimal("0.00"), None], pa.decimal128(9, 2))),
     ("uuid", pa.ExtensionArray.from_storage(pa.uuid(), UUIDS)),
@@ -181,6 +183,8 @@ def test_transforms_on_columns_equal_those_of_pyiceberg_value_by_value(
     [
         (5, "int", "5"), ("a\"b", "string", '"a\\"b"'), (-1, "date", '"1969-12-31"'), (True, "boolean", "true"),
         (1, "timestamp", '"1970-01-01T00:00:00.000001"'), (1, "timestamptz", '"1970-01-01T00:00:00.000001+00:00"'),
+        (1, "timestamp_ns", '"1970-01-01T00:00:00.000000001"'),
+        (-1, "timestamptz_ns", '"1969-12-31T23:59:59.999999999+00:00"'),
         (3_600_000_000, "time", '"01:00:00.000000"'), (Decimal("14.20"), "decimal(9, 2)", '"14.20"'),
         (b"\x00\xff", "binary", '"00ff"'), (bytes(16), "uuid", '"00000000-0000-0000-0000-000000000000"'),
     ],

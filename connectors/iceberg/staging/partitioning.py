@@ -142,8 +142,9 @@ def _longs(data: pa.Array) -> pa.Int64Array:
 def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
     days = data
     if pa.types.is_timestamp(data.type):  # the calendar kernels of Arrow would apply no zone other than UTC here
+        per_day = MICROS_PER_DAY * (1_000 if data.type.unit == "ns" else 1)
         days = pa.array(data).view(pa.int64())
-        days = pc.divide(pc.subtract(days, pc.modulo(days, MICROS_PER_DAY)), MICROS_PER_DAY)
+        days = pc.divide(pc.subtract(days, pc.modulo(days, per_day)), per_day)
         days = days.cast(pa.int32()).view(pa.date32())
     years = pc.subtract(pc.year(days), 1970)
     if not months:
@@ -188,6 +189,11 @@ def single_value_json(value: Any, type_: str) -> str:
         days, micros = divmod(value, MICROS_PER_DAY)
         text = f"{(_EPOCH + timedelta(days=days)).isoformat()}T{_clock(micros)}"
         return json.dumps(text + ("+00:00" if type_ == "timestamptz" else ""))
+    if type_ in ("timestamp_ns", "timestamptz_ns"):
+        micros, nanos = divmod(value, 1_000)
+        days, micros = divmod(micros, MICROS_PER_DAY)
+        text = f"{(_EPOCH + timedelta(days=days)).isoformat()}T{_clock(micros)}{nanos:03d}"
+        return json.dumps(text + ("+00:00" if type_ == "timestamptz_ns" else ""))
     if type_ == "uuid":
         return json.dumps(str(uuid.UUID(bytes=value)))
     if isinstance(value, bytes):
