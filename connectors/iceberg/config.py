@@ -92,6 +92,7 @@ TRUNCATE = "iceberg.ext.truncate-events"
 DELETE_MODE = "iceberg.ext.delete-mode"
 DELETED_COLUMN = "iceberg.ext.deleted-column"
 CHANGELOG_SUFFIX = "iceberg.ext.changelog-suffix"
+KEY_SOURCE = "iceberg.ext.key-source"
 FOREIGN_WRITERS = "iceberg.ext.foreign-writers"
 RECREATED_TOPIC = "iceberg.ext.recreated-topic"
 MAX_STAGED_CYCLES = "iceberg.ext.max-staged-cycles"
@@ -175,6 +176,13 @@ class NullKey(Enum):
 
     FAIL = "fail"  # a data error: the task fails, or the row is a dead letter under `errors.tolerance=all`
     SKIP = "skip"  # counted
+
+
+class KeySource(Enum):
+    """MERGE mode: where the key columns of a table come from that neither the configuration nor the table names."""
+
+    TABLE = "table"  # nowhere: such a table is refused
+    RECORD = "record"  # the fields of the record's key, or of `_cdc.key`
 
 
 class EnvelopeKind(Enum):
@@ -563,6 +571,15 @@ def _config_def() -> ConfigDef:
         doc="MERGE with delete-mode `mark`: the boolean or text column that is true in rows that were deleted.",
     )
     d.define(
+        KEY_SOURCE,
+        Type.STRING,
+        default="table",
+        validator=one_of(*_values(KeySource)),
+        importance=low,
+        doc="MERGE: `record` takes the key columns of a table without id-columns and identifier fields from its "
+        "records' keys, or from `_cdc.key`.",
+    )
+    d.define(
         CHANGELOG_SUFFIX,
         Type.STRING,
         default=None,
@@ -775,6 +792,7 @@ class IcebergSinkConfig:
     delete_mode: DeleteMode
     deleted_column: str
     changelog_suffix: str | None
+    key_source: KeySource
     foreign_writers: ForeignWriters
     recreated_topic: RecreatedTopic
     max_staged_cycles: int
@@ -1155,7 +1173,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         ordering_columns=tuple(values[ORDERING_COLUMNS] or ()), unavailable_value=unavailable,
         envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),
         delete_mode=DeleteMode(values[DELETE_MODE]), deleted_column=values[DELETED_COLUMN],
-        changelog_suffix=values[CHANGELOG_SUFFIX] or None,
+        changelog_suffix=values[CHANGELOG_SUFFIX] or None, key_source=KeySource(values[KEY_SOURCE]),
         foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
         recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
         staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],

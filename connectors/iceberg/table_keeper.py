@@ -5,6 +5,7 @@ Everything runs on the coordinator's table thread, through the one Spark driver 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import threading
@@ -94,6 +95,7 @@ class TableKeeper:
         )
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
+        self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
         self._held = HeldChanges(metrics)
         self._stopping = threading.Event()
         self._started = False
@@ -146,7 +148,11 @@ class TableKeeper:
         loaded = self._catalog.load(
             name, self._property_key, table.commit_branch or MAIN, self._config.mode_of(name), table.id_columns
         )
-        self._described[name] = loaded.description
+        description = loaded.description
+        if description.mode is WriteMode.MERGE and not description.key_columns:  # the records' own key comes last
+            description = dataclasses.replace(description, key_columns=self._record_keys.get(name, ()))
+            loaded = dataclasses.replace(loaded, description=description)
+        self._described[name] = description
         return loaded
 
     def prepare(self, name: str, need: Need, wish_text: str) -> tuple[TableView, str]:
@@ -159,6 +165,8 @@ class TableKeeper:
             ConnectError: It cannot be had; the text goes to the tasks that wait.
         """
         wish = Wish.from_text(wish_text)
+        if wish.keys:
+            self._record_keys[name] = wish.keys
         try:
             loaded = self._load(name)
         except TableMissingError:
@@ -171,7 +179,7 @@ class TableKeeper:
             raise TableUnsuitableError(
                 name,
                 f"MERGE needs to know the key: set iceberg.table.{name}.id-columns or "
-                "iceberg.tables.default-id-columns, or identifier fields on the table",
+                "iceberg.tables.default-id-columns, identifier fields on the table, or iceberg.ext.key-source=record",
             )
         if description.mode is WriteMode.MERGE and (times := time_columns(json.loads(description.schema))):
             raise TableUnsuitableError(

@@ -86,7 +86,8 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
     metrics = IcebergMetrics(made)
     metrics.staged(2)
     counts = CommitCounts(added_files=2, added_rows=50, replaced_rows=7, milliseconds=500)
-    metrics.committed("db.t", CommitOutcome(CommitStatus.COMMITTED, EngineName.DELTA, 9, "", counts), 1_700_000_000_000)
+    landed = CommitOutcome(CommitStatus.COMMITTED, EngineName.DELTA, 9, "", counts, "rows may replace others")
+    metrics.committed("db.t", landed, 1_700_000_000_000)
     metrics.committed("db.t", CommitOutcome(CommitStatus.CONFLICT, EngineName.DELTA, None, "moved", counts), None)
     table = {"table": "db.t"}
     found = {(name, *labels): measurement.value for (name, labels), measurement in made.made.items()}
@@ -99,5 +100,7 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
         ("iceberg_added_rows_total", *table.items()): 50,
         ("iceberg_replaced_rows_total", *table.items()): 7,
         ("iceberg_added_files_total", *table.items()): 2,
+        ("iceberg_unknown_values_total", *table.items()): 0,
+        ("iceberg_engine_choices_total", engine[0], ("reason", "rows may replace others"), engine[1]): 1,
         ("iceberg_valid_through_seconds", *table.items()): 1_700_000_000,
     }

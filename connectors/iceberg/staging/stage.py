@@ -9,14 +9,14 @@ from typing import NamedTuple
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import ConnectError, DataError
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig
+from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, KeySource
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.envelope import shape
 from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
 from connectors.iceberg.staging.wish import Wish
-from connectors.iceberg.table import StagedFile, TableDescription
+from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
 
 _DELETED_ID = 1_000_000  # until the catalog assigns one
 
@@ -33,6 +33,13 @@ class StagedRows(NamedTuple):
         old_keys = {tp: keys for tp, keys in self.rows.old_keys.items() if tp != partition}
         left = {tp: offsets for tp, offsets in self.rows.left.items() if tp != partition}
         return StagedRows(self.stager, Prepared(parts, self.rows.ignored, old_keys, left))
+
+
+def _member(value: Column, *path: str) -> Column | None:
+    column: Column | None = value
+    for name in path:
+        column = column.member(name) if column is not None and column.is_struct() else None
+    return column
 
 
 class Stage:
@@ -53,7 +60,8 @@ class Stage:
     def creation(self, table: str, batch: Batch) -> str:
         """What to ask for when a table is not open: how these rows would create it."""
         config = self._config
-        keys = config.table(table).id_columns if config.set_identifier_fields else ()
+        found = config.table(table).id_columns or self._key_of(table, batch)
+        keys = found if config.set_identifier_fields else ()
         try:
             rows = self._rows(batch)
             schema = new_table_schema(rows.schema, rows.data.type, self._options, keys)
@@ -62,9 +70,18 @@ class Stage:
             if config.marks_deletes(table) and all(f["name"] != config.deleted_column for f in schema["fields"]):
                 added = {"id": _DELETED_ID, "name": config.deleted_column, "required": False, "type": "boolean"}
                 schema["fields"].append(added)
-            return Wish(schema).to_text()
+            return Wish(schema, keys=found).to_text()
         except DataError as error:
-            return Wish(None, str(error)).to_text()
+            return Wish(None, str(error), keys=found).to_text()
+
+    def _key_of(self, table: str, batch: Batch) -> tuple[str, ...]:
+        """The fields of the records' keys, if these are to be the key of a table."""
+        if self._config.key_source is KeySource.TABLE or self._config.mode_of(table) is WriteMode.APPEND:
+            return ()
+        for column in (batch.key, _member(batch.value, "_cdc", "key")):
+            if column is not None and column.is_struct() and column.null_count < len(column):
+                return tuple(field.name for field in column.data.type)
+        return ()
 
     def lacks(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> str | None:
         """What to ask for when an open table lacks columns of these rows; None when it lacks nothing.

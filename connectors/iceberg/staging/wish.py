@@ -18,16 +18,20 @@ class Wish:
     reason: str = ""  # why they do not
     changes: tuple[SchemaChange, ...] = ()
     schema_id: int | None = None  # of the table's schema that lacks them
+    keys: tuple[str, ...] = ()  # the key of these rows, for a table that nobody told one of
 
     def to_text(self) -> str:
         changes = [change.to_json() for change in self.changes]
         return json.dumps(
-            {"schema": self.schema, "reason": self.reason, "changes": changes, "schema_id": self.schema_id},
+            {
+                "schema": self.schema, "reason": self.reason, "changes": changes, "schema_id": self.schema_id,
+                "keys": list(self.keys),
+            },
             separators=(",", ":"),
-        )
+        )  # fmt: skip
 
     @staticmethod
     def from_text(text: str) -> Wish:
         data = json.loads(text)
         changes = tuple(SchemaChange.from_json(change) for change in data["changes"])
-        return Wish(data["schema"], data["reason"], changes, data.get("schema_id"))
+        return Wish(data["schema"], data["reason"], changes, data.get("schema_id"), tuple(data.get("keys", ())))
