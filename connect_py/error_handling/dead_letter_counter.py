@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from connect_py.api.metrics import PluginMetrics
 from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.immediate_reporter import ImmediateReporter
 from connect_py.error_handling.once import Once
 
 NAME = "cdc_dlq_total"
 DOC = "Dead letters by the topic they were read from and by reason."
 
 
-class DeadLetterCounter:
+class DeadLetterCounter(ImmediateReporter):
     """An `ErrorReporter` on the task thread. It waits for nothing: letters are counted when they are handed over."""
 
     def __init__(self, metrics: PluginMetrics) -> None:
@@ -24,18 +25,3 @@ class DeadLetterCounter:
             return
         labels = {"topic": shown.topic, "reason": failed.reason.value}
         self._metrics.counter(NAME, DOC, labels).increment()
-
-    def pending(self) -> int:
-        """Nothing waits."""
-        return 0
-
-    def flush(self, timeout: float) -> bool:
-        """Nothing waits."""
-        return True
-
-    def values(self) -> dict[str, float]:
-        """Nothing by Connect's names."""
-        return {}
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 
 from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.immediate_reporter import ImmediateReporter
 from connect_py.model import ConnectorTaskId
 
 log = logging.getLogger(__name__)
 
 
-class LogReporter:
+class LogReporter(ImmediateReporter):
     """Logs failures; with `include_messages` also where the record is."""
 
     def __init__(self, id: ConnectorTaskId, *, include_messages: bool) -> None:  # noqa: A002 - Connect's word
@@ -39,17 +40,6 @@ class LogReporter:
             where += f", timestamp={failed.timestamp}, timestampType={failed.timestamp_type.value}"
         return f"{text}, where consumed record is {{{where}}}."
 
-    def pending(self) -> int:
-        """Nothing waits."""
-        return 0
-
-    def flush(self, timeout: float) -> bool:
-        """Nothing waits."""
-        return True
-
     def values(self) -> dict[str, float]:
         """Totals by Connect's names."""
         return {"total-errors-logged": self.logged}
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -8,9 +8,10 @@ from connect_py.api.task import SinkTask
 from connect_py.clock import Clock
 from connect_py.error_handling.error_config import DEAD_LETTER_TABLE
 from connect_py.error_handling.failed_record import FailedRecord, error_class_name
+from connect_py.error_handling.immediate_reporter import ImmediateReporter
 
 
-class TaskDeadLetters:
+class TaskDeadLetters(ImmediateReporter):
     """An `ErrorReporter` on the task thread. Letters are safe when the task commits the offsets of their records."""
 
     def __init__(self, task: SinkTask, clock: Clock) -> None:
@@ -29,18 +30,3 @@ class TaskDeadLetters:
             failed.class_name, error_class_name(failed.error), str(failed.error) or None, self._clock.time_ms(),
             failed.replay,
         ))  # fmt: skip
-
-    def pending(self) -> int:
-        """Nothing waits here: the task does not commit what it has not kept."""
-        return 0
-
-    def flush(self, timeout: float) -> bool:
-        """Nothing waits here."""
-        return True
-
-    def values(self) -> dict[str, float]:
-        """Nothing by Connect's names."""
-        return {}
-
-    def close(self) -> None:
-        """Nothing is held."""
