@@ -275,8 +275,8 @@ class IcebergSinkTask(SinkTask):
             reason = FailureReason.UNROUTED
             try:
                 routing = self._router.route(rest)
-                reason = FailureReason.DOES_NOT_FIT
                 wanted, lost = self._with_tables(self._with_changelogs(routing.routed))
+                reason = FailureReason.DOES_NOT_FIT
                 held = self._needs(wanted)
                 if not held:
                     self._poll.converted += [self._convert(routed) for routed in wanted]
