@@ -72,14 +72,24 @@ class ClusterAdmin:
             self._client = AdminClient(self._settings)  # type: ignore[arg-type] # values are texts, numbers and booleans
         return self._client
 
+    def _answer(self, future: Future[T], asked_for: str) -> T:
+        try:
+            return _answer(future, asked_for)
+        except _PassingError:
+            raise
+        except RetriableError:
+            # After a line or a broker broke, a client may wait for ever for a group's coordinator: ask with a new one.
+            self._client = None
+            raise
+
     def cluster_id(self) -> str:
         """The id of the cluster."""
-        description = _answer(self._admin().describe_cluster(request_timeout=REQUEST_SECONDS), "the cluster's id")
+        description = self._answer(self._admin().describe_cluster(request_timeout=REQUEST_SECONDS), "the cluster's id")
         return str(description.cluster_id)
 
     def _describe(self, topic: str) -> Any:
         futures = self._admin().describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)
-        return _answer(futures[topic], f"topic {topic!r}")
+        return self._answer(futures[topic], f"topic {topic!r}")
 
     def topic_id(self, topic: str) -> str:
         """The id of a topic; NotFoundError: there is no such topic."""
@@ -111,7 +121,7 @@ class ClusterAdmin:
     def _list_offsets(self, request: ConsumerGroupTopicPartitions) -> dict[TopicPartition, OffsetAndMetadata]:
         group = request.group_id
         futures = self._admin().list_consumer_group_offsets([request], request_timeout=REQUEST_SECONDS)
-        answer = _answer(futures[group], f"offsets of group {group!r}")
+        answer = self._answer(futures[group], f"offsets of group {group!r}")
         for p in answer.topic_partitions:
             if p.error is not None:
                 raise translated(KafkaException(p.error), f"offset of {p.topic}-{p.partition} in group {group!r}")
@@ -131,7 +141,7 @@ class ClusterAdmin:
     def _alter_offsets(self, request: ConsumerGroupTopicPartitions) -> None:
         group = request.group_id
         futures = self._admin().alter_consumer_group_offsets([request], request_timeout=REQUEST_SECONDS)
-        answer = _answer(futures[group], f"offsets of group {group!r}")
+        answer = self._answer(futures[group], f"offsets of group {group!r}")
         for p in answer.topic_partitions:
             if p.error is not None:
                 raise translated(KafkaException(p.error), f"offset of {p.topic}-{p.partition} in group {group!r}")
@@ -162,7 +172,7 @@ class ClusterAdmin:
 
     def _delete_group(self, group: str) -> None:
         future = self._admin().delete_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group]
-        _answer(future, f"group {group!r}")
+        self._answer(future, f"group {group!r}")
 
     def log_range(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """The first offset and the end of the log of each partition; NotFoundError: one does not exist."""
@@ -177,7 +187,7 @@ class ClusterAdmin:
             return {}
         futures = self._admin().list_offsets(asked, request_timeout=REQUEST_SECONDS)
         return {
-            TopicPartition(p.topic, p.partition): int(_answer(future, f"log of {p.topic}-{p.partition}").offset)
+            TopicPartition(p.topic, p.partition): int(self._answer(future, f"log of {p.topic}-{p.partition}").offset)
             for p, future in futures.items()
         }
 
@@ -189,7 +199,7 @@ class ClusterAdmin:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=config)
         future = self._admin().create_topics([new], request_timeout=REQUEST_SECONDS)[topic]
         try:
-            _answer(future, f"new topic {topic!r}")
+            self._answer(future, f"new topic {topic!r}")
         except _ExistsError:
             return False
         return True

@@ -18,7 +18,7 @@ from typing import Self
 import httpx
 import psutil
 import pyarrow as pa
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from exactly_once_events import SHORT_TIMEOUTS
 from fault_kinds import Shape
@@ -70,7 +70,6 @@ class FaultBench:
 
     def __enter__(self) -> Self:
         self.broker.start()
-        self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0, "reconnect.backoff.max.ms": 200})
         faults = {"CONNECT_PY_FAULTS": f"@{self.plan}", "CONNECT_PY_FAULTS_LOG": str(self.points)}
         for name, servers in (("a", f"127.0.0.1:{self.line.port}"), ("b", self.broker.bootstrap_servers)):
             self.workers.append(
@@ -112,7 +111,9 @@ class FaultBench:
 
     @property
     def admin(self) -> AdminClient:
-        assert self._admin is not None
+        if self._admin is None:
+            settings = {"bootstrap.servers": self.servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
+            self._admin = AdminClient(settings)
         return self._admin
 
     def create_topics(self, topics: Sequence[str], partitions: int) -> None:
@@ -137,10 +138,15 @@ class FaultBench:
 
     def behind(self, connector: str, topics: Sequence[str]) -> str:
         """What the connector's group has not committed yet; empty: nothing."""
-        done = committed(self.admin, f"connect-{connector}")
+        try:
+            done = committed(self.admin, f"connect-{connector}")
+            log_ends = ends(self.admin, *topics)
+        except (KafkaException, TimeoutError) as error:
+            self._admin = None  # one that a broken connection has left waiting does not come back
+            return f"nobody knows: {error!r}"
         left = {
             f"{topic}-{partition}": f"{done.get((topic, partition), 0)} of {end}"
-            for (topic, partition), end in ends(self.admin, *topics).items()
+            for (topic, partition), end in log_ends.items()
             if done.get((topic, partition), 0) < end
         }
         return str(left) if left else ""
