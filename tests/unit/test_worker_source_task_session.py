@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from fixtures.worker_slow_offsets import SlowOffsets
 
 from connect_py.api.errors import ConnectError
 from connect_py.model import ConnectorTaskId, TargetState
@@ -63,20 +64,6 @@ class GivenUp:
         answer.cancel()
         answer.set_running_or_notify_cancel()
         return answer
-
-
-class SlowOffsets:
-    """Offsets that are on their way until the test says that they arrived."""
-
-    def __init__(self) -> None:
-        self.writing = threading.Event()
-        self.stored: list[Any] = []
-        self.arrival: Future[None] = Future()
-
-    def set(self, connector: str, offsets: Any) -> Future[None]:
-        self.stored.append(offsets)
-        self.writing.set()
-        return self.arrival
 
 
 def session_of(stores: SlowStores, threads: QuestionThreads) -> SourceTaskSession:

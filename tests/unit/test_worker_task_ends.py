@@ -6,15 +6,17 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from fixtures.worker_slow_offsets import SlowOffsets
 
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.task.messages import TaskSpec
+from connect_py.task.messages import TaskSpec, WriteSourceOffsets
 from connect_py.testing import FakeClock
+from connect_py.worker.source_task_session import SourceOffsets
 from connect_py.worker.task_host import TaskHostListener
 from connect_py.worker.worker import KILL_SECONDS, Worker
 
@@ -77,7 +79,9 @@ class News:
         return lambda *_arguments: None
 
 
-def worker_of(news: News, **props: str) -> tuple[Worker, queue.SimpleQueue[SlowHost]]:
+def worker_of(
+    news: News, offsets: SourceOffsets | None = None, **props: str
+) -> tuple[Worker, queue.SimpleQueue[SlowHost]]:
     """A worker, and the hosts that it makes."""
     hosts: queue.SimpleQueue[SlowHost] = queue.SimpleQueue()
 
@@ -87,7 +91,10 @@ def worker_of(news: News, **props: str) -> tuple[Worker, queue.SimpleQueue[SlowH
         return host
 
     props = {"task.shutdown.graceful.timeout.ms": str(int(SECONDS * 1000)), **props}
-    return Worker(props, plugins=PluginRegistry([]), listener=news, make_task_host=make), hosts  # type: ignore[arg-type]
+    worker = Worker(
+        props, plugins=PluginRegistry([]), listener=news, source_offsets=offsets, make_task_host=make,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return worker, hosts
 
 
 def test_a_stop_during_a_restart_waits_for_the_life_that_is_ending() -> None:
@@ -171,3 +178,23 @@ def test_a_task_that_does_not_stop_in_time_is_told_in_the_words_that_operators_l
         worker.stop(0)
     assert "Graceful stop of task c-0 failed." in caplog.text
     assert news.told == ["startup", "shutdown"]
+
+
+def test_a_place_is_free_only_when_the_last_offsets_of_its_task_are_stored() -> None:
+    news, offsets = News(), SlowOffsets()
+    worker, hosts = worker_of(news, cast(SourceOffsets, offsets))
+    try:
+        worker.start_task(TASK, {}, {}, TargetState.STARTED, 0)
+        host = hosts.get(timeout=SECONDS)
+        assert host.started.wait(SECONDS)
+        host._listener.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), lambda _: None)
+        assert offsets.writing.wait(SECONDS)
+        stopped = worker.stop_tasks([TASK])
+        assert host.asked.wait(SECONDS)
+        host.end()
+        with pytest.raises(TimeoutError):
+            stopped.result(0.2)  # a successor would begin before them, and they would be stored over its own
+        offsets.arrival.set_result(None)
+        stopped.result(SECONDS)
+    finally:
+        worker.stop(0)
