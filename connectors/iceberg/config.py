@@ -1100,6 +1100,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     mode = WriteMode.MERGE if asked else WriteMode.APPEND
     if values[WRITE_MODE] != "auto":
         mode = WriteMode(values[WRITE_MODE])
+    if envelope is not EnvelopeKind.NONE and mode is not WriteMode.MERGE:
+        problems.append((ENVELOPE, f"needs MERGE: set {UPSERT_MODE}"))
     if values[CHANGELOG_SUFFIX] and (envelope is EnvelopeKind.NONE or mode is not WriteMode.MERGE):
         problems.append((CHANGELOG_SUFFIX, f"needs MERGE, and {ENVELOPE}=debezium to see the rows before"))
     if asked and mode is WriteMode.MERGE and family is ClassFamily.APACHE:

@@ -56,6 +56,7 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
             },
             "without their order",
         ),
+        ({"iceberg.tables": "db.a", "iceberg.ext.envelope": "debezium"}, "needs MERGE"),
         ({"iceberg.tables": "db.a", "iceberg.catalog.type": None}, "Must specify Iceberg catalog properties"),
         (
             {"iceberg.tables": "db.a", "iceberg.tables.dynamic-enabled": "true"},

@@ -63,7 +63,7 @@ class Stage:
         found = config.table(table).id_columns or self._key_of(table, batch)
         keys = found if config.set_identifier_fields else ()
         try:
-            rows = self._rows(batch)
+            rows = self._rows(table, batch)
             schema = new_table_schema(rows.schema, rows.data.type, self._options, keys)
             if config.is_changelog(table):
                 return Wish(changelog_schema(schema)).to_text()
@@ -92,12 +92,14 @@ class Stage:
         if self._config.evolution.idle:
             return None
         stager = self._stager(table, answer, epoch)
-        changes = stager.wanted_changes(self._rows(batch))
+        changes = stager.wanted_changes(self._rows(table, batch))
         return Wish(None, "", changes, stager.description.schema_id).to_text() if changes else None
 
-    def _rows(self, batch: Batch) -> Column:
+    def _rows(self, table: str, batch: Batch) -> Column:
         """What shows the columns of a batch's rows."""
-        return batch.value if self._config.envelope is EnvelopeKind.NONE else shape(batch.value)
+        config = self._config
+        events = config.envelope is EnvelopeKind.DEBEZIUM and table != config.dead_letter_table
+        return shape(batch.value) if events else batch.value
 
     def convert(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> StagedRows:
         """Convert rows of an open table; nothing is kept.
