@@ -20,8 +20,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -51,25 +52,14 @@ class Progress:
     """Samples of a run: elapsed seconds, CPU seconds, records that the table covers."""
 
     topic: LoadedTopic
-    lake: Lakehouse
     watch: ProcessWatch
+    look: Callable[[], int]  # records that the table covers
     started: float = field(default_factory=time.monotonic)
     samples: list[tuple[float, float, int]] = field(default_factory=list)
 
     def sample(self) -> None:
         cpu = self.watch.look(memory=True)
-        self.samples.append((time.monotonic() - self.started, cpu, self._covered()))
-
-    def _covered(self) -> int:
-        """Records below the positions in the newest snapshot's ledger."""
-        table = self.lake.table(TABLE)
-        snapshot = table.current_snapshot() if table is not None else None
-        if snapshot is None or snapshot.summary is None:
-            return 0
-        summary = snapshot.summary.additional_properties
-        ledger = json.loads(next((v for k, v in summary.items() if k.startswith(LEDGER)), '{"topics":{}}'))
-        positions = ledger["topics"].get(self.topic.name, {"p": {}})["p"]
-        return sum(int(positions[str(p)][2]) for p in self.topic.ends if str(p) in positions)
+        self.samples.append((time.monotonic() - self.started, cpu, self.look()))
 
     @property
     def covered(self) -> int:
@@ -87,6 +77,18 @@ class Progress:
         half = next(s for s in self.samples if s[2] >= self.topic.records / 2)
         slope = (last[2] - half[2]) * events / (last[1] - half[1]) if last[2] > half[2] else 0.0
         return self.topic.events / total, slope
+
+
+def covered_by_ledger(lake: Lakehouse, topic: LoadedTopic) -> int:
+    """Records below the positions in the newest snapshot's ledger."""
+    table = lake.table(TABLE)
+    snapshot = table.current_snapshot() if table is not None else None
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    summary = snapshot.summary.additional_properties
+    ledger = json.loads(next((v for k, v in summary.items() if k.startswith(LEDGER)), '{"topics":{}}'))
+    positions = ledger["topics"].get(topic.name, {"p": {}})["p"]
+    return sum(int(positions[str(p)][2]) for p in topic.ends if str(p) in positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,24 +112,14 @@ def run(bench: Bench, feed: Feed, mode: str, heading: str, expected: pa.Table | 
         worker.start()
         watch = ProcessWatch(worker.pid)
         settle(watch)
-        progress = Progress(topic, lake, watch)
+        progress = Progress(topic, watch, partial(covered_by_ledger, lake, topic))
         progress.sample()
         config = {
             **loaded_topics.sink_config(topic, mode, bench.registry_url), **lake.sink_config(),
             "tasks.max": str(TASKS), **bench.options,
         }  # fmt: skip
         worker.put(heading, config)
-        sampler = Sampler(progress.sample, SAMPLE_SECONDS)
-        try:
-            deadline = time.monotonic() + DEADLINE_SECONDS
-            while progress.covered < topic.records:
-                if progress.covered >= feed.fed and not feed.ended:
-                    feed.copy_step()
-                if time.monotonic() > deadline or "FAILED" in worker.states(heading):
-                    raise SystemExit(f"{heading} is not complete: {progress.samples[-1:]}\n{worker.log_end(80)}")
-                time.sleep(SAMPLE_SECONDS)
-        finally:
-            sampler.close()
+        follow(progress, feed, lambda: "FAILED" in worker.states(heading), partial(worker.log_end, 80))
         whole, steady = progress.rates()
         cycles = lake.assert_ledgers_chain(TABLE)
         verify(lake, topic, mode, expected)
@@ -141,10 +133,34 @@ def run(bench: Bench, feed: Feed, mode: str, heading: str, expected: pa.Table | 
         }  # fmt: skip
     finally:
         worker.close()
-        if os.environ.get("CONNECT_PY_BENCH_KEEP"):
-            print(f"kept {folder}", file=sys.stderr)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+        discard(folder)
+
+
+def discard(folder: Path) -> None:
+    """Remove what a run left, unless somebody wants to look at it."""
+    if os.environ.get("CONNECT_PY_BENCH_KEEP"):
+        print(f"kept {folder}", file=sys.stderr)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def follow(progress: Progress, feed: Feed, failed: Callable[[], bool], log_end: Callable[[], str]) -> None:
+    """Feed, and sample each second, until the table covers the topic.
+
+    Raises:
+        SystemExit: It failed, or took too long.
+    """
+    sampler = Sampler(progress.sample, SAMPLE_SECONDS)
+    try:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while progress.covered < feed.topic.records:
+            if progress.covered >= feed.fed and not feed.ended:
+                feed.copy_step()
+            if time.monotonic() > deadline or failed():
+                raise SystemExit(f"{feed.topic.name} is not complete: {progress.samples[-1:]}\n{log_end()}")
+            time.sleep(SAMPLE_SECONDS)
+    finally:
+        sampler.close()
 
 
 def settle(watch: ProcessWatch) -> None:
