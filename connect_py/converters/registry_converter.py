@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ID_PREFIX: Final = 5  # bytes of a message before its body: 0 and the schema's id
 GUID_PREFIX: Final = 17  # bytes: 1 and the GUID
+_GUID_STAND_IN: Final = b"\0\xff"  # how negative ids begin
 UNKNOWN_MAGIC: Final = "Unknown magic byte!"
 _DUAL_DESERIALIZER: Final = "DualSchemaIdDeserializer"
 _PREFIX_DESERIALIZER: Final = "PrefixSchemaIdDeserializer"
@@ -130,6 +131,7 @@ class RegistryConverter(Converter):
         self._registry = SchemaRegistry(configs)
         self._looks_at_headers = _looks_at_headers(configs, self._side)
         self._readers: dict[tuple[str, bytes], MessageReader] = {}
+        self._stood_for: dict[bytes, bytes] = {}  # by an id that is none: the GUID in a header
         self._ids = RegistryWriter(self._registry, configs, self._side, self.kind)
         self._writers: dict[Schema, MessageWriter] = {}
         self._writers_by: dict[tuple[Schema, bytes], MessageWriter] = {}
@@ -207,12 +209,17 @@ class RegistryConverter(Converter):
 
     def _split(self, data: bytes, headers: RawHeaders) -> tuple[bytes, bytes]:
         """Return what names the schema, and what follows."""
-        if self._looks_at_headers:
-            for key, value in reversed(headers):
-                if key == self._header and value:
-                    return value, data
+        head = self._head_in(headers)
+        if head is not None:
+            return head, data
         length = self.prefix_length(data)
         return data[:length], data[length:]
+
+    def _head_in(self, headers: RawHeaders) -> bytes | None:
+        """What names the schema in a message's headers: the last one of that name."""
+        if not self._looks_at_headers:
+            return None
+        return next((value for key, value in reversed(headers) if key == self._header and value), None)
 
     def _reader(self, topic: str, head: bytes) -> MessageReader:
         reader = self._readers.get((topic, head))
@@ -222,14 +229,15 @@ class RegistryConverter(Converter):
 
     def _find_reader(self, topic: str, head: bytes) -> MessageReader:
         version = None
-        if len(head) >= ID_PREFIX and head[0] == 0:
-            schema_id = int.from_bytes(head[1:ID_PREFIX], "big")
-            rest = head[ID_PREFIX:]
+        found = self._stood_for.get(head, head)
+        if len(found) >= ID_PREFIX and found[0] == 0:
+            schema_id = int.from_bytes(found[1:ID_PREFIX], "big")
+            rest = found[ID_PREFIX:]
             registered = self._registry.by_id(schema_id)
             version = self._registry.version(f"{topic}-{self._side}", schema_id)
-        elif len(head) >= GUID_PREFIX and head[0] == 1:
-            rest = head[GUID_PREFIX:]
-            registered = self._registry.by_guid(str(uuid.UUID(bytes=head[1:GUID_PREFIX])))
+        elif len(found) >= GUID_PREFIX and found[0] == 1:
+            rest = found[GUID_PREFIX:]
+            registered = self._registry.by_guid(str(uuid.UUID(bytes=found[1:GUID_PREFIX])))
         else:
             raise DataError(UNKNOWN_MAGIC)
         if registered.kind != self.kind:
@@ -242,7 +250,7 @@ class RegistryConverter(Converter):
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
     ) -> Sequence[ColumnRun]:
         if headers is not None and any(headers) and self._ids_in_headers(headers):
-            raise NotColumnar("schema ids in headers")
+            data = self._prefixed(data, headers)
         whole = self._one_run(topic, data)
         if whole is not None:
             return [whole]
@@ -265,6 +273,34 @@ class RegistryConverter(Converter):
 
     def _ids_in_headers(self, headers: Sequence[RawHeaders]) -> bool:
         return self._looks_at_headers and any(key == self._header for row in headers for key, _ in row)
+
+    def _prefixed(self, data: Sequence[bytes | None], headers: Sequence[RawHeaders]) -> list[bytes | None]:
+        """The same messages with what names their schemas in front of them.
+
+        Raises:
+            NotColumnar: A header does not name a schema, or a message begins with what stands for a GUID.
+        """
+        heads = [self._head_in(row) for row in headers]
+        try:
+            stands = {head: self._stand_in(head) for head in set(heads) if head is not None}
+        except DataError as error:
+            raise NotColumnar("headers that name no schema") from error
+        prefixes = [b"" if head is None else stands[head] for head in heads]
+        if any(m is not None and not p and m.startswith(_GUID_STAND_IN) for m, p in zip(data, prefixes, strict=True)):
+            raise NotColumnar("an id that nobody gives out")
+        return [None if m is None else p + m for m, p in zip(data, prefixes, strict=True)]
+
+    def _stand_in(self, head: bytes) -> bytes:
+        """The name of a schema in the form with an id: a GUID gets an id that no registry gives out."""
+        if self.prefix_length(head) != len(head) or head.startswith(_GUID_STAND_IN):
+            raise DataError("no name of a schema")
+        if head[:1] != b"\1":
+            return head
+        known = next((stand for stand, name in self._stood_for.items() if name == head), None)
+        if known is None:
+            known = _GUID_STAND_IN + len(self._stood_for).to_bytes(3, "big") + head[GUID_PREFIX:]
+            self._stood_for[known] = head
+        return known
 
     def _one_run(self, topic: str, data: Sequence[bytes | None]) -> ColumnRun | None:
         """Convert all messages at once if they are of one schema and none is damaged, else return None."""

@@ -12,7 +12,8 @@ from typing import Any
 import jks
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
-from fixtures.schema_registry_stub import Stub, schema_registry
+from fixtures.both_forms import agree
+from fixtures.schema_registry_stub import Stub, directly, schema_registry
 from kafka_security import token_endpoint
 from rest_certificates import Authority, jks_store, pkcs12_store
 
@@ -322,6 +323,30 @@ def test_a_schema_may_be_named_in_a_header(
         strict.to_connect("t", body, headers)
     with pytest.raises(DataError, match="header"):
         writing.from_connect("t", ROW, VALUE)
+
+
+@pytest.mark.parametrize("guids", [True, False])
+@pytest.mark.parametrize("format", CONVERTERS)
+def test_messages_whose_schemas_are_named_in_headers_are_columns(
+    registry: Stub,
+    make: Make,
+    format: str,  # noqa: A002 - Connect's word
+    guids: bool,
+) -> None:
+    registry.has_guids = guids
+    writing = make(format, **{"value.schema.id.serializer": "HeaderSchemaIdSerializer"})
+    other = struct(("id", INT32), name="shop.Other")
+    poll: list[tuple[bytes | None, MutableHeaders]] = []
+    for row in [*[VALUE] * 30, None, *[Struct(other, [1])] * 30, VALUE, None]:
+        headers: MutableHeaders = []
+        poll.append((writing.from_connect("t", None if row is None else row.schema, row, headers), headers))
+    poll.append((b"\0\xff\xff\xff\xff", [("__value_schema_id", poll[0][1][0][1])]))  # damaged
+    poll.append((make(format).from_connect("t", ROW, VALUE), []))  # in front, as before
+    reading = directly(make(format), registry, grace_seconds=0.0)
+    assert agree(reading, poll)
+    (_, head), *_ = poll[0][1]
+    assert not agree(reading, [*poll, (b"x", [("__value_schema_id", (head or b"") + b"\7")])])
+    assert not agree(reading, [*poll, (b"\0\xff\0\0\0", [])])
 
 
 def plain(row: Any) -> list[Any]:

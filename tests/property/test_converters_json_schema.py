@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from fixtures.both_forms import agree, both_forms, framed_parts, polls
+from fixtures.both_forms import PLANS, Plan, agree, both_forms, framed_parts, poll_of
 from fixtures.schema_registry_stub import Stub, schema_registry
 from fixtures.schema_registry_stub import impatient as unknown_is_bad
 from fixtures.seeded_rows import SeededRows
@@ -264,17 +264,22 @@ columnar: Counter[bool] = Counter()
 
 
 @both_forms(JsonSchemaConverter)
-@given(st.data(), st.none() | st.sampled_from(POOL), st.integers(0, 2**32))
+@given(PLANS, st.lists(_orders, min_size=1, max_size=3), st.none() | st.sampled_from(POOL), st.integers(0, 2**32),
+       st.binary(max_size=12))  # fmt: skip
 def test_columns_equal_rows(
-    registry: Stub, impatient: RegistryConverter, draws: st.DataObject, rows: SeededRows | None, seed: int
+    impatient: RegistryConverter,
+    plan: Plan,
+    orders: list[Any],
+    rows: SeededRows | None,
+    seed: int,
+    noise: bytes,
 ) -> None:
-    good = _orders.map(lambda made: framed(1, made))
+    good = [framed(1, each) for each in orders]
     if rows is not None:
         rows.reseed(seed)
-        written = [impatient.from_connect("t", rows.schema, rows.value()) for _ in range(3)]
-        good = st.sampled_from([message for message in written if message is not None])
-    odd = st.just(framed(1, None)) | st.binary(max_size=12)
-    columnar[agree(impatient, draws.draw(polls(good, odd, ids=framed_parts)))] += 1
+        written = [impatient.from_connect("t", rows.schema, rows.value()) for _ in orders]
+        good = [message for message in written if message is not None]
+    columnar[agree(impatient, poll_of(plan, good, [framed(1, None), noise], framed_parts))] += 1
 
 
 def test_most_polls_of_json_schema_were_columns() -> None:

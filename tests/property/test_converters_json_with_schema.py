@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from fixtures.both_forms import Message, agree, both_forms, polls
+from fixtures.both_forms import PLANS, Message, agree, both_forms, poll_of
 from fixtures.converter_rows import by_columns, by_reference, recorded, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def converter(**configs: str) -> JsonConverter:
 def schema_polls(draw: Any) -> list[Message]:
     """Messages of one or two schemas, with tombstones, odd payloads and bad messages among them."""
     good: list[bytes] = []
-    odd = ODD_MESSAGES
+    odd = draw(st.lists(ODD_MESSAGES, max_size=2))
     writer = converter(replace_null_with_default="false")
     for _ in range(draw(st.integers(1, 2))):
         schema, values = draw(SCHEMAS)
@@ -47,8 +47,8 @@ def schema_polls(draw: Any) -> list[Message]:
             good.append(message)
     if good:
         head = good[-1][: good[-1].index(b',"payload":') + len(b',"payload":')]
-        odd |= ODD_PAYLOADS.map(lambda payload: head + payload + b"}")
-    return draw(polls(st.sampled_from(good or [b'{"schema":{"type":"int8"},"payload":1}']), odd))  # type: ignore[no-any-return]
+        odd += [head + payload + b"}" for payload in draw(st.lists(ODD_PAYLOADS, max_size=2))]
+    return poll_of(draw(PLANS), good or [b'{"schema":{"type":"int8"},"payload":1}'], odd)
 
 
 columnar: Counter[bool] = Counter()
