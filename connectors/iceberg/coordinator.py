@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any
 
-from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.api.errors import CommitStateUnknownError, ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
@@ -382,7 +382,7 @@ def _not_prepared(state: CoordinatorState, table: str, error: ConnectError) -> l
     """What waits may get better by itself or by somebody's hand: whoever waits for the table asks again."""
     if isinstance(error, ChangesHeldError):
         return state.on_table_held(table)
-    if isinstance(error, RetriableError):
+    if isinstance(error, RetriableError | CommitStateUnknownError):
         log.warning(
             "table %s cannot be had now, its partitions wait: %s", table, _why(error),
             extra={"action": "table_held", "table": table},

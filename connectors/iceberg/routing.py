@@ -184,7 +184,7 @@ class Router:
 def tables_of_topic(config: IcebergSinkConfig, topic: str) -> tuple[str, ...]:
     """The tables of the first pair of `iceberg.ext.topic-to-table` that matches the topic; none: no pair does."""
     found = (rule.tables(topic) for rule in config.topic_rules)
-    return next((tables for tables in found if tables is not None), ())
+    return tuple(filter(is_table_name, next((tables for tables in found if tables is not None), ())))
 
 
 def tables_of_text(config: IcebergSinkConfig, text: str) -> list[str]:

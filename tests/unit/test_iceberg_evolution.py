@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from iceberg_staging_rows import batch, config, record, stage, stager, table
+from iceberg_staging_rows import batch, config, field_ids, record, stage, stager, table
 
 from connect_py.api.batch import Column
 from connect_py.api.errors import BadRows, ConfigError
@@ -393,3 +394,17 @@ def test_schemaless_rows_of_one_batch_may_have_either_name(tmp_path: Any) -> Non
     renamed = table([("id", "long"), ("b_new", "string")], folder=tmp_path, properties=history)
     files = stage(stager(renamed), rows)
     assert [row["b_new"] for row in pq.read_table(files[0].path).to_pylist()] == ["x", "y", None]
+
+
+def test_rows_held_while_a_column_with_a_default_comes_have_that_default(tmp_path: Any) -> None:
+    """They are older than the column: read from a file without it they would show the default too."""
+    made = stager(table([("id", "int")], folder=tmp_path))
+    row = struct(("id", INT32))
+    made.add(made.prepare(batch([record(Struct(row, [1]), 0)])))
+    wider = json.loads(table([("id", "int"), ("n", "decimal(9, 3)")], schema_id=1).schema)
+    wider["fields"][1] |= {"initial-default": "1.250", "write-default": "1.250"}
+    newer = table([("id", "int")], folder=tmp_path, schema_id=1)
+    made.evolve(replace(newer, schema=json.dumps(wider)))
+    files = stage(made, batch([record(Struct(row, [2]), 1)]))
+    assert [row["n"] for row in pq.read_table(files[0].path).to_pylist()] == [Decimal("1.250")] * 2
+    assert field_ids(files[0].path) == {"id": 1, "n": 2}

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.iceberg.staging.columns import as_array
-from connectors.iceberg.staging.types import FIELD_ID
+from connectors.iceberg.staging.types import FIELD_ID, values_of_rows_before
 
 
 def project(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns of `schema`: widened where they were narrower, null where they are new.
+    """Rows with the columns of `schema`: widened where they were narrower, by default or null where they are new.
 
     Columns without a field id are kept, after the others.
     """
@@ -31,7 +31,7 @@ def _id(field: pa.Field) -> bytes | None:
 def _column(rows: pa.Table, field: pa.Field) -> pa.Array:
     index = next((i for i, old in enumerate(rows.schema) if _id(old) == _id(field)), None)
     if index is None:
-        return pa.nulls(rows.num_rows, field.type)
+        return values_of_rows_before(field, rows.num_rows)
     old = rows.schema.field(index)
     if old.type.equals(field.type, check_metadata=True):
         return rows.column(index)
@@ -48,7 +48,7 @@ def _projected(data: pa.Array, old: pa.DataType, new: pa.DataType) -> pa.Array:
         for child in new:
             at = ids.get(_id(child))
             if at is None:
-                children.append(pa.nulls(len(data), child.type))
+                children.append(values_of_rows_before(child, len(data)))
             else:
                 children.append(_projected(pc.struct_field(data, [at]), old.field(at).type, child.type))
         return pa.StructArray.from_arrays(children, fields=list(new), mask=mask)

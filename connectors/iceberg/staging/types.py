@@ -25,6 +25,7 @@ from connectors.iceberg.table import WriteMode
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
 FIELD_ID = b"PARQUET:field_id"
+INITIAL_DEFAULT = b"connect_py.initial-default"  # in an Arrow field's metadata, Iceberg's JSON; not written to files
 VARIANT = pa.struct([pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
 JSON = "io.debezium.data.Json"
 VARIABLE_SCALE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
@@ -96,7 +97,10 @@ def logical_name(schema: Schema) -> str | None:
 
 def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
     """The Arrow schema of a table's files: field ids in the metadata, required columns not nullable."""
-    return pa.schema([_arrow_field(f["name"], f["type"], f["id"], required=f["required"]) for f in fields])
+    return pa.schema([
+        _arrow_field(f["name"], f["type"], f["id"], required=f["required"], default=f.get("initial-default"))
+        for f in fields
+    ])  # fmt: skip
 
 
 def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -117,8 +121,28 @@ def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
     return kept
 
 
-def _arrow_field(name: str, type_: IcebergType, id_: int, *, required: bool) -> pa.Field:
-    return pa.field(name, arrow_type_of(type_), nullable=not required, metadata={FIELD_ID: str(id_).encode()})
+def _arrow_field(name: str, type_: IcebergType, id_: int, *, required: bool, default: object = None) -> pa.Field:
+    metadata = {FIELD_ID: str(id_).encode()}
+    if default is not None:
+        metadata[INITIAL_DEFAULT] = json.dumps(default).encode()
+    return pa.field(name, arrow_type_of(type_), nullable=not required, metadata=metadata)
+
+
+def values_of_rows_before(field: pa.Field, length: int) -> pa.Array:
+    """What rows have in a column that is younger than they are: its initial default, else null."""
+    default = (field.metadata or {}).get(INITIAL_DEFAULT)
+    return default_values(None if default is None else json.loads(default), field.type, length)
+
+
+def default_values(default: object, target: pa.DataType, length: int) -> pa.Array:
+    """A default in Iceberg's JSON form, as often as asked; nulls when there is none that can be read."""
+    if default is None or isinstance(default, list | dict):
+        return pa.nulls(length, target)
+    storage = pa.string() if isinstance(default, str) and not pa.types.is_string(target) else target
+    try:
+        return pa.array([default] * length, storage).cast(target)
+    except pa.ArrowException:
+        return pa.nulls(length, target)
 
 
 _PRIMITIVES: Mapping[str, pa.DataType] = {

@@ -14,7 +14,7 @@ from connect_py.api.schema import Schema, Type
 from connectors.iceberg.evolution.column_names import ColumnNames, inner_mapping
 from connectors.iceberg.staging.columns import any_true, as_array, member
 from connectors.iceberg.staging.kernels.kernel import Failure, Kernel, Run, Unfit
-from connectors.iceberg.staging.types import IcebergType, arrow_type_of
+from connectors.iceberg.staging.types import IcebergType, arrow_type_of, default_values
 
 
 class Compile(Protocol):
@@ -211,17 +211,7 @@ class ContainerKernels:
 
 def missing_column(field_: Mapping[str, Any], target: pa.DataType, length: int) -> pa.Array:
     """The values of a column that the rows lack: its write default, else null."""
-    default = field_.get("write-default")
-    if default is None or isinstance(default, list | dict):
-        return pa.nulls(length, target)
-    try:
-        return pa.array([default] * length, _default_storage(target, default)).cast(target)
-    except pa.ArrowException:
-        return pa.nulls(length, target)
-
-
-def _default_storage(target: pa.DataType, default: object) -> pa.DataType:
-    return pa.string() if isinstance(default, str) and not pa.types.is_string(target) else target
+    return default_values(field_.get("write-default"), target, length)
 
 
 def incoming_members(
