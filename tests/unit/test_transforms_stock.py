@@ -32,8 +32,13 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
+from connect_py.clock import SystemClock
+from connect_py.error_handling.error_config import ErrorConfig
+from connect_py.error_handling.error_handler import ErrorHandler
+from connect_py.task.transformation_chain import ChainLink, TransformationChain
 from transforms.java_date_format import JavaDateFormatError, java_date_format
 from transforms.java_errors import IllegalArgumentError, NullPointerError
+from transforms.predicates.record_is_tombstone import RecordIsTombstone
 
 KAFKA = "org.apache.kafka.connect.transforms"
 STOCK = Cases(KAFKA, columnar=True)
@@ -131,6 +136,18 @@ def test_cast_refuses_specs_that_mean_nothing() -> None:
 def test_case_10_mask_fails_on_tombstones() -> None:
     message = failing("MaskField$Value", record(None), DataError, fields="a")
     assert message == "Only Map objects supported in absence of schema for [mask fields], found: null"
+
+
+def test_case_11_a_predicate_keeps_tombstones_from_the_mask() -> None:
+    predicate: RecordIsTombstone[SinkRecord] = RecordIsTombstone()
+    predicate.configure({})
+    mask = configured({"type": f"{KAFKA}.MaskField$Value", "fields": "a"})
+    link = ChainLink(mask, "MaskField$Value", predicate, negate=True)
+    errors = ErrorHandler(ErrorConfig(), [], SystemClock(), lambda seconds: None)
+    chain = TransformationChain([link], errors)
+    given = [record({"a": "x"}), record(None), record({"a": "y"})]
+    masked = [record({"a": ""}), record(None), record({"a": ""})]
+    assert chain.process_rows(given) == masked
 
 
 def test_case_12_mask_with_a_replacement() -> None:
