@@ -64,7 +64,7 @@ def round_of(case: SinkCase, tables: int, number: int, seconds: float) -> float:
     ("tables", "seconds"),
     [
         pytest.param(40, 60.0, marks=pytest.mark.timeout(180)),
-        pytest.param(200, 240.0, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+        pytest.param(200, 500.0, marks=[pytest.mark.long, pytest.mark.timeout(1200)]),
     ],
 )
 def test_one_connector_writes_hundreds_of_tables(case: SinkCase, tables: int, seconds: float) -> None:
