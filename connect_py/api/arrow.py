@@ -576,7 +576,7 @@ def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
 def _batch_of_run(run: list[SinkRecord]) -> Batch:
     first = run[0]
     has_headers = any(r.headers for r in run)
-    _, partitions, offsets, keys, values, raw_headers = zip(*[r.origin[:6] for r in run], strict=True)
+    _, partitions, offsets, keys, values, raw_headers, *_ = zip(*[r.origin for r in run], strict=True)
     return Batch(
         topic=first.topic,
         key=_side([r.key_schema for r in run], [r.key for r in run]),
