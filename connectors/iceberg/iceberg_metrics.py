@@ -45,6 +45,11 @@ class IcebergMetrics:
                 "Rows with a value that the source did not send and no table had: it is null.",
                 counts.unmatched_patches,
             ),
+            (
+                "iceberg_older_changes_total",
+                "Changes that came after a later one, and were left out.",
+                counts.older_changes,
+            ),
         ):
             self._metrics.counter(name, doc, {"table": table}).increment(value)
         if valid_through_ms is not None:

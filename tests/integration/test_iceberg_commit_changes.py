@@ -118,5 +118,6 @@ def test_a_partition_that_lags_overwrites_nothing_newer(lake: Lake) -> None:
     for reader in made:
         reader.take(source, [newest, 1 - newest])
         assert reader.rows() == source.rows
-        reader.take(source, [0, 0])
+        outcome = reader.take(source, [0, 0])
         assert reader.rows() == source.rows
+        assert outcome.counts.older_changes == 1

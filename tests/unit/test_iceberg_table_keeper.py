@@ -101,6 +101,7 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
         ("iceberg_replaced_rows_total", *table.items()): 7,
         ("iceberg_added_files_total", *table.items()): 2,
         ("iceberg_unknown_values_total", *table.items()): 0,
+        ("iceberg_older_changes_total", *table.items()): 0,
         ("iceberg_engine_choices_total", engine[0], ("reason", "rows may replace others"), engine[1]): 1,
         ("iceberg_valid_through_seconds", *table.items()): 1_700_000_000,
     }

@@ -78,6 +78,7 @@ class CommitCounts:
     added_rows: int = 0
     replaced_rows: int = 0  # rows of the table that an upsert or a delete of this commit removed
     unmatched_patches: int = 0  # patched rows without a row to take the unavailable values from: these are null
+    older_changes: int = 0  # changes that came too late by the order that the source tells, and were left out
     foreign_conflicts: int = 0  # times it was prepared anew
     milliseconds: int = 0
 

@@ -143,7 +143,8 @@ class TableCommitter:
         if outcome.status is CommitStatus.CONFLICT:
             return self._conflict(request, engine, loaded, found)
         counts = outcome.counts
-        counts = dataclasses.replace(counts, unmatched_patches=counts.unmatched_patches + work.unmatched)
+        unmatched = counts.unmatched_patches + work.unmatched
+        counts = dataclasses.replace(counts, unmatched_patches=unmatched, older_changes=work.older)
         return dataclasses.replace(outcome, counts=counts, because=choice.reason)
 
     def _tell(self, table: str, choice: EngineChoice) -> None:
@@ -222,6 +223,7 @@ class _Work:
         self.request = request
         self.files = TableFiles(loaded.description.io_properties)
         self.unmatched = 0  # rows of which some value was found nowhere
+        self.older = 0  # changes that came too late
         self._driver = driver
         self._description = loaded.description
 
@@ -241,7 +243,10 @@ class _Work:
     def reduced(self) -> CommitRequest:
         """The request with one change per key, by the order that the source tells."""
         properties = self._description.properties
-        return KeyReduction(self.request, properties, self._reader, self._writer, self.files).reduce()
+        reduction = KeyReduction(self.request, properties, self._reader, self._writer, self.files)
+        request = reduction.reduce()
+        self.older = reduction.older
+        return request
 
     def completed(self, request: CommitRequest, patches: Sequence[StagedFile]) -> CommitRequest:
         """The request with whole rows in place of these patches; as it is where Spark has to complete them."""

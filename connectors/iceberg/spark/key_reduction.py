@@ -52,6 +52,7 @@ class KeyReduction:
         self._files = files
         self._keys = list(request.key_columns)
         self._property = TRUNCATED + request.property_key.rpartition("ledger.")[2]
+        self.older = 0  # changes that were left out because a truncate, or the row in the table, is later
         self._known = properties.get(self._property, "")  # a place of truncates before
 
     def reduce(self) -> CommitRequest:
@@ -80,6 +81,12 @@ class KeyReduction:
             if behind is not None:
                 lost.append(changes.filter(behind))
                 changes = changes.filter(pc.invert(behind))
+        self.older = sum(part.num_rows for part in lost)
+        if self.older:
+            log.info(
+                "table %s: %d changes are older than a truncate or than the rows that are there: they are left out",
+                request.table, self.older, extra={"action": "older_changes", "table": request.table},
+            )  # fmt: skip
         beaten = self._beaten(changes, staged)
         made: list[StagedFile] = []
         if beaten is not None:
