@@ -84,9 +84,12 @@ POINTS = (
     "before_group_commit",
     "after_group_commit",
 )
+LOOKED_FOR = "catalog_findCommit"
+LASTS = (0.5, 1.5, 3.0, 7.5)  # seconds; the last is beyond every time-out
+_CREATION = ("catalog_create", "after_create_table")
 # Come by once in the life of a coordinator or a table, so that only a restart or a new connector shows them.
 _ONCE = frozenset({"after_fencing", "before_epoch_started", "catalog_create", "after_create_table", "before_clean",
-                   "after_clean", "catalog_findCommit"})  # fmt: skip
+                   "after_clean", LOOKED_FOR})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,30 +128,45 @@ def shape_of(seed: int) -> Shape:
 
 
 def plan_of(seed: int, begins: bool, only: Sequence[Fault] = tuple(Fault)) -> list[Planned]:
-    """One to three faults. `begins`: the connector is new, so that its first steps can be met."""
+    """One to four faults. `begins`: the connector is new, so that its first steps can be met.
+
+    Two runs of three act at a point; points take turns, so that in a hundred runs all of them have theirs.
+    """
     chance = random.Random(f"plan {seed}")
+    faults = chance.sample([fault for fault in only if fault not in AT_POINT], chance.choice((1, 1, 2, 2, 3)))
     planned: list[Planned] = []
-    for fault in chance.sample(list(only), chance.choice((1, 1, 2, 2, 3))):
-        at, lasts = chance.uniform(0.0, 1.5), chance.choice((0.5, 1.5, 3.0, 7.5))
-        point = None
-        items: tuple[str, ...] = ()
-        if fault in AT_POINT:
-            point = chance.choice([p for p in POINTS if begins or p not in ("catalog_create", "after_create_table")])
-            number = 1 if point in _ONCE else chance.choice((1, 1, 2, 3))
-            action = {
-                Fault.KILL_AT_POINT: "kill",
-                Fault.KILL_GROUP_AT_POINT: "killgroup",
-                Fault.STOP_AT_POINT: "stop",
-                Fault.DELAY_AT_POINT: f"delay:{round(min(lasts, 3.0) * 1000)}",
-                Fault.FAIL_AT_POINT: "raise",
-            }[fault]
-            items = (f"{point}={action}@{number}",)
-        elif fault in INJECTED:
-            items = tuple(item.format(n=chance.choice((1, 2, 3))) for item in INJECTED[fault])
+    at_point = [fault for fault in AT_POINT if fault in only]
+    if at_point and chance.random() < 0.67:
+        planned.append(_at_point(chance, chance.choice(at_point), _turn(seed, begins)))
+    for fault in faults:
+        items = tuple(item.format(n=chance.choice((1, 1, 2))) for item in INJECTED.get(fault, ()))
         taken = {item.split("=")[0] for other in planned for item in other.items}
         if not taken & {item.split("=")[0] for item in items}:
-            planned.append(Planned(fault, at, lasts, items, point))
-    if any(p.point in _ONCE or "catalog_findCommit" in str(p) for p in planned) and not begins:
-        # A coordinator that begins anew comes by; an unknown outcome has somebody look for the commit.
+            planned.append(Planned(fault, chance.uniform(0.0, 1.5), chance.choice(LASTS), items))
+    met_by_a_new_life = any(p.point in _ONCE for p in planned) and not begins
+    if met_by_a_new_life and Fault.KILL_COORDINATOR not in {p.fault for p in planned}:
         planned.append(Planned(Fault.KILL_COORDINATOR, 0.2, 0.0))
     return sorted(planned, key=lambda each: each.at_seconds)
+
+
+def _turn(seed: int, begins: bool) -> str:
+    """Whose turn it is: points that come by once in a life more often where a life begins."""
+    if begins and seed % 2:
+        return sorted(_ONCE - {LOOKED_FOR})[seed // 2 % (len(_ONCE) - 1)]
+    points = POINTS if begins else [point for point in POINTS if point not in _CREATION]
+    return points[seed % len(points)]
+
+
+def _at_point(chance: random.Random, fault: Fault, point: str) -> Planned:
+    lasts = chance.choice(LASTS)
+    action = {
+        Fault.KILL_AT_POINT: "kill",
+        Fault.KILL_GROUP_AT_POINT: "killgroup",
+        Fault.STOP_AT_POINT: "stop",
+        Fault.DELAY_AT_POINT: f"delay:{round(min(lasts, 3.0) * 1000)}",
+        Fault.FAIL_AT_POINT: "raise",
+    }[fault]
+    items = [f"{point}={action}@{1 if point in _ONCE else chance.choice((1, 1, 2))}"]
+    if point == LOOKED_FOR:  # somebody looks for a commit only when nobody knows how it ended
+        items.append("after_swap=raise:unknown@1")
+    return Planned(fault, 0.0, lasts, tuple(items), point)
