@@ -198,8 +198,9 @@ class TableStager:
         if self._config.is_changelog(self.description.name):
             return self._prepare_changes(batch)
         old_keys: dict[int, pa.Table] = {}
+        left: dict[TopicPartition, list[int]] = {}
         if merge:
-            rows, kept, old_keys = self._merge_rows(batch)
+            rows, kept, old_keys, left = self._merge_rows(batch)
         else:
             rows, kept = self._append_rows(batch)
         partitions = batch.origin.partitions
@@ -207,14 +208,14 @@ class TableStager:
         topic = batch.origin.topic
         old = {TopicPartition(topic, number): keys for number, keys in old_keys.items()}
         ends = pc.min_max(partitions).as_py()
-        left = self._left(batch) if merge else {}
         if ends["min"] == ends["max"]:
             whole = {TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}
-            return Prepared(whole, ignored, old, left if rows.num_rows else {})
+            return Prepared(whole, ignored, old if whole else {}, left if whole else {})
         of_rows = partitions if kept is None else partitions.filter(kept)
         parts = {}
         for number in pc.unique(of_rows).to_pylist():
             parts[TopicPartition(topic, number)] = rows.filter(pc.equal(of_rows, number))
+        old = {tp: keys for tp, keys in old.items() if tp in parts}
         return Prepared(parts, ignored, old, {tp: offsets for tp, offsets in left.items() if tp in parts})
 
     def add(self, prepared: Prepared) -> None:
@@ -273,8 +274,10 @@ class TableStager:
         by_partition = {n: rows.filter(pc.equal(partitions, n)) if len(numbers) > 1 else rows for n in numbers}
         return Prepared({TopicPartition(topic, n): part for n, part in by_partition.items()}, ignored)
 
-    def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None, dict[int, pa.Table]]:
-        """The rows that mean something, which these are, and by Kafka partition the old keys among them."""
+    def _merge_rows(
+        self, batch: Batch
+    ) -> tuple[pa.Table, pa.BooleanArray | None, dict[int, pa.Table], dict[TopicPartition, list[int]]]:
+        """The rows that mean something, which these are, and by Kafka partition old keys and deletes of old keys."""
         raw = batch.value
         batch, change = self._meant(batch)
         value = batch.value
@@ -309,9 +312,10 @@ class TableStager:
         rows = pa.Table.from_arrays([*columns, *extra], schema=pa.schema([*self._nullable, *fields]))
         old_keys = self._old_keys(batch, hidden)
         if only_upserts and keyless is None:
-            return rows, None, old_keys
+            return rows, None, old_keys, {}
+        left = {} if upsert is None else self._left(batch, pc.invert(upsert))
         kept = pc.not_equal(change, Change.IGNORE)
-        return (rows, None, old_keys) if pc.all(kept).as_py() else (rows.filter(kept), kept, old_keys)
+        return (rows, None, old_keys, left) if pc.all(kept).as_py() else (rows.filter(kept), kept, old_keys, left)
 
     def _marks(self, deletes: pa.BooleanArray | None, length: int) -> pa.Array:
         """The column that says which rows are deleted."""
@@ -451,14 +455,14 @@ class TableStager:
         return {partition: pa.concat_tables(tables) for partition, tables in found.items()}
 
     @staticmethod
-    def _left(batch: Batch) -> dict[TopicPartition, list[int]]:
-        """By Kafka partition, the offsets of records that begin a change of the key."""
-        if batch.headers is None:
-            return {}
+    def _left(batch: Batch, deletes: pa.BooleanArray) -> dict[TopicPartition, list[int]]:
+        """By Kafka partition, the offsets of those of these records that begin a change of the key."""
         found: dict[TopicPartition, list[int]] = {}
-        for row, headers in enumerate(batch.headers):
-            if headers and headers.last_with(NEW_KEY) is not None:
-                origin = batch.origin
+        origin, headers = batch.origin, batch.headers
+        if headers is None:
+            return found
+        for row in pc.indices_nonzero(deletes).to_pylist():
+            if headers[row].last_with(NEW_KEY) is not None:
                 tp = TopicPartition(origin.topic, origin.partitions[row].as_py())
                 found.setdefault(tp, []).append(origin.offsets[row].as_py())
         return found
