@@ -11,6 +11,8 @@ from connectors.iceberg.spark.errors import DuplicateKeyError
 
 __all__ = ["lake"]
 
+pytestmark = pytest.mark.timeout(180)  # several SQL MERGEs each, and the first one starts Spark
+
 
 def both(lake: Lake, source: Source) -> list[Reader]:
     return list(readers(lake, 3, source))
