@@ -408,3 +408,16 @@ def test_rows_held_while_a_column_with_a_default_comes_have_that_default(tmp_pat
     files = stage(made, batch([record(Struct(row, [2]), 1)]))
     assert [row["n"] for row in pq.read_table(files[0].path).to_pylist()] == [Decimal("1.250")] * 2
     assert field_ids(files[0].path) == {"id": 1, "n": 2}
+
+
+def test_members_of_lists_and_maps_are_widened_before_anything_is_versioned() -> None:
+    numbers = {"type": "list", "element-id": 20, "element": "int", "element-required": False}
+    by_name = {"type": "map", "key-id": 21, "key": "string", "value-id": 22, "value": "float", "value-required": False}
+    have = table([("l", numbers), ("m", by_name)])
+    row = struct(("l", array(OPTIONAL_INT64)), ("m", map_of(STRING, FLOAT64)))
+    assert changes(have, row, ext__evolution__incompatible="apply") == (
+        SchemaChange(ChangeKind.WIDEN, ("l", "element"), '"long"'),
+        SchemaChange(ChangeKind.WIDEN, ("m", "value"), '"double"'),
+    )
+    kept = changes(have, row, ext__evolution__incompatible="apply", ext__evolution__widen="ignore")
+    assert [c.name for c in kept] == ["l_v2", "m_v2"]

@@ -121,8 +121,8 @@ class SchemaDifferences:
         if column["required"] and relaxed and self._wanted(ChangeKind.OPTIONAL) and not self._is_key(path, here[-1]):
             self.changes.append(SchemaChange(ChangeKind.OPTIONAL, here))
         if self._wanted(ChangeKind.VERSION) and not self._is_key(path, here[-1]):
-            wider = _wider(column["type"], schema, self.options) if isinstance(column["type"], str) else None
-            widened = wider if wider is not None and self._wanted(ChangeKind.WIDEN) else column["type"]
+            widens = self._wanted(ChangeKind.WIDEN)
+            widened = _widened(column["type"], schema, self.options) if widens else column["type"]
             if not pa.types.is_null(type_) and not takes(widened, schema, type_, self.options):
                 self._version(here, schema, type_, fields)
                 return
@@ -168,6 +168,18 @@ class SchemaDifferences:
 
 
 _UNKNOWN = pa.bool_()  # the Arrow type of rows with a schema is not looked at
+
+
+def _widened(column: IcebergType, schema: Schema | None, options: TypeOptions) -> IcebergType:
+    """The type of a column once it and its members are as wide as they can get for this field."""
+    if schema is None:
+        return column
+    if isinstance(column, str):
+        return _wider(column, schema, options) or column
+    part = {"list": "element", "map": "value"}.get(column["type"])
+    if part is None or schema.type not in (Type.ARRAY, Type.MAP):
+        return column
+    return {**column, part: _widened(column[part], schema.value_schema, options)}
 
 
 def _wider(column: str, schema: Schema | None, options: TypeOptions) -> str | None:
