@@ -10,7 +10,9 @@ from connect_py.herder.group.group_view import GroupView
 from connect_py.herder.group.leader_state import Decision, LeaderState
 from connect_py.herder.group.member_state import MemberState, Phase, UrlInUseError
 from connect_py.herder.group.timings import Timings
+from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.storage.control_records import NOTHING, Assignment, Epoch, Hello, Items, Place, Turn
+from connect_py.testing import FakeClock
 
 TIMINGS = Timings(session=10.0, interval=3.0, rebalance=60.0, max_delay=0.0)
 A: Items = frozenset({"a"})
@@ -197,3 +199,21 @@ def test_leader_gives_way_to_an_epoch_that_anybody_has_heard_of() -> None:
     view.take_hello(Hello("m1", 1, URL, 9, Turn(9, 4), 5, A), 0.0)
     assert leader.superseded
     assert leader.decide(A, 5, 0.0, 0.0) is None
+
+
+def test_holding_the_same_again_wakes_nobody_while_the_broker_is_away() -> None:
+    clock = FakeClock()
+    changes: list[float] = []
+    group = WorkerGroup(URL, TIMINGS, clock, lambda: 5, lambda: changes.append(clock.monotonic()), lambda _: None)
+    assert group.join()
+    hello = group.hello()
+    assert hello is not None
+    group.acknowledged(hello.member, hello.number)
+    group.holds(A)
+    clock.sleep(TIMINGS.session + 1.0)
+    assert not group.working()
+    group.holds(NOTHING)  # another life begins
+    changes.clear()
+    for _ in range(10):
+        group.holds(NOTHING)
+    assert changes == []

@@ -94,12 +94,15 @@ class WorkerGroup:
 
     def _changed(self) -> None:
         """Tell who watches: about the lease first, then that there is something to look at."""
+        self._tell_lease()
+        self._on_change()
+
+    def _tell_lease(self) -> None:
         with self._lock:
             deadline = None if self._member is None else self._member.deadline()
             changed, self._deadline = deadline != self._deadline, deadline
         if changed:
             self._on_lease(deadline)
-        self._on_change()
 
     # ------------------------------------------------------------------ the member, for the herder
 
@@ -147,11 +150,21 @@ class WorkerGroup:
             return claimed
 
     def holds(self, items: Items) -> None:
-        """What may be running here: started, claimed, and not surely stopped."""
+        """What may be running here: started, claimed, and not surely stopped.
+
+        Who says this again and again while the broker is away wakes nobody by it.
+        """
         with self._lock:
-            if self._member is not None:
-                self._member.holds(items, self._view, self._clock.monotonic())
-        self._changed()
+            member = self._member
+            if member is None:
+                return
+            before = member.id, member.held
+            member.holds(items, self._view, self._clock.monotonic())
+            changed = before != (member.id, member.held)
+        if changed:
+            self._changed()
+        else:
+            self._tell_lease()
 
     def leave(self) -> None:
         """The worker stops: it takes no more work, and says farewell once nothing is held."""
