@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MAGIC: Final = b"Obj\x01"
 _NULL: Final = b"\x02"  # the index of a union's second branch
+_FEW: Final = 16  # messages that the reference form looks at one by one sooner than they are read again
 _MARK_SIZE: Final = 16  # bytes, of the guard and of the container's own sync marker
 
 
@@ -151,8 +152,7 @@ class AvroColumns:
             try:
                 return self._short.read(messages)
             except NotColumnar:  # a text changed, or a message is damaged
-                odd = self._first_odd(self._short, messages)
-                self._check(messages, odd)
+                self._check(messages, self._odd_part(self._short, messages))
                 found = self._whole.read(messages)
                 self._short = None
                 self._texts.forget()
@@ -160,27 +160,29 @@ class AvroColumns:
         try:
             found = self._whole.read(messages)
         except NotColumnar:
-            self._check(messages, self._first_odd(self._whole, messages))
+            self._check(messages, self._odd_part(self._whole, messages))
             raise
         constants = self._texts.learn(messages)
         if constants is not None:
             self._short = _Layout(self._avro.plain, constants)
         return found
 
-    def _check(self, messages: Sequence[bytes | None], index: int) -> None:
-        """DamagedMessage: this message cannot be read by itself either. Two good ones may have different ids."""
-        if messages[index] is None:
+    def _check(self, messages: Sequence[bytes | None], part: tuple[int, int]) -> None:
+        """DamagedMessage: this part cannot be read by itself either, though its messages are of one id."""
+        start, stop = part
+        inside = messages[start:stop]
+        if len({m[:ID_PREFIX] for m in inside if m is not None}) != 1:
             return
         try:
-            self._whole.read(messages[index : index + 1])
+            self._whole.read(inside)
         except NotColumnar as error:
-            raise DamagedMessage(index, str(error)) from error
+            raise DamagedMessage(start, str(error), stop) from error
 
     @staticmethod
-    def _first_odd(layout: _Layout, messages: Sequence[bytes | None]) -> int:
-        """A message that keeps others from being read together, if one is to blame: found by halving."""
+    def _odd_part(layout: _Layout, messages: Sequence[bytes | None]) -> tuple[int, int]:
+        """Few messages that keep others from being read together, if they are to blame: found by halving."""
         start, stop = 0, len(messages)
-        while stop - start > 1:
+        while stop - start > _FEW:
             middle = (start + stop) // 2
             part = messages[start:middle]
             try:
@@ -189,7 +191,7 @@ class AvroColumns:
                 start = middle
             except NotColumnar:
                 stop = middle
-        return start
+        return start, stop
 
 
 def _table(container: io.BytesIO) -> pa.Table:

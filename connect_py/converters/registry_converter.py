@@ -61,11 +61,12 @@ def _looks_at_headers(configs: Mapping[str, str], side: str) -> bool:
 
 
 class DamagedMessage(NotColumnar):
-    """One message keeps all of them from being columns."""
+    """One message, or one of a few, keeps all of them from being columns."""
 
-    def __init__(self, index: int, why: str) -> None:
+    def __init__(self, index: int, why: str, stop: int | None = None) -> None:
+        """It is the one at `index`, or one of those from there to `stop`."""
         super().__init__(why)
-        self.index = index
+        self.places = range(index, index + 1 if stop is None else stop)
 
 
 class MessageReader(ABC):
@@ -313,13 +314,13 @@ class RegistryConverter(Converter):
                 return None
             column, tombstone = reader.columns(data)
         except DamagedMessage as damaged:
-            return self._without_damaged(topic, data, reader, damaged.index)
+            return self._without_damaged(topic, data, reader, damaged.places)
         except (DataError, NotColumnar):
             return None
         return ColumnRun(0, len(data), Column(reader.schema, column, tombstone))
 
     def _without_damaged(
-        self, topic: str, data: Sequence[bytes | None], reader: MessageReader, index: int
+        self, topic: str, data: Sequence[bytes | None], reader: MessageReader, places: range
     ) -> ColumnRun | None:
         """The same when a few messages are damaged; None: they are many, or the reference form takes one of them."""
         import pyarrow as pa
@@ -328,24 +329,33 @@ class RegistryConverter(Converter):
         part = list(data)
         failures: dict[int, Exception] = {}
         for _ in range(_MAX_DAMAGED):
-            try:
-                self.to_connect(topic, data[index])
-                return None
-            except DataError as error:
-                failures[index] = error
+            found = self._refused(topic, part, places)
+            failures |= found
+            for index in found:
                 part[index] = None
-            if part.count(None) == len(part):
+            if not found or part.count(None) == len(part):
                 return None
             try:
                 column, _ = reader.columns(part)
             except DamagedMessage as damaged:
-                index = damaged.index
+                places = damaged.places
             except NotColumnar:
                 return None
             else:
                 tombstone = pa.array(nulls, pa.bool_()) if any(nulls) else None
                 return ColumnRun(0, len(data), Column(reader.schema, column, tombstone), failures)
         return None
+
+    def _refused(self, topic: str, part: Sequence[bytes | None], places: range) -> dict[int, Exception]:
+        """Those of the messages that the reference form refuses."""
+        found: dict[int, Exception] = {}
+        for index in places:
+            if part[index] is not None:
+                try:
+                    self.to_connect(topic, part[index])
+                except DataError as error:
+                    found[index] = error
+        return found
 
     def _run(
         self, topic: str, data: Sequence[bytes | None], starts: Sequence[bytes | None], start: int
