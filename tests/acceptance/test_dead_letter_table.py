@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from bad_input import lakehouse, worker
-from bad_records import FORMATS, REASONS, TABLE_COLUMNS, BadRecords
+from bad_records import FORMATS, REASONS, STAGES, TABLE_COLUMNS, BadRecords
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from exactly_once_events import SHORT_TIMEOUTS
 from kafka_offsets import caught_up
@@ -220,13 +220,8 @@ def test_a_kill_between_the_commits_of_rows_and_letters_neither_loses_nor_double
 class Frequent(BadRecords):
     """One record of 20 is bad."""
 
-    @staticmethod
-    def bad(number: int) -> str | None:
-        return None if number % 20 else tuple(REASONS)[number // 20 % len(REASONS)]
-
-    @staticmethod
-    def all_bad(count: int) -> dict[int, str]:
-        return {number: stage for number in range(count) if (stage := Frequent.bad(number)) is not None}
+    def bad(self, number: int) -> str | None:
+        return None if number % 20 else STAGES[number // 20 % len(STAGES)]
 
 
 REPLAYED = 20

@@ -1,6 +1,6 @@
-"""What bad records cost: one in 10,000 in each of five stages, beside the same load without them.
+"""What bad records cost: one in 10,000, in one stage after the other, beside the same load without them.
 
-    python tests/benchmarks/bench_bad_records.py [-n 1000000] [--formats json,avro] [--json FILE]
+    python tests/benchmarks/bench_bad_records.py [-n 100000] [--formats json,avro] [--stages TASK_PUT,all] [--json FILE]
 
 Consumed messages are made beforehand; pipeline and sink task convert, transform, report and stage them to Parquet, in
 one process, clean and bad passes in turn. All bad ones must be in the dead-letter topic and in the table's files.
@@ -22,7 +22,7 @@ os.environ["POLARS_MAX_THREADS"] = "1"  # as in a task process
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import pyarrow as pa
-from bad_records import FORMATS, BadRecords
+from bad_records import FORMATS, STAGES, BadRecords
 from bad_records_task import BadRecordsTask
 from results import DEFAULT_FILE, keep, machine_microseconds, print_table
 from schema_registry_stub import schema_registry
@@ -30,14 +30,16 @@ from schema_registry_stub import schema_registry
 from connect_py.task.child_process import collect_rarely
 from connect_py.task.sink_loop import POLL_RECORDS
 
-PASS_RECORDS = 100_000
+PASS_RECORDS = 20_000
+_SHOWN = ("format", "stage", "records", "bad", "clean_us", "bad_us", "slower_percent")
 
 
 def main() -> None:
     """Measure every wanted format."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", "--records", type=int, default=1_000_000)
+    parser.add_argument("-n", "--records", type=int, default=100_000)
     parser.add_argument("--formats", default=",".join(FORMATS))
+    parser.add_argument("--stages", default=",".join(STAGES), help="`all`: five bad records in 10,000")
     parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
     options = parser.parse_args()
     pa.set_cpu_count(1)
@@ -45,15 +47,16 @@ def main() -> None:
     collect_rarely()  # as a task process does
     shown = []
     for form in options.formats.split(","):
-        measured = measure(form, options.records)
-        keep(options.json, "bad_records", measured)
-        shown.append([form, *(measured[k] for k in ("records", "bad", "clean_us", "bad_us", "slower_percent"))])
-    print_table(["format", "records", "bad", "clean us", "with bad us", "slower %"], shown)
+        for stage in options.stages.split(","):
+            measured = measure(form, stage, options.records)
+            keep(options.json, "bad_records", measured)
+            shown.append([measured[name] for name in _SHOWN])
+    print_table(["format", "stage", "records", "bad", "clean us", "with bad us", "slower %"], shown)
 
 
-def measure(form: str, records: int) -> dict[str, Any]:
+def measure(form: str, stage: str, records: int) -> dict[str, Any]:
     """Run both loads, pass by pass; microseconds of CPU per record."""
-    load = BadRecords(form)
+    load = BadRecords(form, STAGES if stage == "all" else [stage])
     seconds: dict[str, list[float]] = {"clean": [], "bad": []}
     with schema_registry(load.registered()) as stub, tempfile.TemporaryDirectory() as folder:
         tasks = {kind: BadRecordsTask(load, stub.url, Path(folder) / kind) for kind in seconds}
@@ -73,8 +76,8 @@ def measure(form: str, records: int) -> dict[str, Any]:
     counted = sum(min(PASS_RECORDS, records - s) for s in list(range(0, records, PASS_RECORDS))[warm])
     clean, bad = (1e6 * sum(seconds[kind][warm]) / counted for kind in ("clean", "bad"))
     return {
-        "format": form, "records": records, "bad": len(load.all_bad(records)), "clean_us": round(clean, 2),
-        "bad_us": round(bad, 2), "slower_percent": round(100 * (bad / clean - 1), 1),
+        "format": form, "stage": stage, "records": records, "bad": len(load.all_bad(records)),
+        "clean_us": round(clean, 2), "bad_us": round(bad, 2), "slower_percent": round(100 * (bad / clean - 1), 1),
         "machine": round(machine_microseconds(), 2),
     }  # fmt: skip
 
