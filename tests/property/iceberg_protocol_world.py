@@ -516,7 +516,7 @@ class World:
     def told_of(self, reason: str) -> None:
         """The connector ended with a message that a person must read."""
         if "rows are lost" in reason:
-            lost = self.faults[Fault.RETENTION_TOO_SOON] or any(t.ever_rolled_back for t in self.tables.values())
+            lost = self.faults[Fault.RETENTION_TOO_SOON] or self.faults[Fault.ROLL_BACK]
             if lost or self.dynamic:  # there may be tables that nobody knows of: what the group says must do
                 raise ToldWorldError(reason)
             raise WrongWorldError(f"told of rows that are not lost: {reason}")
