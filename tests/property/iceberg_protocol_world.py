@@ -516,8 +516,11 @@ class World:
     def told_of(self, reason: str) -> None:
         """The connector ended with a message that a person must read."""
         if "rows are lost" in reason:
-            lost = self.faults[Fault.RETENTION_TOO_SOON] or self.faults[Fault.ROLL_BACK]
-            if lost or self.dynamic:  # there may be tables that nobody knows of: what the group says must do
+            # A new table begins at the floor, and there may be tables that nobody knows of: retention may have removed
+            # what they would have got, and nobody can tell that they were not owed it.
+            new_tables = (Fault.DROP, Fault.REPLACE, Fault.REPLACE_WITH_PROPERTIES)
+            lost = (Fault.RETENTION_TOO_SOON, Fault.ROLL_BACK, *new_tables)
+            if self.dynamic or any(self.faults[fault] for fault in lost):
                 raise ToldWorldError(reason)
             raise WrongWorldError(f"told of rows that are not lost: {reason}")
         if "on Kafka cluster" in reason and self.faults[Fault.OTHER_CLUSTER]:
