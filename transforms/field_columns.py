@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from connect_py.api.arrow import schemaless_column, schemaless_values, to_array, to_values
 from connect_py.api.batch import Batch, Column
-from connect_py.api.errors import BadRows, ConnectError, NotColumnar
+from connect_py.api.errors import ConnectError, NotColumnar
 from connect_py.api.schema import Schema, Type, Value
 from transforms.columns import (
     blamed,
@@ -64,17 +64,20 @@ class FieldColumns:
         columns = children(data)
         if reference.replace_null_with_default:
             columns = [with_default(c, d) for c, d in zip(columns, self._defaults(schema), strict=True)]
+        failed: set[int] = set()
         try:
             result = reference.result(schema)
             made = [
-                self.replaced(batch, old.name, old.schema, new.schema, c) if old.name in reference.field_names else c
+                self._field(old.name, old.schema, new.schema, c, failed) if old.name in reference.field_names else c
                 for old, new, c in zip(schema.fields, result.fields, columns, strict=True)
             ]
-        except (BadRows, NotColumnar):
+        except NotColumnar:
             raise
         except (ConnectError, pa.ArrowException) as error:
             raise blamed(batch, reference.apply) from error
-        if required_nulls(result, made, data):
+        if failed and not required_nulls(schema, columns, data):
+            raise blamed_at(batch, reference.apply, sorted(failed))
+        if failed or required_nulls(result, made, data):
             raise blamed(batch, reference.apply)
         return result, struct_column(result, made, column.is_null(), len(batch))
 
@@ -84,12 +87,19 @@ class FieldColumns:
         Raises:
             BadRows, NotColumnar: The reference refuses values.
         """
+        failed: set[int] = set()
+        made = self._field(name, schema, result, data, failed)
+        if failed:
+            raise blamed_at(batch, self._reference.apply, sorted(failed))
+        return made
+
+    def _field(self, name: str, schema: Schema, result: Schema, data: pa.Array, failed: set[int]) -> pa.Array:
+        """A column of one field afterwards; rows whose value is refused are added to `failed`, and null."""
         fast = self._reference.fast(schema, result, data)
         if fast is not None:
             return fast
-        values, failed = converted(to_values(schema, data), partial(self._reference.replaced, name, schema))
-        if failed:
-            raise blamed_at(batch, self._reference.apply, failed)
+        values, refused = converted(to_values(schema, data), partial(self._reference.replaced, name, schema))
+        failed.update(refused)
         return to_array(result, values)
 
     def schemaless(self, batch: Batch, column: Column) -> Column:
@@ -100,6 +110,7 @@ class FieldColumns:
         data, absent = column.data, dict(column.absent)
         columns = dict(zip((f.name for f in data.type), children(data), strict=True))
         null = column.is_null()
+        failed: set[int] = set()
         for name in reference.field_names:
             absent = {path: rows for path, rows in absent.items() if path[0] != name}
             member = column.member(name)
@@ -107,11 +118,12 @@ class FieldColumns:
                 columns[name] = pa.nulls(len(batch))
                 continue
             incoming = schemaless_values(member.data, member.absent)
-            values, failed = converted(incoming, partial(reference.replaced, name, None))
-            if failed:
-                raise blamed_at(batch, reference.apply, failed)
+            values, refused = converted(incoming, partial(reference.replaced, name, None))
+            failed.update(refused)
             made = schemaless_column(values)
             columns[name] = made.data
             absent |= {(name, *path): rows for path, rows in made.absent.items()}
+        if failed:
+            raise blamed_at(batch, reference.apply, sorted(failed))
         made_data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null)
         return Column(None, made_data, column.tombstone, absent, column.tombstone_schema)
