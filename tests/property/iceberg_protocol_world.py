@@ -614,7 +614,8 @@ class World:
         state = dict(table.states[table.head]) if table.head is not None else {}
         content, files = (dict(head.content), head.files) if head else ({}, ())
         snapshot = self.add_snapshot(table, ledger.to_json(), content, files, state)
-        table.property = LedgerProperty(ledger, snapshot, {}).to_json()
+        opened = LedgerProperty.from_json(table.property).opened if table.property else {}
+        table.property = LedgerProperty(ledger, snapshot, opened).to_json()
 
     def purge(self, table: Table) -> None:
         """What lies below the location of a dropped table goes with it, staged or not."""
