@@ -110,6 +110,7 @@ class _Partition:
     log_start: int
     applied: int  # end of the last range that went through a cycle
     accepted: int  # end of the last range that was accepted
+    mark_epoch: int | None = None  # of the group's mark that it started from
     rewind: int = 0
     told: list[int] = field(default_factory=lambda: [0])  # by rewind number: the highest floor that tasks may commit
     described: bool = True  # False: the cluster no longer names it, so no report is waited for
@@ -266,7 +267,7 @@ class CoordinatorState:
                     first = min(entry.next for entry in known)
                 if first < log_start:
                     return self._removed(partition, first, log_start)
-            return _Partition(info.id, mark.generation, log_start, first, first)
+            return _Partition(info.id, mark.generation, log_start, first, first, mark.epoch.number)
         marked = any(o.mark for o in group.values())
         if offset and mark is None and not ledgers and not marked:
             first = max(offset.offset, log_start)  # a migration
@@ -654,7 +655,18 @@ class CoordinatorState:
             return left.next if left.generation == state.generation else min(left.next, floor)
         if entry is None or (entry.generation < state.generation and Rule.REWIND_REACHES_EVERY_TABLE in self._rules):
             return floor
+        if self._is_newer_than_the_group(ledger, state):
+            return entry.next
         return max(entry.next, floor)
+
+    def _is_newer_than_the_group(self, ledger: Ledger | None, state: _Partition) -> bool:
+        """Whether the group speaks for an epoch that ended before this table's last commit.
+
+        An owner of that epoch may have committed its floor after the table was replaced, and opened below it.
+        """
+        if ledger is None or state.mark_epoch is None or Rule.NEWER_LEDGER_BEFORE_GROUP not in self._rules:
+            return False
+        return state.mark_epoch < ledger.epoch.number < self.epoch.number
 
     def _adopt_generation(self, partition: TopicPartition, state: _Partition, entry: LedgerEntry) -> None:
         """A table knows of a deliberate rewind that the group forgot: follow it."""

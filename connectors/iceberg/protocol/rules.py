@@ -18,6 +18,7 @@ class Rule(Enum):
     GROUP_OFFSETS_NEED_OUR_MARK = "4"  # a tool's reset would skip rows
     EPOCH_ABOVE_EVERY_TRACE = "5"  # after a wiped channel an old coordinator would be followed
     REWIND_REACHES_EVERY_TABLE = "7"  # rows that a deliberate rewind asks for would stay out of tables ahead of it
+    NEWER_LEDGER_BEFORE_GROUP = "7 group"  # what an owner of an earlier epoch committed late would fill a new table
     REFILL_EXACTLY_FROM_LEDGER = "8"  # a rolled-back table would keep its hole
     LOWERED_GROUP_BEFORE_REFILL = "8 guard"  # a crash after the first refill would leave the rest out
     OWNER_FOLLOWED_BEFORE_REFILL = "8 owner"  # what an owner was told before the roll-back would get into the group
