@@ -67,7 +67,15 @@ enum State { NEW = 0; SENT = 1; }
 """
 OLD = """
 syntax = "proto2";
-message Old { required int32 a = 1; optional int32 b = 2 [default = 7]; optional string c = 3; }
+message Old {
+  required int32 a = 1;
+  optional int32 b = 2 [default = 7];
+  optional string c = 3;
+  optional Grade d = 4;
+  optional string e = 5 [default = "x"];
+  optional Grade f = 6 [default = NONE];
+}
+enum Grade { BEST = 1; NONE = 0; }
 """
 SELF = 'syntax = "proto3"; message Tree { repeated Tree children = 1; }'
 OTHER = 'syntax = "proto3"; package other; message Address { string city = 1; }'
@@ -202,8 +210,8 @@ def test_proto2_tells_required_default_and_absent(registry: Stub) -> None:
     sent = framed(2, classes(OLD)["Old"](a=1))
     schema, value = read(registry, sent)
     assert [schema[n].optional for n in "abc"] == [False, True, True]
-    assert (schema["b"].default, value.values) == (7, [1, None, None])
-    assert read(registry, sent, **{"optional.for.proto2": "false"}).value.values == [1, 7, ""]
+    assert (schema["b"].default, value.values) == (7, [1, *[None] * 5])
+    assert read(registry, sent, **{"optional.for.proto2": "false"}).value.values == [1, 7, "", "BEST", "x", "NONE"]
 
 
 def test_optional_for_nullables_leaves_other_fields_required(registry: Stub) -> None:
@@ -295,6 +303,10 @@ _orders = st.builds(
         st.fixed_dictionaries({"person": st.just({"mail": "m"})}),
     ),
 )  # fmt: skip
+_olds = st.fixed_dictionaries({"a": _int32}, optional={
+    "b": st.sampled_from([0, 7, 8]), "c": _texts, "d": st.integers(0, 1), "e": st.sampled_from(["", "x", "y"]),
+    "f": st.integers(0, 1),
+})  # fmt: skip
 _others = _lines.map(lambda values: classes(ORDER)["Line"](**values))
 
 
@@ -330,6 +342,15 @@ def test_columns_equal_rows(
         written = [impatient.from_connect("t", rows.schema, rows.value()) for _ in orders]
         good = [message for message in written if message is not None]
     columnar[agree(impatient, poll_of(plan, good, [framed(1, other, b"\x02\x02"), noise], named_parts))] += 1
+
+
+@given(st.lists(_olds, min_size=1, max_size=4), st.sampled_from(["true", "false"]))
+def test_columns_of_proto2_equal_rows_where_fields_with_a_default_are_absent(
+    registry: Stub, olds: list[dict[str, Any]], optional: str
+) -> None:
+    made = converter(registry, **{"optional.for.proto2": optional})
+    assert agree(made, [(framed(2, classes(OLD)["Old"](**values)), ()) for values in olds])
+    made.close()
 
 
 def test_most_polls_of_protobuf_were_columns() -> None:

@@ -140,8 +140,12 @@ class _SchemaReader:
             nullable = False
         if not nullable:
             return Member(field.name, made, attrgetter(field.name))
-        all_taken = _messages_if_there if field.message_type is not None else _scalars_if_there
-        return Member(field.name, made, partial(_taken_if_there, field.name), partial(all_taken, field.name))
+        take = partial(_taken_if_there, field.name)
+        if field.message_type is not None:
+            return Member(field.name, made, take, partial(_messages_if_there, field.name))
+        if field.default_value:  # of proto2, an enum's first value included: an absent one reads like one that is there
+            return Member(field.name, made, take)
+        return Member(field.name, made, take, partial(_scalars_if_there, field.name))
 
     def _field(self, field: FieldDescriptor) -> ProtobufType:
         message = field.message_type
@@ -241,7 +245,7 @@ def _messages_if_there(name: str, messages: Sequence[Raw]) -> list[Raw]:
 
 
 def _scalars_if_there(name: str, messages: Sequence[Raw]) -> list[Raw]:
-    """What is not zero or empty is there; only the others are asked."""
+    """Of a field whose default is zero or empty: what is not is there; only the others are asked."""
     values = list(map(attrgetter(name), messages))
     if all(values):
         return values
