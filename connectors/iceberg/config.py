@@ -850,6 +850,11 @@ class IcebergSinkConfig:
         """Whether a table holds the changes of another one."""
         return self.changelog_suffix is not None and name.endswith(self.changelog_suffix)
 
+    @property
+    def deletes_are_events(self) -> bool:
+        """Whether the source tells deletes by records with a value; then tombstones only repeat them."""
+        return self.envelope is EnvelopeKind.DEBEZIUM or bool(self.cdc_field)
+
     def marks_deletes(self, name: str) -> bool:
         """Whether deleted rows of a table stay, and say so."""
         return self.delete_mode is DeleteMode.MARK and self.mode_of(name) is WriteMode.MERGE

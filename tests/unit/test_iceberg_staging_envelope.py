@@ -169,6 +169,33 @@ def test_staged_rows_say_where_they_stand_in_the_source(tmp_path: Path) -> None:
     assert orders(later, "deletes")[5] == orders(files)[4], "also in the next cycle"
 
 
+@pytest.mark.parametrize("delete_mode", ["remove", "mark"])
+def test_a_tombstone_ahead_of_every_event_repeats_a_delete_that_was_staged(tmp_path: Path, delete_mode: str) -> None:
+    make = merging if delete_mode == "remove" else marking
+    made = make(tmp_path, ext__ordering_columns="source.sequence")
+    first = record(None, 0, key={"id": 1})
+    assert stage(made, *Batch.of([first])) == []
+    then = [sequenced(plain(1, "d", None, (2, "b")), 95), record(None, 2, key={"id": 2})]
+    made.add(made.prepare(Batch.of([first])[0]))
+    files = stage(made, *Batch.of(then), cycle=2)
+    kind = "deletes" if delete_mode == "remove" else "patches"
+    assert [row["id"] for row in read(files, kind)] == [2], "a delete without a place would remove later rows"
+    made.drop_partition(ORDERS_0)  # which is read again
+    assert stage(made, *Batch.of([then[1]]), cycle=3) == []
+
+
+def test_a_tombstone_ahead_of_every_row_deletes_where_nothing_else_would(tmp_path: Path) -> None:
+    description = table(COLUMNS, keys=["id"], required=["id"], folder=tmp_path)
+    made = stager(description, tables__upsert_mode_enabled="true", ext__ordering_columns="__lsn")
+    assert orders(stage(made, batch([record(None, 0, key=Struct(KEY, [2]))])), "deletes") == {2: ""}
+
+
+def test_a_delete_that_tells_no_place_is_still_staged(tmp_path: Path) -> None:
+    made = merging(tmp_path, ext__ordering_columns="source.sequence")
+    files = stage(made, *Batch.of([plain(0, "d", None, (2, "b")), record(None, 1, key={"id": 2})]))
+    assert orders(files, "deletes") == {2: ""}
+
+
 def test_a_truncate_tells_its_place_where_rows_are_ordered(tmp_path: Path) -> None:
     made = merging(tmp_path, ext__ordering_columns="source.sequence")
     made._partition_count = lambda topic: 3  # which does not matter then
@@ -185,11 +212,10 @@ def test_order_comes_from_headers_where_the_value_does_not_tell(tmp_path: Path) 
     assert orders(files)[1] == orders(files, "deletes")[2] == str(7 + 2**63).zfill(20)
 
 
-def marking(folder: Path, deleted: str = "boolean") -> TableStager:
+def marking(folder: Path, deleted: str = "boolean", **more: str) -> TableStager:
     description = table([*COLUMNS, ("__deleted", deleted)], keys=["id"], required=["id"], folder=folder)
-    return stager(
-        description, ext__envelope="debezium", tables__upsert_mode_enabled="true", ext__delete_mode="mark"
-    )  # fmt: skip
+    settings = {"ext__envelope": "debezium", "tables__upsert_mode_enabled": "true", "ext__delete_mode": "mark"}
+    return stager(description, **settings, **more)
 
 
 @pytest.mark.parametrize(("type_", "yes", "no"), [("boolean", True, False), ("string", "true", "false")])

@@ -323,10 +323,14 @@ class TableStager:
         return deleted.cast(self._schema.field(self._marked).type)
 
     def _order(self, batch: Batch, raw: Column) -> pa.StringArray:
+        """Where each row stands; empty where it does not say, and null if it is a tombstone that only repeats."""
         try:
-            return order_of(batch, raw, self._config.ordering_columns)
+            order = order_of(batch, raw, self._config.ordering_columns)
         except DataError as error:
             raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
+        told = order.fill_null("")
+        gone = tombstones(raw) if self._config.deletes_are_events else None
+        return told if gone is None else as_array(pc.if_else(gone, order, told))
 
     def _meant(self, batch: Batch) -> tuple[Batch, pa.Int8Array]:
         """The batch with rows for values, and what each of them does.
@@ -621,9 +625,14 @@ class TableStager:
             return
         whole = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
         if self._config.ordering_columns:
+            silent = whole.column(ORDER).is_null()
             order = running_maximum(whole.column(ORDER), self._last_order.get(partition, ""))
             self._latest = order[-1].as_py()
             whole = whole.set_column(whole.schema.get_field_index(ORDER), _HELD_ORDER, order)
+            # A tombstone ahead of every event: the delete that it repeats was staged by an earlier life or attempt, and
+            # without a place it would remove rows of other partitions that are later.
+            repeats = pc.and_(silent, pc.equal(order, ""))
+            whole = whole.filter(pc.invert(repeats)) if any_true(as_array(repeats)) else whole
             pieces = [whole]
         truncated = last_truncate(whole.column(CHANGE), whole.column(OFFSET))
         if truncated is not None:
