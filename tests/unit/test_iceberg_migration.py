@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +16,12 @@ from typer.testing import CliRunner
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.audit.table_history import HistoricSnapshot, TableHistory
 from connectors.iceberg.commands.migrate import migrate
+from connectors.iceberg.config import EVOLVE_ADD
 from connectors.iceberg.events import COMMIT_COMPLETE, MAGIC, encode_event
 from connectors.iceberg.migration.config_review import ConfigReview, review
 from connectors.iceberg.migration.java_event import DATA_COMPLETE, DATA_WRITTEN, JavaEvent
 from connectors.iceberg.migration.java_position import TableTrace, find_position
+from connectors.iceberg.spark.errors import TableMissingError
 
 APACHE = "org.apache.iceberg.connect.IcebergSinkConnector"
 TABULAR = "io.tabular.iceberg.connect.IcebergSinkConnector"
@@ -82,6 +85,14 @@ def test_a_configuration_that_java_took_and_that_dropped_every_record_is_refused
     assert told.parsed is None
 
 
+def test_the_keys_that_choose_what_a_changed_schema_does_are_named_as_they_are() -> None:
+    told = changed(
+        review({**BASE, "iceberg.tables.evolve-schema-enabled": "true"}), "iceberg.tables.evolve-schema-enabled"
+    )
+    (prefix,) = re.findall(r"(iceberg\.ext\.\S+)\*", told)
+    assert EVOLVE_ADD.startswith(prefix)
+
+
 # --- position
 
 
@@ -112,6 +123,12 @@ def test_a_table_that_is_ahead_would_get_rows_twice_so_a_person_must_look() -> N
     events = [complete(2, 100), written(3), written(4, "copies"), complete(5, 120)]
     position = find_position(traces, events, {P0: 120}, {P0: 120})
     assert any("ahead" in problem and "db.copies" in problem for problem in position.problems)
+
+
+def test_reports_for_a_table_that_was_not_looked_into_are_for_a_person() -> None:
+    events = [complete(1, 100), written(2, "routed"), complete(3, 200), written(4, "routed"), complete(5, 300)]
+    position = find_position([], events, {P0: 300}, {P0: 300})
+    assert any("not looked up" in problem and "db.routed" in problem for problem in position.problems)
 
 
 def test_what_the_control_topic_forgot_is_said() -> None:
@@ -157,6 +174,61 @@ def test_other_records_on_the_control_topic_are_passed_over() -> None:
 
 
 # --- the command, without Kafka
+
+
+class NoJvm:
+    """In place of the driver: nobody asks it anything."""
+
+    def __init__(self, *_: object) -> None:
+        """Like the driver."""
+
+    def __enter__(self) -> NoJvm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
+
+def legacy(
+    monkeypatch: pytest.MonkeyPatch, events: list[JavaEvent], group: dict[TopicPartition, int], *tables: TableHistory
+) -> None:
+    """What the command finds in Kafka and in the catalog."""
+    known = {table.table: table for table in tables}
+
+    def read(_driver: object, name: str, _ref: str) -> TableHistory:
+        if name not in known:
+            raise TableMissingError(name, "does not exist")
+        return known[name]
+
+    monkeypatch.setattr("connectors.iceberg.spark.session.SparkDriver", NoJvm)
+    monkeypatch.setattr(TableHistory, "read", staticmethod(read))
+    monkeypatch.setattr("connectors.iceberg.migration.kafka_traces.control_events", lambda *_: events)
+    monkeypatch.setattr("connectors.iceberg.migration.kafka_traces.group_offsets", lambda *_: group)
+
+
+def history(table: str, *summaries: dict[str, str]) -> TableHistory:
+    """Newest first."""
+    snapshots = [
+        HistoricSnapshot(number, number, "append", summary)
+        for number, summary in zip(range(len(summaries), 0, -1), summaries, strict=True)
+    ]
+    return TableHistory(table, "main", "U", True, {}, snapshots, True, {}, len(snapshots))
+
+
+ROUTED = {key: value for key, value in BASE.items() if key != "iceberg.tables"} | {
+    "iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "to",
+}  # fmt: skip
+
+
+def test_tables_that_only_events_name_are_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [complete(1, 100), written(2, "routed"), complete(3, 200), written(4, "routed"), complete(5, 300)]
+    legacy(monkeypatch, events, {P0: 300}, history("db.routed", {KEY: '{"0":6}'}))
+    status, told = run(tmp_path, dict(ROUTED), "--bootstrap-server", "none:1", "--json")
+    found = json.loads(told)
+    assert status == 0
+    assert [(table["table"], table["uncommitted"]) for table in found["tables"]] == [("db.routed", 0)]
+    assert [place["offset"] for place in found["offsets"]] == [{"kafka_offset": 300}]
+    assert found["set_offsets"] is False
 
 
 def run(tmp_path: Path, config: dict[str, str], *options: str) -> tuple[int, str]:

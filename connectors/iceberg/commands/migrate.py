@@ -94,13 +94,16 @@ def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[Tab
     from connectors.iceberg.migration.kafka_traces import control_events, group_offsets
 
     group = config.control_group if config.family is ClassFamily.TABULAR else config.connect_group
-    traces = _traces(config, f"kafka.connect.offsets.{config.control_topic}.{group}")
+    events = control_events(kafka, config.control_topic, group)
+    reported = sorted({event.table for event in events if event.table is not None})
+    tables = list(dict.fromkeys([*config.tables, *reported]))  # routed by topic or by field: only the events name them
+    traces = _traces(config, tables, f"kafka.connect.offsets.{config.control_topic}.{group}")
     connect = group_offsets(kafka, config.connect_group)
     source = connect if group == config.connect_group else group_offsets(kafka, group) or connect
-    return traces, find_position(traces, control_events(kafka, config.control_topic, group), source, connect)
+    return traces, find_position(traces, events, source, connect)
 
 
-def _traces(config: IcebergSinkConfig, key: str) -> list[TableTrace]:
+def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[TableTrace]:
     from connectors.iceberg.audit.table_history import TableHistory
     from connectors.iceberg.migration.java_position import TableTrace
     from connectors.iceberg.spark.errors import TableMissingError
@@ -109,7 +112,7 @@ def _traces(config: IcebergSinkConfig, key: str) -> list[TableTrace]:
     settings = SparkConfig(config.catalog_name, config.catalog, config.hadoop_settings(), config.spark, True)
     traces = []
     with SparkDriver(settings) as driver:
-        for name in config.tables:
+        for name in tables:
             try:
                 history = TableHistory.read(driver, name, config.table(name).commit_branch or "main")
             except TableMissingError:

@@ -95,7 +95,7 @@ _CHANGES: tuple[tuple[str, Callable[[Props, ClassFamily], bool], str], ...] = (
     (
         "iceberg.tables.evolve-schema-enabled",
         _is_true("iceberg.tables.evolve-schema-enabled"),
-        "the coordinator alone changes tables; iceberg.ext.evolve.* choose per kind of change",
+        "the coordinator alone changes tables; iceberg.ext.evolution.* choose per kind of change",
     ),
     (
         "iceberg.tables.auto-create-enabled",

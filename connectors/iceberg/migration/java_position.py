@@ -68,7 +68,7 @@ def find_position(
     """Put it together.
 
     Args:
-        traces: Of all tables of the connector.
+        traces: Of all tables of the connector, and of all that its events name.
         events: Of the sink's group on its control topic, in order within each partition.
         source: Offsets of the group that holds the source's positions: Tabular's control group, else the connect group.
         connect: Offsets of `connect-<name>`, from which this sink begins.
@@ -97,11 +97,14 @@ def find_position(
     ahead = [t.table for t in by_table.values() if t.control and _has_passed(t.control, first)]
     if ahead:
         problems.append(f"other tables are ahead of them ({', '.join(ahead)}): read again, they would get rows twice")
+    unseen = sorted(uncommitted.keys() - by_table.keys())
+    if unseen:
+        problems.append(f"whether these were committed was not looked up: {', '.join(unseen)}")
     unknown = sorted(str(place) for place, offset in read_to.items() if offset < 0)
     if unknown:
         problems.append(f"the control topic does not tell where these stood before: {', '.join(unknown)}")
     offsets = {place: offset for place, offset in read_to.items() if offset >= 0}
-    return JavaPosition(offsets, False, uncommitted, tuple(problems) if ahead or unknown else ())
+    return JavaPosition(offsets, False, uncommitted, tuple(problems) if ahead or unseen or unknown else ())
 
 
 def _is_committed(event: JavaEvent, traces: Mapping[str, TableTrace]) -> bool:
