@@ -131,6 +131,14 @@ def test_reports_for_a_table_that_was_not_looked_into_are_for_a_person() -> None
     assert any("not looked up" in problem and "db.routed" in problem for problem in position.problems)
 
 
+def test_a_connector_that_has_begun_here_is_not_taken_back() -> None:
+    events = [complete(2, 100), written(3), complete(4, 120)]  # the Java sink's last files, which this one read again
+    traces = [TableTrace("db.orders", control={0: 3}, has_ledger=True), TableTrace("db.copies")]
+    position = find_position(traces, events, {P0: 900}, {P0: 900})
+    assert (position.offsets, position.in_group) == ({}, True)
+    assert any("db.orders" in problem and "nothing is imported" in problem for problem in position.problems)
+
+
 def test_what_the_control_topic_forgot_is_said() -> None:
     position = find_position([TableTrace("db.orders")], [written(7), complete(8, 120)], {P0: 120}, {P0: 120})
     assert any("does not tell" in problem and "orders-0" in problem for problem in position.problems)
@@ -144,11 +152,11 @@ def test_the_newest_commit_of_the_java_sink_is_found_below_those_of_others() -> 
         HistoricSnapshot(1, 1, "append", {KEY: '{"0":7}'}),
     ]
     history = TableHistory("db.orders", "main", "U", True, {}, snapshots, True, {}, 3)
-    trace = TableTrace.of(history, KEY)
+    trace = TableTrace.of(history, KEY, "connect-orders")
     assert (trace.control, trace.snapshot, trace.by) == ({0: 42}, 2, "orders-0")
     assert trace.valid_through == "2026-01-01T00:00:00Z"
     assert not trace.has_ledger
-    assert TableTrace.of(history, "another").control is None
+    assert TableTrace.of(history, "another", "connect-orders").control is None
 
 
 # --- events
@@ -265,3 +273,33 @@ def test_applying_needs_to_know_where_the_java_sink_stood(tmp_path: Path) -> Non
     status, told = run(tmp_path, dict(BASE), "--apply", "http://127.0.0.1:1")
     assert status == 2
     assert "--bootstrap-server" in told
+
+
+LEDGER = {"connect-py.ledger.connect-orders": "{}"}
+
+
+def test_applying_again_after_the_sink_has_run_asks_the_worker_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def request(*_: object, **__: object) -> None:
+        pytest.fail("the worker was asked")
+
+    monkeypatch.setattr("httpx.request", request)
+    legacy(
+        monkeypatch, [complete(2, 100), written(3), complete(4, 120)], {P0: 900},
+        history("db.orders", LEDGER, {KEY: '{"0":3}'}),
+    )  # fmt: skip
+    status, told = run(tmp_path, dict(BASE), "--bootstrap-server", "none:1", "--apply", "http://127.0.0.1:1")
+    assert status == 2
+    assert "LOOK FIRST this sink has written before to db.orders" in told
+    assert "Start the Java connector again" not in told
+
+
+def test_the_ledger_of_another_connector_in_the_same_table_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = history("db.orders", {"connect-py.ledger.connect-others": "{}"}, {KEY: '{"0":5}'})
+    legacy(monkeypatch, [complete(2, 100), written(3), complete(4, 120)], {P0: 120}, table)
+    status, told = run(tmp_path, dict(BASE), "--bootstrap-server", "none:1")
+    assert status == 0
+    assert "nothing is to be set" in told

@@ -38,7 +38,7 @@ def migrate(
     """Say what a Java sink's configuration means here, and where it stood; nothing is changed unless you say --apply.
 
     Stop the Java connector before. Exit status 0: ready; 1: the configuration is not acceptable; 2: a person must look
-    first (Kafka or the catalog does not answer, files were reported and never committed).
+    first (Kafka or the catalog does not answer, files were reported and never committed, this sink has begun already).
     """
     import json
 
@@ -118,7 +118,7 @@ def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[
             except TableMissingError:
                 traces.append(TableTrace(name, exists=False))
             else:
-                traces.append(TableTrace.of(history, key))
+                traces.append(TableTrace.of(history, key, config.connect_group))
     return traces
 
 
@@ -185,7 +185,9 @@ def _lines(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] 
     for trace in traces:
         yield f"  {trace.table}: {_in_words(trace)}"
     yield from (f"LOOK FIRST {problem}" for problem in position.problems)
-    if position.problems:
+    if any(trace.has_ledger for trace in traces):
+        yield "Nothing is to be set: this sink goes on where its ledgers stand. If a Java sink wrote since, rows come twice."
+    elif position.problems:
         yield "Start the Java connector again, let it commit, and stop it right after a commit."
     elif position.in_group:
         yield "Positions: those that the consumer group holds; nothing is to be set."

@@ -31,12 +31,15 @@ class TableTrace:
     commit: str | None = None
     by: str | None = None  # connector and task, if it said so
     valid_through: str | None = None
-    has_ledger: bool = False  # ours: this sink has been here already
+    has_ledger: bool = False  # this connector has been here already, as one of this sink
 
     @staticmethod
-    def of(history: TableHistory, key: str) -> TableTrace:
-        """From the newest ancestor with this summary key, `kafka.connect.offsets.<control topic>.<group>`."""
-        ours = bool(history.properties) or any(snapshot.groups for snapshot in history.ancestors)
+    def of(history: TableHistory, key: str, ledger_group: str) -> TableTrace:
+        """From the newest ancestor with this summary key, `kafka.connect.offsets.<control topic>.<group>`.
+
+        `ledger_group` is the connector's under this sink; ledgers of other connectors say nothing of this one.
+        """
+        ours = ledger_group in history.properties or any(ledger_group in s.groups for s in history.ancestors)
         for snapshot in history.ancestors:
             text = snapshot.summary.get(key)
             if text is not None:
@@ -53,7 +56,8 @@ class TableTrace:
 class JavaPosition:
     """From where on this sink must read."""
 
-    offsets: Mapping[TopicPartition, int]  # next offsets; of these partitions nothing is lost and nothing doubled
+    # Next offsets; of these partitions nothing is lost and nothing doubled. Empty: this sink's ledgers say it already.
+    offsets: Mapping[TopicPartition, int]
     in_group: bool  # they are what the connector's own group holds already: nothing is to be set
     uncommitted: Mapping[str, int]  # table -> events with files that were reported and never committed
     problems: tuple[str, ...] = ()  # why a person must look first
@@ -74,6 +78,10 @@ def find_position(
         connect: Offsets of `connect-<name>`, from which this sink begins.
     """
     by_table = {trace.table: trace for trace in traces}
+    begun = sorted(trace.table for trace in by_table.values() if trace.has_ledger)
+    if begun:
+        problem = f"this sink has written before to {', '.join(begun)}: its ledgers count and nothing is imported"
+        return JavaPosition({}, in_group=True, uncommitted={}, problems=(problem,))
     events = list(events)
     waiting = [event for event in events if event.kind == DATA_WRITTEN and not _is_committed(event, by_table)]
     if not waiting:
