@@ -10,6 +10,7 @@ import pytest
 from transforms_cases import Cases, record
 from transforms_documents import ENVELOPE, KEY, OBJECT_ID, SOURCE, TOPIC, event, tombstone
 
+from connect_py.api.batch import Batch
 from connect_py.api.errors import ConnectError, DataError
 from connect_py.api.record import Header, Headers, SinkRecord
 from connect_py.api.schema import (
@@ -26,6 +27,7 @@ from connect_py.api.schema import (
     struct,
     timestamp,
 )
+from connect_py.error_handling.failed_record import stack_trace
 from transforms.java_errors import IllegalArgumentError, NullPointerError
 from transforms.mongodb.documents import REGULAR_EXPRESSION
 from transforms.mongodb.extended_json import canonical_text, parse_value
@@ -110,6 +112,15 @@ def test_documents_in_an_array_share_the_members_of_all() -> None:
     assert third is None
 
 
+@pytest.mark.parametrize("text", [
+    '[{"x": 1}, {"x": {"$minKey": 1}}]', '[{"x": {"$symbol": "q"}}, {"x": 1}]', '[{"x": null}, {"x": {"$maxKey": 1}}]',
+])  # fmt: skip
+def test_what_no_table_can_hold_is_null_where_its_neighbours_have_a_type(text: str) -> None:
+    made = unwrapped(event("c", f'{{"a": {text}}}'))
+    assert {1, None} >= {inner["x"] for inner in made.value["a"]}
+    assert len(Batch.of([made])[0]) == 1
+
+
 def test_arrays_become_documents_with_numbers_for_names_if_asked() -> None:
     schema, value = members('[1, "x", [{"y": 2}]]', array__encoding="Document")
     assert [(field.name, field.schema.type.name) for field in schema.fields] == [
@@ -143,6 +154,17 @@ def test_what_no_table_can_hold_is_left_out(text: str) -> None:
 ])  # fmt: skip
 def test_what_is_no_document_fails(text: str) -> None:
     CASES.failing(UNWRAP, event("c", text), DataError)
+
+
+@pytest.mark.parametrize("text", [
+    '{"a": {"$numberDouble": "s3cret"}}', '{"a": {"$numberInt": "s3cret"}}', '{"a": {"$oid": "s3cret"}}',
+    '{"a": {"$numberDecimal": "s3cret"}}', '{"a": {"$date": "s3cret"}}', '{"a": {"$uuid": "s3cret"}}',
+    '{"a": {"$binary": "s3cret", "$type": "00"}}', '{"a": "s3cret', "s3cret", '{"s3cret": \\s}',
+])  # fmt: skip
+def test_no_error_shows_what_a_document_holds(text: str) -> None:
+    with pytest.raises(DataError, match="no extended JSON") as caught:
+        parse_value(text)
+    assert "s3cret" not in stack_trace(caught.value)
 
 
 def test_the_key_has_the_type_of_the_id() -> None:

@@ -139,7 +139,7 @@ class DocumentConverter:
                 return struct(*fields, name=name, optional=optional)
 
     def _value(self, shape: _Shape, schema: Schema, found: BsonValue) -> Value:
-        if found.kind is Kind.NULL:
+        if found.kind in (Kind.NULL, Kind.OTHER):  # others are here if the member has a type elsewhere in an array
             return None
         match shape:
             case _Items(item):
