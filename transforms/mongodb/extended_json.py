@@ -74,9 +74,11 @@ def parse_document(text: str) -> Document:
 
 
 def parse_value(text: str) -> BsonValue:
-    """Read any value; DataError as for `parse_document`."""
+    """Read any value; DataError as for `parse_document`. No message shows what the text holds."""
     try:
         return _bson(_DECODER.decode(text))
+    except json.JSONDecodeError as error:
+        raise DataError(f"no extended JSON: no JSON at line {error.lineno} column {error.colno}") from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"no extended JSON: {error}") from error
 
@@ -163,6 +165,13 @@ def _object_id(members: Document, name: str) -> BsonValue:
     return BsonValue(Kind.OBJECT_ID, text.lower())
 
 
+def _double(members: Document, name: str) -> BsonValue:
+    try:
+        return BsonValue(Kind.DOUBLE, float(_text(members, name)))
+    except ValueError:
+        raise ValueError(f"{name} needs a number") from None  # the cause would show the text
+
+
 def _decimal128(members: Document, name: str) -> BsonValue:
     try:
         number = Decimal(_text(members, name))
@@ -232,7 +241,7 @@ _SINGLE: Final[Mapping[str, Callable[[Document, str], BsonValue | None]]] = {
     "$oid": _object_id,
     "$numberInt": lambda members, name: _number(Kind.INT32, _text(members, name)),
     "$numberLong": lambda members, name: _number(Kind.INT64, _text(members, name)),
-    "$numberDouble": lambda members, name: BsonValue(Kind.DOUBLE, float(_text(members, name))),
+    "$numberDouble": _double,
     "$numberDecimal": _decimal128,
     "$date": _moment,
     "$timestamp": _timestamp,
