@@ -169,12 +169,22 @@ class ChannelWriter:
         self._producer = Producer(producer_settings(client_config, MESSAGE_MS))
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Write messages in order, soon; does not wait."""
+        """Write messages in order, soon; does not wait.
+
+        Raises:
+            ConnectError: The client takes a message never, most likely for its size.
+        """
         for message in messages:
+            text = encode(message)
             try:
-                self._producer.produce(self._topic, encode(message), KEY, PARTITION, on_delivery=_log_failure)
+                self._producer.produce(self._topic, text, KEY, PARTITION, on_delivery=_log_failure)
             except BufferError:
                 log.warning("channel topic %s: the queue is full, a message is dropped", self._topic)
+            except KafkaException as error:
+                raise ConnectError(
+                    f"channel topic {self._topic}: a {type(message).__name__} of {len(text)} bytes cannot be written: "
+                    f"{error.args[0].str()}"
+                ) from error
         self._producer.poll(0)
 
     def poll(self) -> None:

@@ -10,7 +10,7 @@ from iceberg_staging_rows import ORDERS_0, batch, config, read, record, stage, s
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, DataError
-from connect_py.api.record import Header, Headers, SinkRecord
+from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord
 from connect_py.api.schema import INT64, STRING, Schema, Struct, Type, struct
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.staging.envelope import Envelope
@@ -134,6 +134,38 @@ def test_a_changed_key_is_staged_with_the_key_that_the_table_knows(tmp_path: Pat
     found = {file.moved: read([file], "patches") for file in files if file.kind.value == "patches"}
     assert found[True] == [{"id": 3, "v": None, "__connect_py_old_id": 1}]
     assert found[False] == [{"id": 9, "v": None}]
+
+
+def numbered(records: list[SinkRecord]) -> Batch:
+    return batch([made.replace(origin=RecordOrigin("orders", 0, n)) for n, made in enumerate(records)])
+
+
+def changed_keys(ids: range, v: str) -> list[SinkRecord]:
+    """Each row gets a new state, and then another key."""
+    found: list[SinkRecord] = []
+    for id_ in ids:
+        gone = event(0, "d", None, (id_, None)).replace(headers=Headers([Header("__debezium.newkey", {"id": -id_})]))
+        found += [event(0, "u", (id_, v)), gone, moved(event(0, "c", (-id_, GONE)), {"id": id_})]
+    return found
+
+
+def test_rows_of_many_changed_keys_are_left_in_few_files(tmp_path: Path) -> None:
+    records = [*changed_keys(range(1, 200), "known"), *changed_keys(range(200, 300), GONE)]
+    files = [file for file in stage(merging(tmp_path), numbered(records)) if file.kind.value == "left"]
+    assert [(file.rows, file.unavailable) for file in files] == [(199, ()), (100, ("v",))]
+    assert [row["id"] for row in read(files, "left")] == list(range(1, 300))
+    none = merging(tmp_path, ext__unavailable_value="")
+    assert "left" not in {file.kind.value for file in stage(none, numbered(records))}, "nobody will ask for them"
+
+
+def test_rows_left_under_a_key_that_was_itself_new_name_the_key_of_the_table(tmp_path: Path) -> None:
+    records = [moved(event(0, "c", (n + 10, GONE)), {"id": n}) for n in range(3)]
+    for n in range(3):
+        gone = event(0, "d", None, (n + 10, None))
+        records.append(gone.replace(headers=Headers([Header("__debezium.newkey", {"id": n + 20})])))
+    (file,) = [file for file in stage(merging(tmp_path), numbered(records)) if file.kind.value == "left"]
+    assert (file.moved, file.unavailable) == (True, ("v",))
+    assert [(row["id"], row["__connect_py_old_id"]) for row in read([file], "left")] == [(10, 0), (11, 1), (12, 2)]
 
 
 def test_an_envelope_and_a_cdc_field_exclude_each_other() -> None:

@@ -77,7 +77,7 @@ class Completion:
             source = as_array(made.column(f"s{i}_max"))
             self._sources.append(as_array(pc.if_else(pc.greater(source, deleted_at), source, nothing)))
         self._old_keys = _keys_by_offset(old_keys, keys)
-        self._left = list(left)
+        self._left = frozenset(left)
         self._changes = self._changes_by_key() if self._old_keys or self._left else {}
 
     def _changes_by_key(self) -> dict[Key, list[_Change]]:

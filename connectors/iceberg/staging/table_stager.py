@@ -313,7 +313,8 @@ class TableStager:
         old_keys = self._old_keys(batch, hidden)
         if only_upserts and keyless is None:
             return rows, None, old_keys, {}
-        left = {} if upsert is None else self._left(batch, pc.invert(upsert))
+        whole = upsert is None or self._placeholder is None  # no value will be asked for under an old key
+        left = {} if whole else self._left(batch, pc.invert(upsert))
         kept = pc.not_equal(change, Change.IGNORE)
         return (rows, None, old_keys, left) if pc.all(kept).as_py() else (rows.filter(kept), kept, old_keys, left)
 
@@ -714,14 +715,18 @@ class TableStager:
         rows = completed.left()
         if not rows.num_rows:
             return
-        old_keys = completed.old_keys(rows)
         plain = rows.select(self._schema.names)
         schema = pa.schema([field.with_nullable(True) for field in self._schema])
-        for row, text in enumerate(rows.column(UNAVAILABLE).to_pylist()):
+        old_keys = completed.old_keys(rows)
+        groups: dict[tuple[str | None, bool], list[int]] = {}
+        for row, (text, key) in enumerate(zip(rows.column(UNAVAILABLE).to_pylist(), old_keys, strict=True)):
+            groups.setdefault((text, key is not None), []).append(row)
+        for (text, moved), places in groups.items():
             lacking = () if text is None else column_names(text)
-            part, key = plain.slice(row, 1), old_keys[row]
-            if lacking and key is not None:
-                file = self._write_moved(part, [key], schema, name, lacking)
+            part = plain.take(pa.array(places, pa.int64()))
+            if moved:
+                keys = [key for row in places if (key := old_keys[row]) is not None]
+                file = self._write_moved(part, keys, schema, name, lacking)
                 yield dataclasses.replace(file, kind=StagedKind.LEFT)
             else:
                 yield self._write(StagedKind.LEFT, part, schema, name, (), lacking)
