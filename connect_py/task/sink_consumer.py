@@ -76,6 +76,7 @@ class SinkConsumer:
         self._started: dict[TopicPartition, int] = {}  # assigned, and where reading began last
         self._paused: set[TopicPartition] = set()
         self._stuck: set[TopicPartition] = set()  # the client has given up on them, and takes no seek
+        self._lost: dict[TopicPartition, str] = {}  # the log does not hold the next offset, and why; to be told
         self._error: BaseException | None = None
         self._closing = False
         self._last_news: int | None = None
@@ -111,12 +112,14 @@ class SinkConsumer:
         """Return up to `limit` messages: wait for the first, then take what is there.
 
         Messages of partitions that came or went during the call are left out; they come again where they still
-        matter.
+        matter. Where the log does not hold the next offset, what was read before it is returned, and the call after
+        that one asks the listener.
 
         Raises:
             ConnectError: The client cannot go on, or a rebalance listener failed (its own error then).
         """
         self._fresh.clear()
+        self._find_positions()
         self._apply_seeks()
         first = self._consumer.poll(timeout)
         self._raise_kept()
@@ -138,24 +141,33 @@ class SinkConsumer:
         if error is None:
             return True
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._find_position(TopicPartition(message.topic(), message.partition()), error.str())
+            self._lose_position(TopicPartition(message.topic(), message.partition()), error.str())
             return False
         if error.code() in _PASSING and not error.fatal():
             client_log.warning("consumer: %s", error.str())
             return False
         raise ConnectError(f"the consumer cannot go on: {error.str()}")
 
-    def _find_position(self, tp: TopicPartition, why: str) -> None:
+    def _lose_position(self, tp: TopicPartition, why: str) -> None:
         """The log does not hold the next offset: retention was faster, or the topic was created again."""
         if tp not in self._assigned:
             return
         self._stuck.add(tp)
-        if tp in self._seeks or self._listener.on_position_lost(tp):
-            return
-        if self._reset == "error":
-            raise ConnectError(f"{tp} cannot be read on, and auto.offset.reset is none: {why}")
-        self._seeks[tp] = self._edge(tp)
-        log.warning("%s is read on from offset %d, as auto.offset.reset says: %s", tp, self._seeks[tp], why)
+        if tp in self._fresh:  # said of this assignment, or of the one before; if of this one, it is said again
+            self._seeks.setdefault(tp, self._fresh[tp])
+        elif tp not in self._seeks:
+            self._lost[tp] = why
+
+    def _find_positions(self) -> None:
+        """Ask the listener about lost positions; find new ones for what it does not see to."""
+        while self._lost:
+            tp, why = self._lost.popitem()
+            if self._listener.on_position_lost(tp):
+                continue
+            if self._reset == "error":
+                raise ConnectError(f"{tp} cannot be read on, and auto.offset.reset is none: {why}")
+            self._seeks[tp] = self._started[tp] = self._edge(tp)
+            log.warning("%s is read on from offset %d, as auto.offset.reset says: %s", tp, self._seeks[tp], why)
 
     def _edge(self, tp: TopicPartition) -> int:
         """Where `auto.offset.reset` says that a partition without a position begins."""
@@ -230,7 +242,7 @@ class SinkConsumer:
             for held in (self._assigned, self._paused, self._stuck):
                 held.difference_update(going)
             for tp in going:
-                for known in (self._seeks, self._fresh, self._started):
+                for known in (self._seeks, self._fresh, self._started, self._lost):
                     known.pop(tp, None)
             if self._incremental:
                 self._consumer.incremental_unassign(list(partitions))
@@ -256,6 +268,8 @@ class SinkConsumer:
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Make these the next offsets to read; holds for the next poll, also where the client needs a moment."""
         wanted = {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
+        for tp in wanted:
+            self._lost.pop(tp, None)
         self._seeks |= wanted
         self._started |= wanted
         self._fresh |= {tp: offset for tp, offset in wanted.items() if tp in self._fresh}

@@ -1,38 +1,119 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.errors import ConnectError
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.task import sink_consumer
 from connect_py.task.sink_consumer import SinkConsumer
 
+ORDERS = TopicPartition("orders", 0)
+
 
 class _Client:
-    """A client that has these messages ready, all at once."""
+    """A client that has these messages ready, all at once; its log holds offsets 5000 to 6000."""
 
     def __init__(self, messages: list[Message]) -> None:
         self._messages = messages
+        self._on_assign: Callable[..., None] | None = None
+        self.positions: list[int] = []  # that it was assigned or sent to, in order
+        self.watermarks: list[tuple[int, int] | KafkaError] = []  # answers before the usual one
+
+    def subscribe(self, topics: list[str], on_assign: Callable[..., None], **_: Any) -> None:
+        self._on_assign = on_assign
 
     def poll(self, timeout: float) -> Message | None:
+        if self._on_assign is not None:
+            on_assign, self._on_assign = self._on_assign, None
+            on_assign(self, [ClientTopicPartition(*ORDERS)])
+            return None
         return self._messages.pop(0) if self._messages else None
 
     def consume(self, limit: int, timeout: float) -> list[Message]:
         taken, self._messages = self._messages[:limit], self._messages[limit:]
         return taken
 
+    def committed(self, partitions: list[ClientTopicPartition], timeout: float) -> list[ClientTopicPartition]:
+        return [ClientTopicPartition(p.topic, p.partition, 600) for p in partitions]
+
+    def position(self, partitions: list[ClientTopicPartition]) -> list[ClientTopicPartition]:
+        return partitions
+
+    def assign(self, partitions: list[ClientTopicPartition]) -> None:
+        self.positions += [p.offset for p in partitions]
+
+    def seek(self, partition: ClientTopicPartition) -> None:
+        self.positions.append(partition.offset)
+
+    def get_watermark_offsets(self, partition: ClientTopicPartition, timeout: float) -> tuple[int, int]:
+        answer = self.watermarks.pop(0) if self.watermarks else (5000, 6000)
+        if isinstance(answer, KafkaError):
+            raise KafkaException(answer)
+        return answer
+
+
+class _Task:
+    """Sees to a lost position by going to an offset, if it is given one."""
+
+    consumer: SinkConsumer
+
+    def __init__(self, goes_to: int | None = None) -> None:
+        self._goes_to = goes_to
+        self.lost: list[TopicPartition] = []
+
+    def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        return
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        return
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        return
+
+    def on_position_lost(self, partition: TopicPartition) -> bool:
+        self.lost.append(partition)
+        if self._goes_to is not None:
+            self.consumer.seek({partition: self._goes_to})
+        return self._goes_to is not None
+
 
 def _record(offset: int) -> Message:
     return Message(topic="orders", partition=0, offset=offset, value=b"x")
 
 
-def _news(code: int) -> Message:
-    return Message(topic="orders", partition=0, error=KafkaError(code))
+def _news(code: int, reason: str | None = None) -> Message:
+    return Message(topic="orders", partition=0, error=KafkaError(code, reason))
+
+
+def _lost(reason: str = "Broker: Offset out of range") -> Message:
+    return _news(KafkaError._AUTO_OFFSET_RESET, reason)
 
 
 def _consumer(monkeypatch: pytest.MonkeyPatch, messages: list[Message]) -> SinkConsumer:
     monkeypatch.setattr(sink_consumer, "Consumer", lambda _: _Client(messages))
     return SinkConsumer({}, listener=None, on_commit=lambda *_: None)  # type: ignore[arg-type]  # no rebalance here
+
+
+def _reader(
+    monkeypatch: pytest.MonkeyPatch, messages: list[Message], task: _Task, reset: str = "earliest"
+) -> tuple[SinkConsumer, _Client]:
+    """A consumer that was just assigned its one partition, from offset 600."""
+    client = _Client(messages)
+    monkeypatch.setattr(sink_consumer, "Consumer", lambda _: client)
+    task.consumer = SinkConsumer({"auto.offset.reset": reset}, task, lambda *_: None)
+    task.consumer.subscribe(["orders"])
+    assert task.consumer.poll(100, 0) == []
+    assert client.positions == [600]
+    return task.consumer, client
+
+
+def _offsets(messages: list[Any]) -> list[int]:
+    return [message.offset() for message in messages]
 
 
 def test_a_topic_that_does_not_exist_yet_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,3 +130,35 @@ def test_an_error_that_the_client_cannot_survive_is_raised(monkeypatch: pytest.M
     consumer = _consumer(monkeypatch, [_record(4), _news(KafkaError.TOPIC_AUTHORIZATION_FAILED)])
     with pytest.raises(ConnectError, match="the consumer cannot go on"):
         consumer.poll(100, 0)
+
+
+def test_records_read_before_a_position_was_lost_arrive_before_reading_goes_on_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = _Task()
+    consumer, client = _reader(monkeypatch, [*map(_record, range(600, 640)), _lost()], task)
+    assert _offsets(consumer.poll(100, 0)) == list(range(600, 640))
+    client._messages.append(_record(5000))
+    assert _offsets(consumer.poll(100, 0)) == [5000]
+    assert task.lost == [ORDERS]
+    assert client.positions == [600, 5000]
+
+
+def test_a_task_that_is_told_of_a_lost_position_may_say_where_to_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = _Task(goes_to=300)
+    consumer, client = _reader(monkeypatch, [_record(600), _lost(), *map(_record, range(300, 303))], task)
+    assert _offsets(consumer.poll(2, 0)) == [600]
+    assert _offsets(consumer.poll(100, 0)) == [300, 301, 302]
+    assert client.positions == [600, 300]
+
+
+def test_a_task_that_went_elsewhere_by_itself_is_not_told_that_its_position_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = _Task()
+    consumer, client = _reader(monkeypatch, [_record(600), _lost()], task)
+    consumer.poll(100, 0)
+    consumer.seek({ORDERS: 5500})
+    assert consumer.poll(100, 0) == []
+    assert task.lost == []
+    assert client.positions == [600, 5500]
