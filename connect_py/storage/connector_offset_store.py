@@ -71,11 +71,14 @@ class ConnectorOffsetStore:
         """The records that store offsets in `topic`, for who writes them in a transaction; DataError: no primitives."""
         return (self._own or self._shared).records(self._connector, offsets)
 
-    def set(self, offsets: Offsets, write: Callable[[Records], None] | None = None) -> None:
+    def set(self, offsets: Offsets, write: Callable[[Records], None] | None = None) -> Future[None]:
         """Store offsets and wait until they are safe; None resets a partition.
 
         Args:
             write: Writes the records to `topic`, where that must be done in a transaction.
+
+        Returns:
+            As `copy`: before it is done, a copy may come after what others store.
 
         Raises:
             ConnectError: They were not written, or nobody knows.
@@ -87,12 +90,20 @@ class ConnectorOffsetStore:
             (self._own or self._shared).set(self._connector, offsets).result()
         else:
             write(self.records(offsets))
-        self.copy([pair for pair in offsets if pair[1] is not None])
+        return self.copy([pair for pair in offsets if pair[1] is not None])
 
-    def copy(self, offsets: Offsets) -> None:
-        """Have the worker's topic follow what is in the connector's own; does not wait, and a failure is only told."""
-        if self._own is not None and offsets:
-            self._shared.set(self._connector, offsets).add_done_callback(self._copied)
+    def copy(self, offsets: Offsets) -> Future[None]:
+        """Have the worker's topic follow what is in the connector's own; does not wait, and a failure is also told.
+
+        Done when nothing is on its way any more.
+        """
+        if self._own is None or not offsets:
+            nothing: Future[None] = Future()
+            nothing.set_result(None)
+            return nothing
+        copied = self._shared.set(self._connector, offsets)
+        copied.add_done_callback(self._copied)
+        return copied
 
     def _copied(self, done: Future[None]) -> None:
         error = done.exception()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from connect_py.api.errors import ConnectError
 from connect_py.log_context import log_context
@@ -29,6 +29,8 @@ from connect_py.worker.question_threads import QuestionThreads
 READ_SECONDS: Final = 120.0  # an open transaction of somebody who died hides what follows it for a minute
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class TaskNotWantedError(ConnectError):
@@ -100,19 +102,33 @@ class SourceTaskSession:
         self._submit(work)
 
     def copy(self, message: CopySourceOffsets) -> None:
-        """Have the worker's topic follow the connector's own."""
-        if self._closed:
+        """Have the worker's topic follow the connector's own; under way until `ended` says otherwise."""
+        with self._writing:
+            closed = self._closed
+            self._writes += not closed
+        if closed:
             log.warning("offsets are in the connector's own topic only: the task has ended")
             return
 
-        def work() -> None:
+        def work() -> Future[None]:
             with log_context(self._spec.id.connector, self._spec.id.task):
                 try:
-                    self._opened().copy(message.offsets)
+                    return self._opened().copy(message.offsets)
                 except ConnectError as error:
                     log.warning("offsets are in the connector's own topic only: %s", error)
+                    return _done(None)
 
-        self._submit(work)
+        def begun(submitted: Future[Future[None]]) -> None:
+            if submitted.cancelled() or submitted.exception() is not None:
+                self._written()
+            else:
+                submitted.result().add_done_callback(lambda _: self._written())
+
+        submitted = self._submit(work)
+        if submitted is None:
+            self._written()
+        else:
+            submitted.add_done_callback(begun)
 
     def close(self) -> None:
         """Let go of the connector's own topic. Any number of times; returns at once."""
@@ -134,11 +150,12 @@ class SourceTaskSession:
             closing = self._closing.pop_all()
         closing.close()
 
-    def _submit(self, work: Callable[[], None]) -> None:
+    def _submit(self, work: Callable[[], T]) -> Future[T] | None:
         try:
-            self._executor.submit(work)
+            return self._executor.submit(work)
         except RuntimeError:
             log.debug("the worker stops; its task does, too")
+            return None
 
     def _ask(self, question: Question) -> Future[Any]:
         if not isinstance(question, WriteSourceOffsets):
@@ -179,7 +196,10 @@ class SourceTaskSession:
             return _done([store.get(partition) for partition in question.partitions])
         if isinstance(question, MakeOffsetKeys):
             return _done([key for key, _ in store.records([(partition, {}) for partition in question.partitions])])
-        store.set(question.offsets)
+        copied = store.set(question.offsets)
+        with self._writing:
+            self._writes += 1
+        copied.add_done_callback(lambda _: self._written())  # the task need not wait for that
         return _done(None)
 
     def _the_gate(self) -> SourceTaskGate:

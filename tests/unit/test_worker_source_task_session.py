@@ -15,7 +15,8 @@ from fixtures.worker_slow_offsets import SlowOffsets
 
 from connect_py.api.errors import ConnectError
 from connect_py.model import ConnectorTaskId, TargetState
-from connect_py.storage.connector_offset_store import ConnectorOffsetStores
+from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores
+from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import (
     Answer,
     CopySourceOffsets,
@@ -24,7 +25,7 @@ from connect_py.task.messages import (
     TaskSpec,
     WriteSourceOffsets,
 )
-from connect_py.worker.question_threads import QuestionThreads
+from connect_py.worker.question_threads import THREADS, QuestionThreads
 from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
 
 SPEC = TaskSpec(ConnectorTaskId("c", 0), {}, {}, {}, TargetState.STARTED, 0, ())
@@ -56,6 +57,19 @@ class SlowStores:
             self.closed.set()
 
 
+class CopyingStores:
+    """A topic of the connector's own, where offsets are safe at once; the worker's takes as long as a test wants."""
+
+    def __init__(self) -> None:
+        self.shared, own = SlowOffsets(), SlowOffsets()
+        own.arrival.set_result(None)
+        self.store = ConnectorOffsetStore("c", cast(OffsetStore, self.shared), cast(OffsetStore, own))
+
+    @contextlib.contextmanager
+    def open(self, connector: str, config: Mapping[str, str], timeout: float) -> Iterator[ConnectorOffsetStore]:
+        yield self.store
+
+
 class GivenUp:
     """A gate whose worker stops."""
 
@@ -66,7 +80,7 @@ class GivenUp:
         return answer
 
 
-def session_of(stores: SlowStores, threads: QuestionThreads) -> SourceTaskSession:
+def session_of(stores: SlowStores | CopyingStores, threads: QuestionThreads) -> SourceTaskSession:
     return SourceTaskSession(SPEC, None, cast(ConnectorOffsetStores, stores), cast(SourceTaskGate, GivenUp()), threads)
 
 
@@ -120,6 +134,36 @@ def test_a_task_has_ended_only_when_nothing_is_stored_for_it_any_more() -> None:
     assert session.ended(SECONDS)
     assert there.wait(SECONDS)
     assert answers == [Answer(1)]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_task_has_ended_only_when_nothing_is_copied_for_it_any_more(asked: bool) -> None:
+    stores, (answers, there, take), offsets = CopyingStores(), heard(), [({"file": "a"}, {"at": 1})]
+    session = session_of(stores, QuestionThreads())
+    if asked:
+        session.answer(WriteSourceOffsets(1, offsets), take)
+        assert there.wait(SECONDS)
+        assert answers == [Answer(1)]  # the task need not wait for the copy
+    else:
+        session.copy(CopySourceOffsets(offsets))
+    assert stores.shared.writing.wait(SECONDS)
+    session.close()
+    assert not session.ended(0.0)  # a reset would be undone by this copy
+    stores.shared.arrival.set_result(None)
+    assert session.ended(SECONDS)
+
+
+def test_a_copy_that_is_given_up_or_refused_keeps_nobody_waiting() -> None:
+    threads, stores = QuestionThreads(), SlowStores()
+    session = session_of(stores, threads)
+    for number in range(THREADS):
+        session.answer(ReadSourceOffsets(number, [{"file": "a"}]), lambda _: None)
+    assert stores.opening.wait(SECONDS)
+    session.copy(CopySourceOffsets([({"file": "a"}, {"at": 1})]))  # waits for a thread
+    threads.close()
+    session.copy(CopySourceOffsets([({"file": "a"}, {"at": 2})]))
+    assert session.ended(SECONDS)
+    stores.may_open.set()
 
 
 def test_nothing_is_stored_for_a_task_that_has_ended() -> None:
