@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -141,7 +141,9 @@ class ConnectorOffsets:
                 answer = self._ask(name, plugin, props, wanted, start_number, "source", deadline)
                 if wanted:
                     with _in_words(f"Failed to modify offsets for source connector {name}"):
-                        store.set(wanted, self._transaction(name, props, store))
+                        copied = store.set(wanted, self._transaction(name, props, store))
+                        if not wait([copied], max(0.0, deadline - self._clock.monotonic())).done:
+                            log.warning("offsets of connector %s are still being copied to the worker's topic", name)
                 else:
                     log.info("no offsets found for source connector %s: nothing to reset", name)
             return _message(offsets is None, bool(answer))
@@ -172,7 +174,7 @@ class ConnectorOffsets:
         return self._executor.submit(run)
 
     def _plugin(self, config: Props) -> Plugin:
-        return self._plugins.find_connector(config.get("connector.class") or "")
+        return self._plugins.connector_of(config)
 
     def _clients(self, name: str, props: Props) -> ClientConfigs:
         return ClientConfigs(self._worker_props, props, name)
