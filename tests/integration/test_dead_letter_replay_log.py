@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.replay import Replay
@@ -88,3 +89,16 @@ def test_a_replay_that_another_one_overtook_writes_nothing(kafka_broker: KafkaBr
     with pytest.raises(ConnectError, match=r"replay again to find out|cannot be written"):
         slow._commit([letter(1)])
     assert len(visible(kafka_broker, topic_prefix)) == 1
+
+
+def test_a_look_makes_no_topic_and_disturbs_no_replay_that_is_under_way(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    settings = {"bootstrap.servers": kafka_broker.bootstrap_servers}
+    look = ReplayLog(settings, f"{topic_prefix}again", f"{topic_prefix}sink")
+    assert look.written() == set()
+    assert f"{topic_prefix}again" not in AdminClient(settings).list_topics(timeout=READ_SECONDS).topics
+    replaying = open_log(kafka_broker, topic_prefix)
+    assert look.written() == set()
+    assert replaying.write([letter(1)]) == 1
+    assert look.written() == {Replay("orders", 0, 1, 1)}

@@ -116,13 +116,13 @@ def replay(
             lines = [line for line in fixed.read_text().splitlines() if line.strip()]
             chosen = _fixed(chosen, [json.loads(line) for line in lines])
         settings = {**_client_settings(client_config), "bootstrap.servers": bootstrap_servers}
-        log = ReplayLog(settings, parsed.replay_topic, parsed.connector).open()
-        if dry_run:
+        log = ReplayLog(settings, parsed.replay_topic, parsed.connector)
+        if dry_run:  # not opened: that would make the topic, and end a replay that is under way
             written = log.written()
             count = sum(letter.next_replay() not in written for letter in chosen)
             typer.echo(f"{count} letters would be replayed, {len(chosen) - count} were replayed before")
             return
-        count = log.write(chosen)
+        count = log.open().write(chosen)
         typer.echo(f"{count} letters replayed, {len(chosen) - count} were replayed before")
 
     _told(run)

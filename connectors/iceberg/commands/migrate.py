@@ -186,7 +186,7 @@ def _lines(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] 
         yield f"  {trace.table}: {_in_words(trace)}"
     yield from (f"LOOK FIRST {problem}" for problem in position.problems)
     if any(trace.has_ledger for trace in traces):
-        yield "Nothing is to be set: this sink goes on where its ledgers stand. If a Java sink wrote since, rows come twice."
+        yield "Nothing is to be set: this sink goes on where its ledgers stand; what Java wrote since comes twice."
     elif position.problems:
         yield "Start the Java connector again, let it commit, and stop it right after a commit."
     elif position.in_group:

@@ -41,6 +41,7 @@ class ReplayLog:
         self._settings = {"log_level": 3, **settings}  # errors only: a command talks to people
         self._topic = topic
         self._producer: Producer | None = None
+        self._made = False  # by us, just now: a broker that does not know the topic yet is not wrong
         self._id = f"connect-{connector}-dlq-replay"
 
     def open(self) -> Self:
@@ -49,6 +50,7 @@ class ReplayLog:
         future = admin.create_topics([NewTopic(self._topic, 1, config=KEPT_FOR_EVER)])[self._topic]
         try:
             future.result(SECONDS)
+            self._made = True
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise ConnectError(f"topic {self._topic} cannot be created: {error}") from error
@@ -60,11 +62,11 @@ class ReplayLog:
         return self
 
     def written(self) -> set[Replay]:
-        """Everything that was replayed so far (step 2)."""
+        """Everything that was replayed so far (step 2). Without `open` a look, which disturbs nobody's replay."""
         consumer = Consumer(
             self._settings
             | {"group.id": self._id, "enable.auto.commit": False, "isolation.level": "read_committed",
-               "enable.partition.eof": True}
+               "enable.partition.eof": True, "allow.auto.create.topics": False}
         )  # fmt: skip
         try:
             return self._read(consumer)
@@ -74,7 +76,13 @@ class ReplayLog:
             consumer.close()
 
     def _read(self, consumer: Consumer) -> set[Replay]:
-        partitions = list(consumer.list_topics(self._topic, SECONDS).topics[self._topic].partitions)
+        topic = consumer.list_topics(self._topic, SECONDS).topics[self._topic]
+        if topic.error is not None:
+            missing = topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            if missing and (self._producer is None or self._made):
+                return set()
+            raise KafkaException(topic.error)
+        partitions = list(topic.partitions)
         for partition in partitions:
             start, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), SECONDS)
             if start > 0:
