@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,10 +11,19 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from connect_py.api.errors import ConnectError
 from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_clients import Settings
 
 POLL_SECONDS: Final = 0.2  # a stop is noticed this late
+
+_LASTING: Final = frozenset({  # the client would try again for ever
+    KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
+})  # fmt: skip
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +44,11 @@ def is_committed(settings: Settings, place: RecordPlace, check: Callable[[], Non
         settings: Of a consumer that reads committed records and is told of the end of a partition.
         place: Of a record that nobody has replaced since: compaction has no reason to remove it.
         check: Called every now and then; raises to give up.
+
+    Raises:
+        ConnectError: The topic cannot be read, and will not become readable by waiting.
     """
+    news: set[int] = set()  # each code is told once
     with closing(Consumer(settings, logger=client_log)) as consumer:
         consumer.assign([ClientTopicPartition(place.topic, place.partition, place.offset)])
         while True:
@@ -44,8 +58,14 @@ def is_committed(settings: Settings, place: RecordPlace, check: Callable[[], Non
                 continue
             error, at = message.error(), message.offset()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                if error.fatal():
-                    raise KafkaException(error)
+                if error.fatal() or error.code() in _LASTING:
+                    raise ConnectError(
+                        f"whether a transaction was committed is not found out: {place.topic} cannot be read: "
+                        f"{error.str()}"
+                    ) from KafkaException(error)
+                if error.code() not in news:
+                    news.add(error.code())
+                    log.warning("%s cannot be read yet: %s", place.topic, error.str())
                 continue  # the client goes on by itself
             if error is None:
                 return at == place.offset

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from connect_py.kafka.client_config import ClientConfigs, exactly_once_sources
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.model import TargetState
+from connect_py.task import transaction_outcome
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
 from connect_py.task.exactly_once_committer import ExactlyOnceCommitter, TaskFencedError
 from connect_py.task.messages import Answer, FenceZombies, MakeOffsetKeys, VerifyTask, WriteSourceOffsets
@@ -435,3 +438,68 @@ def test_a_transactional_producer_has_java_s_id_and_gives_up_deliveries_before_i
     assert settings["linger.ms"] == "7"
     assert "acks cannot be changed" in caplog.text
     assert not exactly_once_sources({"exactly.once.source.support": "preparing"})
+
+
+def test_deliveries_that_are_waited_for_keep_no_old_client_alive_and_are_told_no_more() -> None:
+    made, told = list[Any](), list[object]()
+
+    class Client(Producer):
+        def produce(self, topic: str, value: Any, key: Any, *, on_delivery: Any, **_: object) -> None:
+            waiting.append(on_delivery)
+
+    def client() -> Any:
+        found = Client()
+        made.append(weakref.ref(found))
+        return found
+
+    waiting: list[Any] = []
+    producer = SourceProducer(client)
+    record = OutgoingRecord("t", None, None, (), 0, None, lambda error, message: told.append(error))
+    producer.send(record)
+    producer.renew()
+    producer.send(record)
+    assert (made[0](), made[1]()) == (None, producer.client)
+    for delivered in waiting:
+        delivered(None, Message(1))
+    assert told == [None]
+
+
+class Reader:
+    """A consumer that finds errors, and then the record."""
+
+    def __init__(self, *codes: int) -> None:
+        self.found: list[Any] = [KafkaError(code) for code in codes]
+        self.closed = False
+
+    def __call__(self, *_: object, **__: object) -> Reader:
+        return self
+
+    def assign(self, partitions: object) -> None: ...
+
+    def poll(self, timeout: float) -> Any:
+        error = self.found.pop(0) if self.found else None
+        return SimpleNamespace(error=lambda: error, offset=lambda: 7 if error is None else None)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("code", [
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError.UNKNOWN_TOPIC_OR_PART,
+])  # fmt: skip
+def test_nobody_waits_for_a_transaction_in_a_topic_that_may_not_be_read(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    reader = Reader(code)
+    monkeypatch.setattr(transaction_outcome, "Consumer", reader)
+    with pytest.raises(ConnectError, match="offsets cannot be read"):
+        transaction_outcome.is_committed({}, RecordPlace("offsets", 0, 7), lambda: None)
+    assert reader.closed
+
+
+def test_what_keeps_a_transaction_from_being_read_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(transaction_outcome, "Consumer", Reader(*[KafkaError._ALL_BROKERS_DOWN] * 3))
+    assert transaction_outcome.is_committed({}, RecordPlace("offsets", 0, 7), lambda: None)
+    assert caplog.text.count("cannot be read yet") == 1
