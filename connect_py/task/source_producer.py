@@ -30,6 +30,7 @@ class SourceProducer:
     def __init__(self, make: Callable[[], Producer]) -> None:
         """Make the first client."""
         self._make = make
+        self._generation = 0  # of the client: what waits for a delivery must not keep an old one alive
         self.client = make()
 
     def send(self, record: OutgoingRecord) -> None:
@@ -39,14 +40,14 @@ class SourceProducer:
             BufferError: The local queue is full.
             KafkaException: The client takes no record, or not this one.
         """
-        client = self.client
+        generation = self._generation
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            if client is self.client:
+            if generation == self._generation:
                 record.on_delivery(error, message)
 
         arguments: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
-        client.produce(
+        self.client.produce(
             record.topic, value=record.value, key=record.key, headers=list(record.headers) or None,
             timestamp=record.timestamp, on_delivery=delivered, **arguments,
         )  # fmt: skip
@@ -54,5 +55,6 @@ class SourceProducer:
     def renew(self) -> None:
         """Have a new client in place of the old one, whose records are forgotten."""
         old, self.client = self.client, self._make()
+        self._generation += 1
         old.purge()
         old.poll(0)  # it lets go of what waited to be told
