@@ -90,6 +90,20 @@ def test_a_changed_key_finds_values_that_no_snapshot_had(lake: Lake) -> None:
         assert outcome.counts.unmatched_patches == 0
 
 
+def test_a_key_that_was_new_and_changed_in_one_cycle_is_found(lake: Lake) -> None:
+    """That cycle removes no row of the table, and is its first."""
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    source.apply(("move", 1, 3))
+    for reader in made:
+        reader.take(source, [1])
+        assert reader.rows() == {}
+        outcome = reader.take(source, [0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.unmatched_patches == 0
+
+
 def test_a_value_that_is_nowhere_is_null_and_counted(lake: Lake) -> None:
     source = Source(1, by_key=True)
     made = both(lake, source)

@@ -131,21 +131,19 @@ public class TableRows {
     }
 
     /**
-     * The snapshots before those ancestors of the ref that removed rows, the newest first, `limit` at most; each with what the
-     * removing snapshot's summary says under `key`.
+     * Of those ancestors of the ref that removed rows, or whose summary has `key`, the newest first, `limit` at most: the
+     * snapshot before, and what the summary says under `key`. The snapshot before is null where it is gone or never was, or
+     * has no row that this one has not.
      */
     public String beforeRemovals(String name, String ref, String key, String limit) {
         Table table = catalog.loadTable(TableAccess.identifier(name));
         List found = new ArrayList();
         for (Object each : LedgerCheck.ancestors(table, LedgerCheck.head(table, ref))) {
             Snapshot snapshot = (Snapshot) each;
-            Long parent = snapshot.parentId();
-            if (parent == null || table.snapshot(parent.longValue()) == null || found.size() >= Integer.parseInt(limit)) {
+            if (found.size() >= Integer.parseInt(limit)) {
                 break;
             }
-            boolean removes = snapshot.summary().containsKey("added-delete-files")
-                || snapshot.summary().containsKey("deleted-records");
-            if (removes && !"replace".equals(snapshot.operation())) {
+            if (snapshot.summary().containsKey(key) || before(table, snapshot) != null) {
                 found.add(snapshot);
             }
         }
@@ -153,8 +151,17 @@ public class TableRows {
         ArrayNode snapshots = answer.putArray("snapshots");
         for (Object each : found) {
             Snapshot snapshot = (Snapshot) each;
-            snapshots.addArray().add(snapshot.parentId().toString()).add((String) snapshot.summary().get(key));
+            snapshots.addArray().add(before(table, snapshot)).add((String) snapshot.summary().get(key));
         }
         return answer.toString();
+    }
+
+    /** The snapshot before one that removed rows, if it is still there. */
+    private static String before(Table table, Snapshot snapshot) {
+        boolean removes = snapshot.summary().containsKey("added-delete-files")
+            || snapshot.summary().containsKey("deleted-records");
+        Long parent = snapshot.parentId();
+        boolean there = parent != null && table.snapshot(parent.longValue()) != null;
+        return removes && !"replace".equals(snapshot.operation()) && there ? parent.toString() : null;
     }
 }

@@ -158,7 +158,8 @@ class PatchCompletion:
                 break
             if left is not None:
                 self._write_found(moved, _keys_of(moved), self._read_left(left), done)
-            self._look_up(moved, snapshot, done)
+            if snapshot is not None:
+                self._look_up(moved, snapshot, done)
 
     def _read_left(self, path: str) -> pa.Table:
         with self._files.open(path) as opened:

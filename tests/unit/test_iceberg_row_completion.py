@@ -1,0 +1,171 @@
+"""What becomes of staged rows that are not whole, with the files of a table and without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from connectors.iceberg.protocol.ledger import TableVersion, TableView
+from connectors.iceberg.spark.catalog import LoadedTable
+from connectors.iceberg.spark.commit_request import CommitRequest, CommitStatus
+from connectors.iceberg.spark.committer import CommitOutcome, TableCommitter
+from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD
+from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
+from connectors.iceberg.staging.types import arrow_schema
+from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
+
+KEY = "connect-py.ledger.connect-orders"
+LEFT = "connect-py.left.connect-orders"
+FIELDS = [
+    {"id": 1, "name": "id", "required": True, "type": "long"},
+    {"id": 2, "name": "n", "required": False, "type": "int"},
+    {"id": 3, "name": "big", "required": False, "type": "string"},
+]
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass
+class Table:
+    """A table of Parquet files, with the part of the JVM that the coordinator asks about it."""
+
+    folder: Path
+    fields: list[dict[str, Any]] = field(default_factory=lambda: list(FIELDS))
+    schema_id: int = 0
+    snapshots: dict[str | None, list[str]] = field(default_factory=lambda: {None: []})  # None: now
+    before: list[tuple[str | None, str | None]] = field(default_factory=list)
+    plain: bool = True
+    swapped: dict[str, Any] = field(default_factory=lambda: {"status": "committed", "snapshot": "7", "reason": ""})
+    landed: int | None = None  # what the catalog finds of the commit
+    asked: list[dict[str, Any]] = field(default_factory=list)  # requests for a delta
+    calls: list[str] = field(default_factory=list)
+    config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(local=True))
+
+    # --- as the driver
+
+    @contextmanager
+    def deadline(self, seconds: float) -> Iterator[None]:
+        yield
+
+    def call(self, subject: str, class_name: str, method: str, *arguments: Any) -> Any:
+        self.calls.append(method)
+        if method == "plan":
+            paths = self.snapshots[json.loads(arguments[0])["snapshot"]]
+            files = [{"path": path, "rows": pq.read_metadata(path).num_rows, "deletes": False} for path in paths]
+            return {"plain": self.plain, "plan": "p", "files": files}
+        if method == "beforeRemovals":
+            assert arguments[2] == LEFT
+            return {"snapshots": self.before}
+        if method in ("planDelta", "prepareAppend"):
+            self.asked.append(json.loads(arguments[0]))
+        return {
+            "planDelta": {"delta": "d", "files": [], "plain": True, "key_ids": [1]},
+            "prepareDelta": {"prepared": "p"},
+            "prepareAppend": {"prepared": "p"},
+            "swap": self.swapped,
+        }.get(method)
+
+    # --- as the catalog
+
+    def load(self, name: str, key: str, ref: str) -> LoadedTable:
+        view = TableView("u", [], True, frozenset(), None)
+        return LoadedTable(self.description(), view, ref, None, False)
+
+    def find_commit(self, name: str, ref: str, commit_id: str) -> int | None:
+        return self.landed
+
+    # --- for tests
+
+    def description(self) -> TableDescription:
+        schema = {"type": "struct", "schema-id": self.schema_id, "fields": self.fields}
+        spec = {"spec-id": 0, "fields": []}
+        return TableDescription(
+            "db.t", "u", 2, str(self.folder), str(self.folder / "data"), self.schema_id, json.dumps(schema),
+            json.dumps(spec), WriteMode.MERGE, ("id",),
+        )  # fmt: skip
+
+    def file(self, rows: Rows) -> str:
+        """A file of the table as it is now."""
+        return self._write(pa.Table.from_pylist(list(rows), self._schema()))
+
+    def staged(
+        self, kind: StagedKind, rows: Rows, unavailable: Sequence[str] = (), moved: bool = False, ordered: bool = False
+    ) -> StagedFile:
+        """As a task stages rows; those that moved have their former key as `old`, ordered ones their place as `at`."""
+        schema = pa.schema([f.with_nullable(True) for f in self._schema()] + [ORDER_FIELD] * ordered)
+        if moved:
+            schema = schema.append(pa.field(OLD_KEY_COLUMN + "id", pa.int64(), nullable=False))
+        named = [{**row, OLD_KEY_COLUMN + "id": row.get("old"), ORDER: row.get("at")} for row in rows]
+        path = self._write(pa.Table.from_pylist(named, schema))
+        size = Path(path).stat().st_size
+        return StagedFile(
+            kind, path, len(rows), size, self.schema_id, 0, unavailable=tuple(unavailable), moved=moved
+        )  # fmt: skip
+
+    def patches(self, rows: Rows, unavailable: Sequence[str] = ("big",), **more: Any) -> StagedFile:
+        return self.staged(StagedKind.PATCHES, rows, unavailable, **more)
+
+    def commit(self, *files: StagedFile, ordered: bool = False, **more: Any) -> CommitOutcome:
+        request = CommitRequest(
+            "db.t", "c1", TableVersion("u", None, None), KEY, "{}", {KEY: "{}"}, files, WriteMode.MERGE, ("id",),
+            ordered,
+        )  # fmt: skip
+        return TableCommitter(self, self, **more).commit(request)  # type: ignore[arg-type]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The whole rows that the last delta was asked to add."""
+        paths = [file["path"] for file in self.asked[-1]["files"] if file["kind"] == "rows"]
+        found = [row for path in paths for row in pq.read_table(path).to_pylist()]
+        return sorted(({name: row[name] for name in row if name != ORDER} for row in found), key=lambda row: row["id"])
+
+    def made(self) -> list[Path]:
+        """What the coordinator wrote, as long as it is there."""
+        return sorted((self.folder / "data").glob("*-made-*"))
+
+    def _schema(self) -> pa.Schema:
+        return arrow_schema(self.fields)
+
+    def _write(self, rows: pa.Table) -> str:
+        folder = self.folder / "data"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"f{len(list(folder.iterdir()))}.parquet"
+        pq.write_table(rows, path)
+        return str(path)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path)
+
+
+def test_rows_that_were_left_are_found_in_the_first_snapshot_too(table: Table) -> None:
+    table.before = [(None, table.file([{"id": 1, "n": 1, "big": "x"}]))]
+    outcome = table.commit(table.patches([{"id": 2, "n": 5, "old": 1}], moved=True))
+    assert table.rows() == [{"id": 2, "n": 5, "big": "x"}]
+    assert outcome.counts.unmatched_patches == 0
+
+
+def test_files_of_a_commit_that_landed_stay_though_the_catalog_refused_it(table: Table) -> None:
+    table.swapped = {"status": "conflict", "reason": "the ledger is snapshot 7"}
+    table.landed = 7
+    table.snapshots[None] = [table.file([{"id": 2, "n": 1, "big": "x"}])]
+    files = table.patches([{"id": 2, "n": 5}]), table.staged(StagedKind.LEFT, [{"id": 3, "n": 5, "big": "y"}])
+    outcome = table.commit(*files)
+    assert outcome.status is CommitStatus.COMMITTED
+    assert outcome.snapshot_id == 7
+    assert len(table.made()) == 2
+
+
+def test_files_of_a_commit_that_met_a_foreign_one_go(table: Table) -> None:
+    table.swapped = {"status": "conflict", "reason": "the ledger is snapshot 7"}
+    table.snapshots[None] = [table.file([{"id": 2, "n": 1, "big": "x"}])]
+    assert table.commit(table.patches([{"id": 2, "n": 5}])).status is CommitStatus.CONFLICT
+    assert table.made() == []
