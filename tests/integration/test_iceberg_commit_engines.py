@@ -188,6 +188,19 @@ def test_commit_that_landed_before_the_answer_was_lost_is_found(
     assert keys(sink) == [(1, "a"), (1, "b")]
 
 
+@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
+def test_swap_that_meets_its_own_commit_has_landed(
+    lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a catalog answers that a commit failed which it made: the next try is refused."""
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]), engine)
+    request = sink.request(sink.stage([order(1, "b")]))
+    hold_before_commit(lake, monkeypatch, lambda: sink.committer(engine).commit(request))
+    assert sink.committer(engine).commit(request).status is CommitStatus.COMMITTED
+    assert keys(sink) == [(1, "a"), (1, "b")]
+
+
 def test_commit_that_did_not_land_stays_unknown_until_asked_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = lake.make()
     request = sink.request(sink.stage([order(1, "a")]))

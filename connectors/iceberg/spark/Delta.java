@@ -138,7 +138,7 @@ public class Delta {
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
         answer.put("added_files", added.size()).put("added_rows", rows);
         answer.put("replaced_rows", gone == null ? 0 : Long.parseLong(gone)).put("unmatched_patches", unmatchedPatches);
-        Prepared made = new Prepared(transaction, overwrite, request, check, answer);
+        Prepared made = new Prepared(table, transaction, overwrite, request, check, answer);
         for (Object file : completed) {
             made.wrote(((DataFile) file).location());
         }
@@ -173,7 +173,7 @@ public class Delta {
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
         answer.put("added_files", added.size()).put("added_rows", rows);
         answer.put("replaced_rows", deletes.count()).put("unmatched_patches", unmatchedPatches);
-        Prepared made = new Prepared(transaction, delta, request, check, answer);
+        Prepared made = new Prepared(table, transaction, delta, request, check, answer);
         for (Object file : completed) {
             made.wrote(((DataFile) file).location());
         }

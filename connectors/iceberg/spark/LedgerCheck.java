@@ -83,6 +83,17 @@ public class LedgerCheck implements SnapshotAncestryValidator {
         });
     }
 
+    /** The ancestor of a ref's head that this commit made; null: it is not there. */
+    public static Snapshot landed(Table table, String ref, String commit) {
+        for (Object each : ancestors(table, head(table, ref))) {
+            Snapshot snapshot = (Snapshot) each;
+            if (commit.equals(snapshot.summary().get("kafka.connect.commit-id"))) {
+                return snapshot;
+            }
+        }
+        return null;
+    }
+
     /** Newest ancestor whose ledger belongs to the table with this uuid. */
     public static Long ledgerSnapshot(Iterable ancestors, String key, String uuid) {
         for (Object each : ancestors) {

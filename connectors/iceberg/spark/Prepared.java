@@ -6,8 +6,10 @@ import java.util.Iterator;
 import java.util.Map;
 import java.util.Set;
 
+import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.SnapshotRef;
 import org.apache.iceberg.SnapshotUpdate;
+import org.apache.iceberg.Table;
 import org.apache.iceberg.Transaction;
 import org.apache.iceberg.UpdateProperties;
 import org.apache.iceberg.exceptions.CommitFailedException;
@@ -17,6 +19,7 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
 
 /** A transaction that lacks only its end: summary, check, property, and out. */
 public class Prepared {
+    private final Table table;
     private final Transaction transaction;
     private final SnapshotUpdate update;
     private final JsonNode request;
@@ -24,9 +27,10 @@ public class Prepared {
     private final ObjectNode answer;
     private final Set written = new HashSet(); // paths of what was written to prepare it
 
-    /** `answer` gets status, snapshot and reason; what else the caller put there stays. */
-    public Prepared(
-        Transaction transaction, SnapshotUpdate update, JsonNode request, LedgerCheck check, ObjectNode answer) {
+    /** `table` is that of the transaction. `answer` gets status, snapshot and reason; what else the caller put there stays. */
+    public Prepared(Table table, Transaction transaction, SnapshotUpdate update, JsonNode request, LedgerCheck check,
+        ObjectNode answer) {
+        this.table = table;
         this.transaction = transaction;
         this.update = update;
         this.request = request;
@@ -61,14 +65,34 @@ public class Prepared {
             transaction.commitTransaction();
             answer.put("status", "committed").put("snapshot", snapshot).put("reason", "");
         } catch (ValidationException e) {
-            answer.put("status", check.refusal() != null ? "conflict" : "failed, retry");
-            answer.put("reason", e.getMessage());
-            removeWritten();
+            refused(check.refusal() != null ? "conflict" : "failed, retry", e.getMessage());
         } catch (CommitFailedException e) {
-            answer.put("status", "failed, retry").put("reason", e.getMessage());
-            removeWritten();
+            refused("failed, retry", e.getMessage());
         }
         return answer.toString();
+    }
+
+    /**
+     * A catalog may say that a swap failed which it made, and the next try then meets our own ledger: what was written goes
+     * only if the commit is not there. Whether it is there must be known, so an error on the way is the caller's.
+     */
+    private void refused(String status, String reason) {
+        if (!putLanded(answer, table, request)) {
+            answer.put("status", status).put("reason", reason);
+            removeWritten();
+        }
+    }
+
+    /** Whether the table has the commit in spite of a refusal; if so, the answer says so. */
+    public static boolean putLanded(ObjectNode answer, Table table, JsonNode request) {
+        table.refresh();
+        String commit = request.get("summary").get("kafka.connect.commit-id").asText();
+        Snapshot landed = LedgerCheck.landed(table, request.get("ref").asText(), commit);
+        if (landed != null) {
+            answer.put("status", "committed").put("snapshot", String.valueOf(landed.snapshotId()));
+            answer.put("reason", "it landed, and the catalog refused it");
+        }
+        return landed != null;
     }
 
     /** What the commit sets: the ledger as the table's property repeats it, and whatever else is asked for. */

@@ -124,14 +124,8 @@ public class TableAccess {
     public String findCommit(String name, String ref, String commit) {
         Table table = table(name);
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
-        answer.putNull("snapshot");
-        for (Object each : LedgerCheck.ancestors(table, LedgerCheck.head(table, ref))) {
-            Snapshot snapshot = (Snapshot) each;
-            if (commit.equals(snapshot.summary().get("kafka.connect.commit-id"))) {
-                answer.put("snapshot", String.valueOf(snapshot.snapshotId()));
-                break;
-            }
-        }
+        Snapshot landed = LedgerCheck.landed(table, ref, commit);
+        answer.put("snapshot", landed == null ? null : String.valueOf(landed.snapshotId()));
         return answer.toString();
     }
 

@@ -58,7 +58,7 @@ public class TableCommit {
             rows += data.recordCount();
         }
         answer.put("added_files", files.size()).put("added_rows", rows);
-        String id = keep(prepared, new Prepared(transaction, append, request, check, answer));
+        String id = keep(prepared, new Prepared(table, transaction, append, request, check, answer));
         return JsonUtil.mapper().createObjectNode().put("prepared", id).toString();
     }
 
@@ -125,10 +125,12 @@ public class TableCommit {
             .setBranchSnapshot(snapshot, ref).removeRef(branch).setProperties(properties).build();
         try {
             operations.commit(base, next);
+            answer.put("status", "committed").put("snapshot", String.valueOf(snapshot)).put("reason", "");
         } catch (CommitFailedException e) {
-            return answer.put("status", "failed, retry").put("reason", e.getMessage()).toString();
+            if (!Prepared.putLanded(answer, table, request)) {
+                return answer.put("status", "failed, retry").put("reason", e.getMessage()).toString();
+            }
         }
-        answer.put("status", "committed").put("snapshot", String.valueOf(snapshot)).put("reason", "");
         Map summary = table.snapshot(snapshot).summary();
         answer.put("added_files", number(summary, "added-data-files"));
         answer.put("added_rows", number(summary, "added-records"));

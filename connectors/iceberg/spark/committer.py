@@ -139,9 +139,11 @@ class TableCommitter:
             fault_point(AFTER_SWAP)
         except (CommitStateUnknownError, CatalogUnavailableError) as error:
             return self._resolve(request, engine, error)
-        work.concluded(outcome.status)
         if outcome.status is CommitStatus.CONFLICT:
-            return self._conflict(request, engine, loaded, found)
+            outcome = self._conflict(request, engine, loaded, found)  # first: it may be our own commit that was met
+            work.concluded(outcome.status)
+            return outcome
+        work.concluded(outcome.status)
         counts = outcome.counts
         unmatched = counts.unmatched_patches + work.unmatched
         counts = dataclasses.replace(counts, unmatched_patches=unmatched, older_changes=work.older)
