@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -33,6 +34,9 @@ _FATAL_WHERE_EVER: Final = frozenset({
     KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED,
 })  # fmt: skip
 
+# How the client says that a leader was elected whose log ends earlier, and where it does. It gives no number otherwise.
+_TRUNCATED: Final = re.compile(r"log truncation detected at .*: broker end offset is (\d+)")
+
 Committed: TypeAlias = Callable[[KafkaError | None, Mapping[TopicPartition, OffsetAndMetadata]], None]
 
 
@@ -49,7 +53,7 @@ class RebalanceListener(Protocol):
         """These partitions are gone, and somebody else may have them."""
 
     def on_position_lost(self, partition: TopicPartition) -> bool:
-        """The log does not hold the next offset. False: read on where `auto.offset.reset` says."""
+        """The log does not hold the next offset. False: read on where it was truncated, or `auto.offset.reset` says."""
 
 
 class SinkConsumer:
@@ -149,7 +153,7 @@ class SinkConsumer:
         raise ConnectError(f"the consumer cannot go on: {error.str()}")
 
     def _lose_position(self, tp: TopicPartition, why: str) -> None:
-        """The log does not hold the next offset: retention was faster, or the topic was created again."""
+        """The log does not hold the next offset: retention was faster, or it was truncated, or the topic is another."""
         if tp not in self._assigned:
             return
         self._stuck.add(tp)
@@ -166,8 +170,10 @@ class SinkConsumer:
                 continue
             if self._reset == "error":
                 raise ConnectError(f"{tp} cannot be read on, and auto.offset.reset is none: {why}")
-            self._seeks[tp] = self._started[tp] = self._edge(tp)
-            log.warning("%s is read on from offset %d, as auto.offset.reset says: %s", tp, self._seeks[tp], why)
+            truncated = _TRUNCATED.search(why)
+            offset = int(truncated[1]) if truncated else self._edge(tp)
+            self._seeks[tp] = self._started[tp] = offset
+            log.warning("%s is read on from offset %d: %s", tp, offset, why)
 
     def _edge(self, tp: TopicPartition) -> int:
         """Where `auto.offset.reset` says that a partition without a position begins."""

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
@@ -162,3 +164,46 @@ def test_a_task_that_went_elsewhere_by_itself_is_not_told_that_its_position_was_
     assert consumer.poll(100, 0) == []
     assert task.lost == []
     assert client.positions == [600, 5500]
+
+
+_TRUNCATED = (
+    "Partition log truncation detected at offset 900 (leader epoch 3): broker end offset is 640 "
+    "(offset leader epoch 2). Reset to INVALID.: Local: Partition log truncation detected (broker 1)"
+)
+_NO_EPOCH = (
+    "No epoch found less or equal to offset 900 (leader epoch 3): broker end offset is -1 (offset leader epoch -1). "
+    "Reset using configured policy.: Local: Partition log truncation detected (broker 1)"
+)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_truncated_log_is_read_on_from_where_it_was_truncated(reset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, client = _reader(monkeypatch, [_record(600), _lost(_TRUNCATED), _record(640)], _Task(), reset)
+    assert _offsets(consumer.poll(2, 0)) == [600]
+    assert _offsets(consumer.poll(2, 0)) == [640]
+    assert client.positions == [600, 640]
+
+
+@pytest.mark.parametrize(("reset", "offset"), [("earliest", 5000), ("latest", 6000)])
+def test_a_log_that_is_truncated_nobody_knows_where_is_read_on_where_the_configuration_says(
+    reset: str, offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer, client = _reader(monkeypatch, [_lost(_NO_EPOCH)], _Task(), reset)
+    consumer.poll(100, 0)
+    consumer.poll(100, 0)
+    assert client.positions == [600, offset]
+
+
+def test_without_a_word_on_where_to_begin_a_truncated_log_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, _ = _reader(monkeypatch, [_lost(_TRUNCATED)], _Task(), "error")
+    consumer.poll(100, 0)
+    with pytest.raises(ConnectError, match=r"auto\.offset\.reset is none: Partition log truncation"):
+        consumer.poll(100, 0)
+
+
+def test_the_client_still_says_a_truncation_in_the_words_that_are_looked_for() -> None:
+    folder = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
+    library = next(folder.glob("librdkafka*"), None)
+    if library is None:
+        pytest.skip("the client library of the system is used")
+    assert b"log truncation detected at %s: broker end offset is %" in library.read_bytes()
