@@ -191,10 +191,13 @@ class TableKeeper:
         """Make the changes that may be made; hold the rows if they need others."""
         policy, name = self._config.evolution, loaded.description.name
         wanted = [c for c in wish.changes if policy.action(c.kind) is ChangeAction.APPLY]
-        if wanted and self._catalog.evolve(name, wanted):
+        changed = bool(wanted) and self._catalog.evolve(name, wanted)
+        if changed:
             made = ", ".join(map(str, wanted))
             log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
             loaded = self._load(name)
+        elsewhere = wish.schema_id is not None and loaded.description.schema_id != wish.schema_id
+        if changed or elsewhere:  # also by an earlier attempt, which may have ended before the view was made
             self._show_unified(loaded.description)
         held = [c for c in wish.changes if policy.action(c.kind) is ChangeAction.HOLD]
         if held and loaded.description.schema_id == wish.schema_id:

@@ -1,17 +1,23 @@
-"""A driver that dies is replaced, but not for ever."""
+"""A driver that dies is replaced, but not for ever; what a table needs is made, also at a second attempt."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from iceberg_staging_rows import config
+from iceberg_staging_rows import config, table
 
 from connect_py.testing import FakePluginMetrics
 from connectors.iceberg import table_keeper
+from connectors.iceberg.evolution.column_history import HISTORY
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.spark.catalog import LoadedTable
 from connectors.iceberg.spark.commit_request import CommitCounts, CommitOutcome, CommitStatus, EngineName
-from connectors.iceberg.spark.errors import SparkLostError
+from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
+from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.table import TableDescription
 from connectors.iceberg.table_keeper import REPLACEMENTS, TableKeeper
 
 
@@ -105,3 +111,46 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
         ("iceberg_engine_choices_total", engine[0], ("reason", "rows may replace others"), engine[1]): 1,
         ("iceberg_valid_through_seconds", *table.items()): 1_700_000_000,
     }
+
+
+class EvolvedCatalog:
+    """A table that gets a version of a column at the first asking; the first making of its view fails."""
+
+    def __init__(self, before: TableDescription, after: TableDescription) -> None:
+        self._now, self._after = before, after
+        self.failures = [CatalogUnavailableError("not now")]
+        self.views: list[str] = []
+
+    def load(self, *_: object) -> LoadedTable:
+        view: Any = None
+        return LoadedTable(self._now, view, "main", None, True)
+
+    def evolve(self, _name: str, _changes: object) -> bool:
+        changed = self._now is not self._after
+        self._now = self._after
+        return changed
+
+    def replace_view(self, name: str, _schema: str, _sql: str) -> bool:
+        if self.failures:
+            raise self.failures.pop()
+        self.views.append(name)
+        return True
+
+
+def test_a_view_that_an_unavailable_catalog_refused_is_made_when_the_task_asks_again() -> None:
+    listener: Any = None
+    settings = {"ext__evolution__add_column": "apply", "ext__evolution__view": "{table}_all"}
+    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
+    catalog: Any = EvolvedCatalog(
+        table([("id", "int")]),
+        table([("id", "int"), ("id_v2", "string")], schema_id=1, properties={HISTORY: '{"versions":{"1":[2]}}'}),
+    )
+    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    wish = Wish(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 0).to_text()
+    with pytest.raises(CatalogUnavailableError):
+        keeper.prepare("db.orders", Need.EVOLVE, wish)
+    keeper.prepare("db.orders", Need.EVOLVE, wish)
+    assert catalog.views == ["db.orders_all"]
+    now = Wish(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 1).to_text()
+    keeper.prepare("db.orders", Need.EVOLVE, now)
+    assert catalog.views == ["db.orders_all"], "nothing has changed since"
