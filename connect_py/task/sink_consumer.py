@@ -19,6 +19,7 @@ from connect_py.task.record_pipeline import Consumed
 log = logging.getLogger(__name__)
 
 ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
+FIND_SECONDS: Final = 1.0  # for the ends of a log whose next offset is gone, while other partitions wait
 _COOPERATIVE: Final = "cooperative-sticky"
 # Messages that carry these errors are news, not the end: the client goes on by itself.
 _PASSING: Final = frozenset({
@@ -27,7 +28,8 @@ _PASSING: Final = frozenset({
     KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_COORDINATOR, KafkaError._RESOLVE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR, KafkaError.REPLICA_NOT_AVAILABLE,
 })  # fmt: skip
 _FATAL_WHERE_EVER: Final = frozenset({
     KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._FATAL,
@@ -81,6 +83,7 @@ class SinkConsumer:
         self._paused: set[TopicPartition] = set()
         self._stuck: set[TopicPartition] = set()  # the client has given up on them, and takes no seek
         self._lost: dict[TopicPartition, str] = {}  # the log does not hold the next offset, and why; to be told
+        self._unplaced: dict[TopicPartition, str] = {}  # of these, what the listener leaves to us
         self._error: BaseException | None = None
         self._closing = False
         self._last_news: int | None = None
@@ -159,25 +162,42 @@ class SinkConsumer:
         self._stuck.add(tp)
         if tp in self._fresh:  # said of this assignment, or of the one before; if of this one, it is said again
             self._seeks.setdefault(tp, self._fresh[tp])
-        elif tp not in self._seeks:
+        elif tp not in self._seeks and tp not in self._unplaced:
             self._lost[tp] = why
 
     def _find_positions(self) -> None:
-        """Ask the listener about lost positions; find new ones for what it does not see to."""
+        """Ask the listener about lost positions; find new ones for what it does not see to.
+
+        Where the broker has no answer yet the partition waits, and the others are read on.
+        """
         while self._lost:
             tp, why = self._lost.popitem()
             if self._listener.on_position_lost(tp):
                 continue
             if self._reset == "error":
                 raise ConnectError(f"{tp} cannot be read on, and auto.offset.reset is none: {why}")
+            self._unplaced[tp] = why
+        for tp, why in list(self._unplaced.items()):
+            del self._unplaced[tp]
             truncated = _TRUNCATED.search(why)
-            offset = int(truncated[1]) if truncated else self._edge(tp)
+            try:
+                offset = int(truncated[1]) if truncated else self._edge(tp, FIND_SECONDS)
+            except KafkaException as error:
+                self._unplaced[tp] = why  # behind the others
+                self._expect(error.args[0], f"where to read {tp} on is not known")
+                return
             self._seeks[tp] = self._started[tp] = offset
             log.warning("%s is read on from offset %d: %s", tp, offset, why)
 
-    def _edge(self, tp: TopicPartition) -> int:
+    def _expect(self, error: KafkaError, what: str) -> None:
+        """Tell of an error that passes, and raise others as `ConnectError`."""
+        if error.code() not in _PASSING or error.fatal():
+            raise ConnectError(f"{what}: {error.str()}")
+        self._client_error(error)
+
+    def _edge(self, tp: TopicPartition, timeout: float) -> int:
         """Where `auto.offset.reset` says that a partition without a position begins."""
-        low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), timeout=ASK_SECONDS)
+        low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), timeout=timeout)
         return int(high if self._reset in ("latest", "largest", "end") else low)
 
     def _without_moved(self, messages: list[Consumed]) -> list[Consumed]:
@@ -225,7 +245,7 @@ class SinkConsumer:
                     raise ConnectError(
                         f"{p.topic}-{p.partition} has no committed offset, and auto.offset.reset is none"
                     )
-                offset = self._edge(TopicPartition(p.topic, p.partition))
+                offset = self._edge(TopicPartition(p.topic, p.partition), ASK_SECONDS)
             positions[TopicPartition(p.topic, p.partition)] = OffsetAndMetadata(offset, metadata)
         return positions
 
@@ -248,7 +268,7 @@ class SinkConsumer:
             for held in (self._assigned, self._paused, self._stuck):
                 held.difference_update(going)
             for tp in going:
-                for known in (self._seeks, self._fresh, self._started, self._lost):
+                for known in (self._seeks, self._fresh, self._started, self._lost, self._unplaced):
                     known.pop(tp, None)
             if self._incremental:
                 self._consumer.incremental_unassign(list(partitions))
@@ -276,6 +296,7 @@ class SinkConsumer:
         wanted = {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
         for tp in wanted:
             self._lost.pop(tp, None)
+            self._unplaced.pop(tp, None)
         self._seeks |= wanted
         self._started |= wanted
         self._fresh |= {tp: offset for tp, offset in wanted.items() if tp in self._fresh}

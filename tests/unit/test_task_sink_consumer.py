@@ -207,3 +207,25 @@ def test_the_client_still_says_a_truncation_in_the_words_that_are_looked_for() -
     if library is None:
         pytest.skip("the client library of the system is used")
     assert b"log truncation detected at %s: broker end offset is %" in library.read_bytes()
+
+
+def test_while_a_broker_is_away_a_lost_position_waits_and_other_records_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = _Task()
+    consumer, client = _reader(monkeypatch, [_lost()], task)
+    client.watermarks = [KafkaError(KafkaError._TIMED_OUT), KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)]
+    consumer.poll(100, 0)
+    for _ in client.watermarks.copy():
+        client._messages.append(_record(7))
+        assert _offsets(consumer.poll(100, 0)) == [7]
+        assert client.positions == [600]
+    consumer.poll(100, 0)
+    assert client.positions == [600, 5000]
+    assert task.lost == [ORDERS], "it was asked once"
+
+
+def test_a_lost_position_that_is_never_going_to_be_known_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, client = _reader(monkeypatch, [_lost()], _Task())
+    client.watermarks = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+    consumer.poll(100, 0)
+    with pytest.raises(ConnectError, match="where to read orders-0 on is not known"):
+        consumer.poll(100, 0)
