@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
+from lakehouse import Lakehouse
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from typer.testing import CliRunner
 
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.commands.dlq import app
-from connectors.iceberg.dead_letters import replay_log
+from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.dead_letters import letter_table, replay_log
 from connectors.iceberg.dead_letters.letter import Letter
 from connectors.iceberg.dead_letters.letter_table import LetterTable
 from connectors.iceberg.dead_letters.replay_log import ReplayLog
+from connectors.iceberg.spark.catalog import TableCatalog
 
 CONFIG = {
     "name": "orders",
@@ -76,3 +82,139 @@ def test_a_topic_that_was_there_and_is_not_seen_now_is_not_taken_for_an_empty_on
     log._producer = SimpleNamespace()  # type: ignore[assignment] # it is open, and did not make the topic
     with pytest.raises(ConnectError, match="again cannot be read"):
         log.written()
+
+
+# --- the table
+
+
+class NoJvm:
+    """In place of the driver: nobody asks it anything."""
+
+    def __init__(self, *_: object) -> None:
+        """Like the driver."""
+
+    def __enter__(self) -> NoJvm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
+
+class Kept:
+    """A table of letters with one data file for each call of `add`."""
+
+    def __init__(self, folder: Path) -> None:
+        lake = Lakehouse(folder / "lake")
+        lake.catalog.create_namespace("db")
+        header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        self.schema = pa.schema([
+            ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("attempt", pa.int32()),
+            ("timestamp", pa.timestamp("us", "UTC")), ("key", pa.binary()), ("value", pa.binary()),
+            ("headers", pa.list_(header)), ("_dlq_reason", pa.string()), ("stage", pa.string()),
+            ("failed_at", pa.timestamp("us", "UTC")),
+        ])  # fmt: skip
+        self.table = lake.catalog.create_table("db.dead", self.schema)
+
+    def add(self, topic: str, offsets: range, reason: str, attempt: int = 0) -> None:
+        now = datetime.fromtimestamp(1.5, UTC)
+        rows = [
+            {"topic": topic, "partition": 0, "offset": offset, "attempt": attempt, "timestamp": now, "key": None,
+             "value": b"v", "headers": [{"key": "h", "value": b"x"}], "_dlq_reason": reason, "stage": "S",
+             "failed_at": now}
+            for offset in offsets
+        ]  # fmt: skip
+        self.table.append(pa.Table.from_pylist(rows, schema=self.schema))
+
+    def location(self, _catalog: object, name: str) -> tuple[str, dict[str, str]]:
+        assert name == "db.dead"
+        return self.table.metadata_location, {}
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    made = Kept(tmp_path)
+    monkeypatch.setattr(letter_table, "SparkDriver", NoJvm)
+    monkeypatch.setattr(TableCatalog, "metadata", lambda catalog, name: made.location(catalog, name))
+    return made
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Data files in the order in which they were opened."""
+    found: list[str] = []
+    new_input = PyArrowFileIO.new_input
+
+    def noted(self: PyArrowFileIO, location: str) -> PyArrowFile:
+        if location.endswith(".parquet") and location not in found:
+            found.append(location)
+        return new_input(self, location)
+
+    monkeypatch.setattr(PyArrowFileIO, "new_input", noted)
+    return found
+
+
+def shown(folder: Path, *options: str) -> list[tuple[str, int, int]]:
+    status, told = dlq(folder, "show", *options)
+    assert status == 0, told
+    letters = [json.loads(line) for line in told.splitlines()]
+    return sorted((letter["topic"], letter["offset"], letter["attempt"]) for letter in letters)
+
+
+def test_only_files_with_letters_that_are_asked_for_are_read(tmp_path: Path, kept: Kept, opened: list[str]) -> None:
+    kept.add("orders", range(100), "value_converter")
+    kept.add("orders", range(100, 200), "sink")
+    kept.add("payments", range(100), "value_converter")
+    kept.add("orders", range(7, 8), "sink", attempt=1)
+    for options, letters, files in (
+        (["orders/0/7"], [("orders", 7, 0), ("orders", 7, 1)], 2),
+        (["orders/0/107", "payments/0/3"], [("orders", 107, 0), ("payments", 3, 0)], 2),
+        (["orders/0/7", "--reason", "sink"], [("orders", 7, 1)], 2),
+        (["--topic", "payments"], [("payments", offset, 0) for offset in range(100)], 1),
+        (["--topic", "payments", "--reason", "sink"], [], 0),
+    ):
+        opened.clear()
+        assert shown(tmp_path, *options) == letters
+        assert len(opened) == files, options
+
+
+def test_letters_are_read_one_file_after_the_other(kept: Kept, opened: list[str]) -> None:
+    for begin in (0, 2_500, 5_000):
+        kept.add("orders", range(begin, begin + 2_500), "sink")
+    letters = LetterTable(IcebergSinkConfig.parse(CONFIG)).letters()
+    next(letters)
+    assert len(opened) == 1
+    assert sum(1 for _ in letters) == 7_499
+    assert len(opened) == 3
+
+
+def test_a_place_without_a_letter_is_said(tmp_path: Path, kept: Kept) -> None:
+    kept.add("orders", range(3), "sink")
+    status, told = dlq(tmp_path, "show", "orders/0/1", "orders/0/9")
+    assert status == 1
+    assert "orders/0/9 is no dead letter" in told
+
+
+def test_of_fixed_records_only_the_letters_are_read(
+    tmp_path: Path, kept: Kept, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_log, "Consumer", TopiclessConsumer)
+    kept.add("orders", range(100), "sink")
+    kept.add("orders", range(100, 200), "sink")
+    fixed = tmp_path / "fixed.jsonl"
+    fixed.write_text('{"topic": "orders", "partition": 0, "offset": 150, "value": null}')
+    options = ("--bootstrap-servers", "none:1", "--dry-run", "--fixed", str(fixed))
+    assert dlq(tmp_path, "replay", *options)[1].startswith("1 letters would be replayed")
+    assert len(opened) == 1
+    fixed.write_text('{"topic": "orders", "partition": 0, "offset": 250}')
+    status, told = dlq(tmp_path, "replay", *options)
+    assert status == 1
+    assert "orders/0/250 is no dead letter" in told
+
+
+def test_letters_are_counted_by_topic_and_reason(tmp_path: Path, kept: Kept) -> None:
+    kept.add("orders", range(3), "sink")
+    kept.add("payments", range(2), "value_converter")
+    counts = json.loads(dlq(tmp_path, "list", "--json")[1])
+    assert [(count["topic"], count["reason"], count["letters"]) for count in counts] == [
+        ("orders", "sink", 3), ("payments", "value_converter", 2),
+    ]  # fmt: skip

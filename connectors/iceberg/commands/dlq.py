@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from connectors.iceberg.config import IcebergSinkConfig
-    from connectors.iceberg.dead_letters.letter import Letter
+    from connectors.iceberg.dead_letters.letter import Fix, Letter, Place
 
 app = typer.Typer(help="Dead letters that an Iceberg sink keeps in a table.")
 
@@ -37,7 +37,7 @@ def list_(
         from connectors.iceberg.dead_letters.letter_table import LetterTable
 
         columns = ("topic", "_dlq_reason", "stage", "failed_at")
-        found = LetterTable(_parsed(config)).read(only=columns)
+        found = LetterTable(_parsed(config)).read(*columns)
         counts = []
         if found.num_rows:
             made = found.group_by(list(columns[:3])).aggregate([([], "count_all"), ("failed_at", "max")])
@@ -71,7 +71,7 @@ def show(config: Config, places: Places = None, topic: Topic = None, reason: Rea
     def run() -> None:
         import json
 
-        for letter in _letters(_parsed(config), places, topic, reason):
+        for letter in _letters(_parsed(config), _places(places), topic, reason):
             typer.echo(json.dumps(letter.to_json(), default=str))
 
     _told(run)
@@ -105,16 +105,19 @@ def replay(
 
         from connect_py.api.errors import ConfigError
         from connectors.iceberg.config import REPLAY_TOPIC
-        from connectors.iceberg.dead_letters.letter import latest
+        from connectors.iceberg.dead_letters.letter import Fix, latest
         from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
         parsed = _parsed(config)
         if parsed.replay_topic is None:
             raise ConfigError(REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again")
-        chosen = latest(list(_letters(parsed, places, topic, reason)))
+        fixes = None
         if fixed is not None:
-            lines = [line for line in fixed.read_text().splitlines() if line.strip()]
-            chosen = _fixed(chosen, [json.loads(line) for line in lines])
+            fixes = [Fix.of(json.loads(line)) for line in fixed.read_text().splitlines() if line.strip()]
+        wanted = _places(places) or {fix.place for fix in fixes or ()}
+        chosen = latest(_letters(parsed, wanted, topic, reason))
+        if fixes is not None:
+            chosen = _fixed(chosen, fixes)
         settings = {**_client_settings(client_config), "bootstrap.servers": bootstrap_servers}
         log = ReplayLog(settings, parsed.replay_topic, parsed.connector)
         if dry_run:  # not opened: that would make the topic, and end a replay that is under way
@@ -148,41 +151,42 @@ def _parsed(path: Path) -> IcebergSinkConfig:
     return IcebergSinkConfig.parse(props)
 
 
-def _letters(
-    config: IcebergSinkConfig, places: list[str] | None, topic: str | None, reason: str | None
-) -> Iterable[Letter]:
-    """The letters that were asked for. ConfigError: a place has none, or is not written as one."""
+def _letters(config: IcebergSinkConfig, wanted: set[Place], topic: str | None, reason: str | None) -> Iterable[Letter]:
+    """The letters that were asked for; of all places if none is wanted. ConfigError: one of them has no letter."""
     from connect_py.api.errors import ConfigError
     from connectors.iceberg.dead_letters.letter_table import LetterTable
 
-    wanted = {_place(text) for text in places or ()}
-    letters = LetterTable(config).letters()
+    table = LetterTable(config)
+    if not wanted:
+        return table.letters(topic=topic, reason=reason)
+    letters = list(table.letters(wanted))
     for missing in sorted(wanted - {letter.place for letter in letters}):
         raise ConfigError("", f"{'/'.join(map(str, missing))} is no dead letter of this connector")
-    for letter in letters:
-        if (not wanted or letter.place in wanted) and topic in (None, letter.topic) and reason in (None, letter.reason):
-            yield letter
+    return [x for x in letters if topic in (None, x.topic) and reason in (None, x.reason)]
 
 
-def _place(text: str) -> tuple[str, int, int]:
+def _places(texts: list[str] | None) -> set[Place]:
+    """Places as people write them. ConfigError: one is not written so."""
     from connect_py.api.errors import ConfigError
 
-    topic, partition, offset = (["", "", *text.rsplit("/", 2)])[-3:]
-    if not topic or not partition.isdecimal() or not offset.isdecimal():
-        raise ConfigError("", f"{text} is not of the form topic/partition/offset")
-    return topic, int(partition), int(offset)
+    places = set()
+    for text in texts or ():
+        topic, partition, offset = (["", "", *text.rsplit("/", 2)])[-3:]
+        if not topic or not partition.isdecimal() or not offset.isdecimal():
+            raise ConfigError("", f"{text} is not of the form topic/partition/offset")
+        places.add((topic, int(partition), int(offset)))
+    return places
 
 
-def _fixed(letters: list[Letter], documents: list[dict[str, object]]) -> list[Letter]:
+def _fixed(letters: list[Letter], fixes: list[Fix]) -> list[Letter]:
     """The letters with what their fixes change. ConfigError: a fix belongs to no letter."""
     from dataclasses import replace
 
     from connect_py.api.errors import ConfigError
-    from connectors.iceberg.dead_letters.letter import Fix
 
     known = {letter.place: letter for letter in letters}
     made = []
-    for fix in map(Fix.of, documents):
+    for fix in fixes:
         letter = known.get(fix.place)
         if letter is None:
             raise ConfigError("", f"the fixed record {'/'.join(map(str, fix.place))} is none of the letters")

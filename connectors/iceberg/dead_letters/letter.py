@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -11,6 +11,8 @@ from typing import Any, Self
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import RawHeaders
 from connect_py.api.replay import Replay
+
+Place = tuple[str, int, int]  # topic, partition and offset of a record, as it was first read
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Letter:
         )  # fmt: skip
 
     @property
-    def place(self) -> tuple[str, int, int]:
+    def place(self) -> Place:
         return self.topic, self.partition, self.offset
 
     def next_replay(self) -> Replay:
@@ -62,7 +64,7 @@ class Letter:
 class Fix:
     """What a record is to be instead; a member that is missing stays as it was."""
 
-    place: tuple[str, int, int]
+    place: Place
     changes: Mapping[str, Any]  # key, value, headers
 
     @classmethod
@@ -98,9 +100,9 @@ def hidden(data: Mapping[str, str] | None) -> bytes | None:
     return data["text"].encode() if "text" in data else base64.b64decode(data["base64"], validate=True)
 
 
-def latest(letters: Sequence[Letter]) -> list[Letter]:
+def latest(letters: Iterable[Letter]) -> list[Letter]:
     """Of each record its last letter, in order of their places: earlier ones were tried again since."""
-    found: dict[tuple[str, int, int], Letter] = {}
+    found: dict[Place, Letter] = {}
     for letter in letters:
         known = found.get(letter.place)
         if known is None or letter.attempt >= known.attempt:
