@@ -357,7 +357,7 @@ def _config_def() -> ConfigDef:
         default=2 * (os.cpu_count() or 1),
         validator=at_least(1),
         importance=medium,
-        doc="Tables committed at the same time.",
+        doc="Accepted without effect: one thread commits the tables, one after the other.",
     )
     d.define(
         COMMIT_MAX_FAILURES,
@@ -585,7 +585,7 @@ def _config_def() -> ConfigDef:
         default=None,
         importance=low,
         doc="MERGE with envelopes: beside each table, one whose name ends so gets every change as rows: the row before "
-        "and the row after. Unset: none.",
+        "and the row after. No other table's name may end so. Unset: none.",
     )
     d.define(
         FOREIGN_WRITERS,
@@ -1109,6 +1109,12 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((ENVELOPE, f"needs MERGE: set {UPSERT_MODE}"))
     if values[CHANGELOG_SUFFIX] and (envelope is EnvelopeKind.NONE or mode is not WriteMode.MERGE):
         problems.append((CHANGELOG_SUFFIX, f"needs MERGE, and {ENVELOPE}=debezium to see the rows before"))
+    elif values[CHANGELOG_SUFFIX]:
+        named = [*(tables or ()), *(name for rule in rules for name in rule.templates), values[DEAD_LETTER_TABLE] or ""]
+        problems += [
+            (CHANGELOG_SUFFIX, f"table {name} ends so itself, and would be taken for the changes of another one")
+            for name in named if name.strip().endswith(values[CHANGELOG_SUFFIX])
+        ]  # fmt: skip
     if asked and mode is WriteMode.MERGE and family is ClassFamily.APACHE:
         warnings.append(f"{CDC_FIELD} and {UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
     engine = CommitEngine(values[COMMIT_ENGINE])
@@ -1125,6 +1131,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         logical = LogicalTypes.FULL
     if COMMIT_TIMEOUT in props and values[COMMIT_TIMEOUT] >= values[COMMIT_INTERVAL]:
         warnings.append(f"{COMMIT_TIMEOUT} is not below {COMMIT_INTERVAL}: a slow task delays the next commit")
+    if COMMIT_THREADS in props:
+        warnings.append(f"{COMMIT_THREADS} has no effect: tables are committed one after the other")
     group = values[CONNECT_GROUP] or f"connect-{connector}"
     real_group = props.get("consumer.override.group.id", f"connect-{connector}")
     if group != real_group:

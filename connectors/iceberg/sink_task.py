@@ -24,7 +24,7 @@ from connect_py.api.errors import BadRows, ConnectError, DataError, FailureReaso
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
 from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
-from connectors.iceberg.config import IcebergSinkConfig, MissingTable, Unrouted
+from connectors.iceberg.config import CHANGELOG_SUFFIX, IcebergSinkConfig, MissingTable, Unrouted
 from connectors.iceberg.coordinator import Coordinator
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
 from connectors.iceberg.dead_letters.waiting_letters import WaitingLetters
@@ -288,10 +288,19 @@ class IcebergSinkTask(SinkTask):
         return None, {}
 
     def _with_changelogs(self, routed: Sequence[Routed]) -> Sequence[Routed]:
-        """The same rows once more for the tables that hold the changes of the others."""
+        """The same rows once more for the tables that hold the changes of the others.
+
+        Raises:
+            ConnectError: A table's own name is one of a changelog, so nobody could tell what it holds.
+        """
         suffix = self._config.changelog_suffix
         if suffix is None:
             return routed
+        for item in routed:
+            if self._config.is_changelog(item.table):
+                raise ConnectError(
+                    f"rows are routed to {item.table}, whose name is one of a changelog: set another {CHANGELOG_SUFFIX}"
+                )
         return [*routed, *(Routed(item.table + suffix, item.batch, item.rows) for item in routed)]
 
     def _with_tables(self, routed: Sequence[Routed]) -> tuple[list[Routed], int]:

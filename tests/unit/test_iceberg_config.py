@@ -277,3 +277,8 @@ def test_java_patterns_without_a_translation_are_refused(pattern: str) -> None:
 def test_the_class_name_decides_the_family() -> None:
     assert ClassFamily.of(APACHE) is ClassFamily.APACHE
     assert ClassFamily.of(TABULAR) is ClassFamily.TABULAR
+
+
+def test_a_number_of_commit_threads_is_taken_and_said_to_have_no_effect() -> None:
+    made = parse(iceberg__control__commit__threads="4")
+    assert [w for w in made.warnings if "commit.threads has no effect" in w]

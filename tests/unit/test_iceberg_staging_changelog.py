@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iceberg_staging_rows import batch, config, read, stage
+from iceberg_staging_rows import BASE, batch, config, read, stage
 from test_iceberg_staging_envelope import GONE, event, plain
 
 from connect_py.api.batch import Batch
-from connect_py.api.errors import BadRows, ConfigError
+from connect_py.api.errors import BadRows, ConfigError, ConnectError
+from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.routing import Routed
+from connectors.iceberg.sink_task import IcebergSinkTask
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.stage import Stage
 from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
@@ -76,3 +79,32 @@ def test_a_changelog_needs_envelopes_and_a_mirror() -> None:
     made = config(**SETTINGS)
     assert made.mode_of("db.orders_changes") is WriteMode.APPEND
     assert made.mode_of("db.orders") is WriteMode.MERGE
+
+
+@pytest.mark.parametrize(
+    "props",
+    [
+        {"iceberg.tables": "db.orders,db.orders_changes"},
+        {"iceberg.ext.topic-to-table": r"pgs\.public\.(.*):db.{1}+db.all_changes"},
+        {"iceberg.tables": "db.orders", "errors.deadletterqueue.iceberg.table": "db.bad_changes"},
+    ],
+)
+def test_no_other_table_may_have_a_name_of_a_changelog(props: dict[str, str]) -> None:
+    given = {
+        **BASE, **props, "iceberg.tables.upsert-mode-enabled": "true", "iceberg.ext.envelope": "debezium",
+        "errors.tolerance": "all",
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="ends so itself"):
+        IcebergSinkConfig.parse({**given, "iceberg.ext.changelog-suffix": "_changes"})
+    IcebergSinkConfig.parse({**given, "iceberg.ext.changelog-suffix": "_log"})
+
+
+def test_rows_routed_to_a_name_of_a_changelog_fail_the_task() -> None:
+    task = IcebergSinkTask()
+    task._config = config(**SETTINGS, tables__dynamic_enabled="true", tables__route_field="source.table")
+    rows = batch([event(0, "c", (1, "a"))])
+    assert [each.table for each in task._with_changelogs([Routed("db.orders", rows)])] == [
+        "db.orders", "db.orders_changes",
+    ]  # fmt: skip
+    with pytest.raises(ConnectError, match=r"routed to db\.orders_changes, whose name .*changelog-suffix"):
+        task._with_changelogs([Routed("db.orders_changes", rows)])
