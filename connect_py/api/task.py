@@ -126,10 +126,15 @@ class SinkTask(Task):
         return
 
     def position_lost(self, partition: TopicPartition) -> bool:
-        """The log does not hold the next offset to read: retention was faster, or the topic is a new one.
+        """The log does not hold the next offset to read: retention was faster, it was truncated, or the topic is new.
 
-        Return whether the task sees to it; unless overridden, reading goes on where `auto.offset.reset` says, and the
-        rows in between are passed over. Comes inside a poll, between `put`s.
+        Return whether the task sees to it: nothing more is read of the partition until it calls `context.offset`.
+        Unless overridden, reading goes on where the log was truncated, else where `auto.offset.reset` says, and rows
+        in between are passed over; with `auto.offset.reset=none` the task fails. Rows read before are put as ever.
+        Comes inside a poll, between `put`s, and perhaps again while the task has not said where to read on.
+
+        Raises:
+            ConnectError: The task fails until somebody restarts it.
         """
         return False
 
