@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 from lakehouse import Lakehouse
+from no_jvm import NoJvm
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from typer.testing import CliRunner
 
@@ -85,19 +86,6 @@ def test_a_topic_that_was_there_and_is_not_seen_now_is_not_taken_for_an_empty_on
 
 
 # --- the table
-
-
-class NoJvm:
-    """In place of the driver: nobody asks it anything."""
-
-    def __init__(self, *_: object) -> None:
-        """Like the driver."""
-
-    def __enter__(self) -> NoJvm:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
 
 
 class Kept:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 from java_sink_events import data_complete
+from no_jvm import NoJvm
 from typer.testing import CliRunner
 
 from connect_py.api.record import TopicPartition
@@ -131,6 +132,15 @@ def test_reports_for_a_table_that_was_not_looked_into_are_for_a_person() -> None
     assert any("not looked up" in problem and "db.routed" in problem for problem in position.problems)
 
 
+def test_of_a_table_whose_older_snapshots_were_expired_nobody_knows_what_was_committed() -> None:
+    events = [complete(1, 100), written(2), complete(3, 200)]
+    kept = TableHistory("db.orders", "main", "U", True, {}, [HistoricSnapshot(9, 9, "append", {})], False, {}, 1)
+    position = find_position([TableTrace.of(kept, KEY, "connect-orders")], events, {P0: 200}, {P0: 200})
+    assert any("not known" in problem and "db.orders" in problem for problem in position.problems)
+    found = TableTrace("db.orders", control={0: 4}, complete=False)  # what is left tells it
+    assert find_position([found], events, {P0: 200}, {P0: 200}).in_group
+
+
 def test_a_connector_that_has_begun_here_is_not_taken_back() -> None:
     events = [complete(2, 100), written(3), complete(4, 120)]  # the Java sink's last files, which this one read again
     traces = [TableTrace("db.orders", control={0: 3}, has_ledger=True), TableTrace("db.copies")]
@@ -182,19 +192,6 @@ def test_other_records_on_the_control_topic_are_passed_over() -> None:
 
 
 # --- the command, without Kafka
-
-
-class NoJvm:
-    """In place of the driver: nobody asks it anything."""
-
-    def __init__(self, *_: object) -> None:
-        """Like the driver."""
-
-    def __enter__(self) -> NoJvm:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
 
 
 def legacy(

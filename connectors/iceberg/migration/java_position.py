@@ -31,6 +31,7 @@ class TableTrace:
     commit: str | None = None
     by: str | None = None  # connector and task, if it said so
     valid_through: str | None = None
+    complete: bool = True  # False: older snapshots were expired, with what the Java sink may have said in them
     has_ledger: bool = False  # this connector has been here already, as one of this sink
 
     @staticmethod
@@ -47,9 +48,9 @@ class TableTrace:
                 through = next((snapshot.summary[k] for k in VALID_THROUGH_KEYS if k in snapshot.summary), None)
                 return TableTrace(
                     history.table, True, control, snapshot.id, snapshot.summary.get(COMMIT_ID_KEY),
-                    snapshot.summary.get(TASK_ID_KEY), through, ours,
+                    snapshot.summary.get(TASK_ID_KEY), through, history.complete, ours,
                 )  # fmt: skip
-        return TableTrace(history.table, has_ledger=ours)
+        return TableTrace(history.table, complete=history.complete, has_ledger=ours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +106,27 @@ def find_position(
     ahead = [t.table for t in by_table.values() if t.control and _has_passed(t.control, first)]
     if ahead:
         problems.append(f"other tables are ahead of them ({', '.join(ahead)}): read again, they would get rows twice")
-    unseen = sorted(uncommitted.keys() - by_table.keys())
+    unseen = uncommitted.keys() - by_table.keys()
     if unseen:
-        problems.append(f"whether these were committed was not looked up: {', '.join(unseen)}")
+        problems.append(f"whether these were committed was not looked up: {', '.join(sorted(unseen))}")
+    silent = sorted(name for name in uncommitted.keys() - unseen if _is_silent(by_table[name]))
+    if silent:
+        problems.append(f"their older snapshots were expired, what was committed is not known: {', '.join(silent)}")
     unknown = sorted(str(place) for place, offset in read_to.items() if offset < 0)
     if unknown:
         problems.append(f"the control topic does not tell where these stood before: {', '.join(unknown)}")
     offsets = {place: offset for place, offset in read_to.items() if offset >= 0}
-    return JavaPosition(offsets, False, uncommitted, tuple(problems) if ahead or unseen or unknown else ())
+    hopeless = ahead or unseen or silent or unknown
+    return JavaPosition(offsets, False, uncommitted, tuple(problems) if hopeless else ())
 
 
 def _is_committed(event: JavaEvent, traces: Mapping[str, TableTrace]) -> bool:
     trace = traces.get(event.table or "")
     return trace is not None and trace.control is not None and event.offset < trace.control.get(event.partition, 0)
+
+
+def _is_silent(trace: TableTrace) -> bool:
+    return trace.control is None and not trace.complete
 
 
 def _has_passed(control: Mapping[int, int], first: Mapping[int, int]) -> bool:
