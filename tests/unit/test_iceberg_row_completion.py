@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
+from connectors.iceberg.spark import patch_completion
 from connectors.iceberg.spark.catalog import LoadedTable
 from connectors.iceberg.spark.commit_request import CommitRequest, CommitStatus
 from connectors.iceberg.spark.committer import CommitOutcome, TableCommitter
+from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.staging.types import arrow_schema
@@ -130,6 +132,10 @@ class Table:
         """What the coordinator wrote, as long as it is there."""
         return sorted((self.folder / "data").glob("*-made-*"))
 
+    def kinds(self) -> list[str]:
+        """Of the files of the last delta."""
+        return [file["kind"] for file in self.asked[-1]["files"]]
+
     def _schema(self) -> pa.Schema:
         return arrow_schema(self.fields)
 
@@ -169,3 +175,25 @@ def test_files_of_a_commit_that_met_a_foreign_one_go(table: Table) -> None:
     table.snapshots[None] = [table.file([{"id": 2, "n": 1, "big": "x"}])]
     assert table.commit(table.patches([{"id": 2, "n": 5}])).status is CommitStatus.CONFLICT
     assert table.made() == []
+
+
+def test_spark_gets_no_patch_whose_key_was_changed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = table.patches([{"id": 2, "n": 5, "old": 1}], moved=True)
+    monkeypatch.setattr(patch_completion, "LARGEST_BYTES", moved.size)
+    table.snapshots[None] = [table.file([{"id": 1, "n": 1, "big": "x"}])]
+    table.commit(moved, table.patches([{"id": 3, "n": 6}]))
+    assert table.rows() == [{"id": 2, "n": 5, "big": "x"}]
+    assert table.kinds() == ["patches", "rows"], "the other one is work for Spark"
+    assert "join" in table.calls
+
+
+def test_a_changed_key_that_cannot_be_looked_up_is_an_error_and_not_a_null(table: Table) -> None:
+    table.plain = False
+    with pytest.raises(TableUnsuitableError, match="keys that were changed.*equality deletes"):
+        table.commit(table.patches([{"id": 2, "n": 5, "old": 1}], moved=True), table.patches([{"id": 3, "n": 6}]))
+    left = table.staged(StagedKind.LEFT, [{"id": 2, "n": 5, "old": 1}], ["big"], moved=True)
+    with pytest.raises(TableUnsuitableError, match="equality deletes"):
+        table.commit(left)
+    assert table.made() == []
+    table.commit(table.patches([{"id": 3, "n": 6}]))
+    assert table.kinds() == ["patches"]

@@ -251,9 +251,8 @@ class _Work:
         return request
 
     def completed(self, request: CommitRequest, patches: Sequence[StagedFile]) -> CommitRequest:
-        """The request with whole rows in place of these patches; as it is where Spark has to complete them."""
+        """The request with whole rows in place of these patches, except for those that Spark can complete and has to."""
         left = [file for file in request.files if file.kind is StagedKind.LEFT]
-        request = dataclasses.replace(request, files=[f for f in request.files if f not in left]) if left else request
         if not patches and not left:
             return request
         completion = PatchCompletion(request, self._reader, self._writer, self.files)
@@ -261,9 +260,16 @@ class _Work:
             path = completion.left(left)
             if path is not None:
                 request = dataclasses.replace(request, summary={**request.summary, left_key(request): path})
-            files = completion.complete(patches)
+            try:
+                files = completion.complete(patches)
+            except NotJoinable as why:
+                log.info("table %s: Spark completes rows: %s", request.table, why, extra={"table": request.table})
+                patches = [file for file in patches if file.moved]  # Spark knows nothing of former keys
+                files = completion.complete(patches)
         except NotJoinable as why:
-            log.info("table %s: Spark completes rows: %s", request.table, why, extra={"table": request.table})
-            return request
+            raise TableUnsuitableError(
+                request.table, f"values that the source did not send are under keys that were changed, and: {why}"
+            ) from why
         self.unmatched = completion.unmatched
-        return dataclasses.replace(request, files=[*(file for file in request.files if file not in patches), *files])
+        replaced = {file.path for file in [*left, *patches]}
+        return dataclasses.replace(request, files=[*(f for f in request.files if f.path not in replaced), *files])

@@ -96,7 +96,7 @@ class PatchCompletion:
         return self._writer.again(self._left)[0]
 
     def complete(self, patches: Sequence[StagedFile]) -> list[StagedFile]:
-        """The files that stand for these patches from now on.
+        """The files that stand for these patches from now on. May be called again with fewer of them.
 
         Raises:
             NotJoinable: The table, or so many rows, are not for this process.
@@ -104,6 +104,7 @@ class PatchCompletion:
             CatalogUnavailableError: Files cannot be read, or the catalog does not answer.
             OSError: Files cannot be written.
         """
+        self._made, self.unmatched = [], 0
         if sum(file.size for file in patches) > LARGEST_BYTES:
             raise NotJoinable(f"more than {LARGEST_BYTES >> 20} MB of rows with unavailable values are staged")
         parts: list[_Patches] = []

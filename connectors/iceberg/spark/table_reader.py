@@ -86,8 +86,8 @@ class TableReader:
     def before_removals(self, key: str) -> list[tuple[str | None, str | None]]:
         """The snapshots before those that removed rows, the newest first, as many as are worth a look.
 
-        Each with what the summary of the removing one says under `key`. Those that removed nothing are there too if they
-        say something; the snapshot before is null then, as it is where it is gone.
+        Each with what the summary of the removing one says under `key`. Those that removed nothing are there too if
+        they say something; the snapshot before is null then, as it is where it is gone.
         """
         answer = self._call("beforeRemovals", self._table, self._ref, key, str(REMOVALS))
         return [(snapshot, said) for snapshot, said in answer["snapshots"]]
