@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from connect_py.api.config import ConfigDef, Importance, Password, Type, at_least, with_prefix
 from connect_py.api.errors import ConfigError
@@ -126,9 +127,19 @@ def _urls(parsed: Mapping[str, Any]) -> str:
     urls: list[str] = [url for url in parsed["schema.registry.url"] if url]
     if any(url.startswith("mock:") for url in urls):
         raise ConfigError("schema.registry.url", "a registry in memory is Java's only; name a real one")
+    if not all(map(_is_url, urls)):  # not shown: it may hold a password
+        raise ConfigError("schema.registry.url", "must be URLs that begin with http:// or https://")
     if parsed["url.randomize"]:
         random.shuffle(urls)
     return ",".join(urls)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return text.startswith(("http://", "https://")) and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the address, or the port
+        return False
 
 
 def _connect_seconds(parsed: Mapping[str, Any]) -> float:
