@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from connect_py.api.batch import Column
 from connect_py.api.config import ConfigDef, Importance, Type
@@ -13,6 +13,7 @@ from connect_py.api.converter import ColumnRun, Converter
 from connect_py.api.errors import ConfigError, DataError, NotColumnar
 from connect_py.api.record import MutableHeaders, RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
+from connect_py.converters.bounded_dict import BoundedDict
 from connect_py.converters.registry_client import CONFIG_DEF as CLIENT
 from connect_py.converters.registry_writer import CONFIG_DEF as WRITING
 from connect_py.converters.registry_writer import RegistryWriter, Target
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 ID_PREFIX: Final = 5  # bytes of a message before its body: 0 and the schema's id
 GUID_PREFIX: Final = 17  # bytes: 1 and the GUID
 _GUID_STAND_IN: Final = b"\0\xff"  # how negative ids begin
+_STAND_INS: Final = 1 << 24
 UNKNOWN_MAGIC: Final = "Unknown magic byte!"
 _DUAL_DESERIALIZER: Final = "DualSchemaIdDeserializer"
 _PREFIX_DESERIALIZER: Final = "PrefixSchemaIdDeserializer"
@@ -48,8 +50,6 @@ for _side in ("key", "value"):
     CONFIG_DEF.define(f"{_side}.schema.id.deserializer", Type.STRING, default=_DUAL_DESERIALIZER,
                       importance=Importance.LOW,
                       doc=f"{_DUAL_DESERIALIZER} looks at headers first, {_PREFIX_DESERIALIZER} does not.")  # fmt: skip
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 def _looks_at_headers(configs: Mapping[str, str], side: str) -> bool:
@@ -131,12 +131,14 @@ class RegistryConverter(Converter):
         self._header = f"__{self._side}_schema_id"
         self._registry = SchemaRegistry(configs)
         self._looks_at_headers = _looks_at_headers(configs, self._side)
-        self._readers: dict[tuple[str, bytes], MessageReader] = {}
+        capacity = self._capacity = max(1, CONFIG_DEF.parse(configs)["schemas.cache.config"])
+        self._readers = BoundedDict[tuple[str, bytes], MessageReader](capacity)
         self._stood_for: dict[bytes, bytes] = {}  # by an id that is none: the GUID in a header
-        self._ids = RegistryWriter(self._registry, configs, self._side, self.kind)
-        self._writers: dict[Schema, MessageWriter] = {}
-        self._writers_by: dict[tuple[Schema, bytes], MessageWriter] = {}
-        self._capacity: int = max(1, CONFIG_DEF.parse(configs)["schemas.cache.config"])
+        self._stand_ins: dict[bytes, bytes] = {}  # the other way round; what was used last stands last
+        self._stand_ins_made = 0
+        self._ids = RegistryWriter(self._registry, configs, self._side, self.kind, capacity)
+        self._writers = BoundedDict[Schema, MessageWriter](capacity)
+        self._writers_by = BoundedDict[tuple[Schema, bytes], MessageWriter](capacity)
 
     def prefix_length(self, data: bytes) -> int:
         """Return how many bytes name the schema at the start of a message or header; DataError: they do not."""
@@ -168,7 +170,7 @@ class RegistryConverter(Converter):
         schema = schema or self.schema_of(value)
         writer = self._writers.get(schema)
         if writer is None:
-            writer = self._kept(self._writers, schema, self.make_writer(schema))
+            writer = self._writers[schema] = self.make_writer(schema)
         target = self._ids.target(topic, writer.name, writer.text)
         if target.schema is not None:
             writer = self._writer_by(schema, writer, target, target.schema)
@@ -188,14 +190,7 @@ class RegistryConverter(Converter):
         if made is None:
             if registered.kind != self.kind:
                 raise DataError(f"the schema is of type {registered.kind}, not {self.kind}")
-            made = self._kept(self._writers_by, (schema, target.head), own.by(registered, strict=target.strict))
-        return made
-
-    def _kept(self, cache: dict[K, V], key: K, made: V) -> V:
-        """Remember what was made; the oldest goes when there is no more room."""
-        if len(cache) >= self._capacity:
-            del cache[next(iter(cache))]
-        cache[key] = made
+            made = self._writers_by[schema, target.head] = own.by(registered, strict=target.strict)
         return made
 
     def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
@@ -225,7 +220,7 @@ class RegistryConverter(Converter):
     def _reader(self, topic: str, head: bytes) -> MessageReader:
         reader = self._readers.get((topic, head))
         if reader is None:
-            reader = self._kept(self._readers, (topic, head), self._find_reader(topic, head))
+            reader = self._readers[topic, head] = self._find_reader(topic, head)
         return reader
 
     def _find_reader(self, topic: str, head: bytes) -> MessageReader:
@@ -279,9 +274,12 @@ class RegistryConverter(Converter):
         """The same messages with what names their schemas in front of them.
 
         Raises:
-            NotColumnar: A header does not name a schema, or a message begins with what stands for a GUID.
+            NotColumnar: A header does not name a schema, or a message begins with what stands for a GUID; or the
+                headers name more schemas than are kept.
         """
         heads = [self._head_in(row) for row in headers]
+        if len(set(heads)) > self._capacity + (None in heads):
+            raise NotColumnar("more schemas than are kept")
         try:
             stands = {head: self._stand_in(head) for head in set(heads) if head is not None}
         except DataError as error:
@@ -297,11 +295,16 @@ class RegistryConverter(Converter):
             raise DataError("no name of a schema")
         if head[:1] != b"\1":
             return head
-        known = next((stand for stand, name in self._stood_for.items() if name == head), None)
-        if known is None:
-            known = _GUID_STAND_IN + len(self._stood_for).to_bytes(3, "big") + head[GUID_PREFIX:]
-            self._stood_for[known] = head
-        return known
+        stand = self._stand_ins.pop(head, None)
+        if stand is None:
+            if len(self._stand_ins) >= self._capacity:
+                del self._stood_for[self._stand_ins.pop(next(iter(self._stand_ins)))]
+            number = self._stand_ins_made % _STAND_INS
+            self._stand_ins_made += 1
+            stand = _GUID_STAND_IN + number.to_bytes(3, "big") + head[GUID_PREFIX:]
+            self._stood_for[stand] = head
+        self._stand_ins[head] = stand
+        return stand
 
     def _one_run(self, topic: str, data: Sequence[bytes | None]) -> ColumnRun | None:
         """Convert all messages at once if they are of one schema and none is damaged, else return None."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import ConfigError, DataError
+from connect_py.converters.bounded_dict import BoundedDict
 from connect_py.converters.schema_registry import RegisteredSchema, SchemaRegistry, UnknownError
 
 TOPIC_NAME: Final = "TopicNameStrategy"
@@ -69,8 +70,10 @@ class Target:
 class RegistryWriter:
     """What schemas are registered under, each asked for once. Used on one thread."""
 
-    def __init__(self, registry: SchemaRegistry, configs: Mapping[str, str], side: str, kind: str) -> None:
-        """ConfigError: there is no such strategy or serializer."""
+    def __init__(
+        self, registry: SchemaRegistry, configs: Mapping[str, str], side: str, kind: str, capacity: int
+    ) -> None:
+        """Remember answers about `capacity` schemas. ConfigError: there is no such strategy or serializer."""
         parsed = CONFIG_DEF.parse(configs)
         self._strategy = _simple(parsed, f"{side}.subject.name.strategy", *_STRATEGIES, _ASSOCIATED)
         self._fallback = _simple(parsed, "subject.name.strategy.fallback.type", *_FALLBACKS, "NONE")
@@ -90,9 +93,9 @@ class RegistryWriter:
         self._fixed_id: int = parsed["use.schema.id"]
         self._fixed_guid = _guid(parsed["use.schema.guid"])
         self._fixed: Target | None = None
-        self._found: dict[tuple[str, str | None, str], Target] = {}
-        self._latest_targets: dict[bytes, Target] = {}
-        self._associated: dict[str, str | None] = {}
+        self._found = BoundedDict[tuple[str, str | None, str], Target](capacity)
+        self._latest_targets = BoundedDict[bytes, Target](capacity)
+        self._associated = BoundedDict[str, str | None](capacity)
 
     def subject(self, topic: str, name: str | None) -> str:
         """The subject of a topic's messages, with a schema of this name.

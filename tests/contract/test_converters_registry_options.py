@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from fixtures.schema_registry_stub import Stub, directly, schema_registry
 from kafka_security import token_endpoint
 from rest_certificates import Authority, jks_store, pkcs12_store
 
-from connect_py.api.errors import ConfigError, DataError, UnavailableError
+from connect_py.api.errors import ConfigError, DataError, NotColumnar, UnavailableError
 from connect_py.api.record import MutableHeaders
 from connect_py.api.schema import INT32, OPTIONAL_STRING, STRING, Schema, Struct, Type, map_of, struct
 from connect_py.api.tls_context import server_context
@@ -110,6 +111,15 @@ def test_tokens_are_fetched(registry: Stub, make: Make, source: str) -> None:
         }  # fmt: skip
         assert number(make(**configs, **{"bearer.auth.credentials.source": source})) == 5
     assert registry.seen["authorization"].startswith("Bearer ")
+
+
+@pytest.mark.parametrize(
+    "url", ["alice:s3cret@host", "host, alice:s3cret@h", "alice:s3cret@host:8081", "http://h:s3cret", "http://[s3cret]"]
+)
+def test_an_address_that_is_refused_is_not_shown(make: Make, url: str) -> None:
+    with pytest.raises(ConfigError, match="begin with http") as refused:
+        make(**{"schema.registry.url": url})
+    assert "s3cret" not in "".join(traceback.format_exception(refused.value))
 
 
 @pytest.mark.parametrize(
@@ -247,6 +257,32 @@ def test_no_more_schemas_are_kept_than_told(registry: Stub, make: Make) -> None:
     for _ in range(2):
         assert number(made) == made.to_connect("t", b"\0\0\0\0\2\x0a").value == 5
     assert len(made._readers) == 1
+
+
+def test_no_more_guids_are_kept_than_told(registry: Stub, make: Make) -> None:
+    names = [b"\1" + uuid.UUID(int=number).bytes for number in range(1, 4)]
+    for number, type_ in enumerate(("int", "long", "string"), 1):
+        registry.schemas[number] = {"schema": f'"{type_}"', "guid": str(uuid.UUID(int=number))}
+    made = make(**{"schemas.cache.config": "2"})
+
+    def read(*places: int) -> list[Any]:
+        runs = made.to_batch("t", [b"\x02a"] * len(places), [[("__value_schema_id", names[at])] for at in places])
+        assert not any(run.failures for run in runs)
+        return [value for run in runs for value in run.column.data.to_pylist()]
+
+    for _ in range(2):
+        assert (read(0, 1), read(2), read(1, 2), read(1, 0, 1)) == ([1, 1], ["a"], [1, "a"], [1, 1, 1])
+        with pytest.raises(NotColumnar):
+            read(0, 1, 2)
+    assert (len(made._stood_for), len(made._stand_ins)) == (2, 2)
+
+
+def test_no_more_answers_about_written_schemas_are_kept_than_told(registry: Stub, make: Make) -> None:
+    made = make(**{"schemas.cache.config": "2"})
+    for _ in range(2):
+        for topic in "abc":
+            assert made.from_connect(topic, ROW, VALUE) is not None
+    assert len(made._ids._found) == 2
 
 
 def test_unknown_ids_are_waited_for_once_in_a_while_and_asked_for_once(registry: Stub) -> None:
