@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 
 import pytest
 from confluent_kafka import Producer
@@ -13,26 +12,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.embedded.broker import KafkaBroker
-from connect_py.task.sink_consumer import SinkConsumer
+from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
 
 SECONDS = 30.0
 
 
-class Listener:
+class Listener(RebalanceListener):
     """Takes whatever position was committed; deals with lost ones if it is told to."""
 
     def __init__(self, deals: bool) -> None:
         self.deals = deals
         self.lost: list[TopicPartition] = []
-
-    def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        return
-
-    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        return
-
-    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        return
 
     def on_position_lost(self, partition: TopicPartition) -> bool:
         self.lost.append(partition)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.errors import ConnectError
-from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.record import TopicPartition
 from connect_py.task import sink_consumer
-from connect_py.task.sink_consumer import SinkConsumer
+from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -21,7 +21,7 @@ class _Client:
     """A client that has these messages ready, all at once; its log holds offsets 5000 to 6000."""
 
     def __init__(self, messages: list[Message]) -> None:
-        self._messages = messages
+        self.messages = messages
         self._on_assign: Callable[..., None] | None = None
         self.positions: list[int] = []  # that it was assigned or sent to, in order
         self.watermarks: list[tuple[int, int] | KafkaError] = []  # answers before the usual one
@@ -33,11 +33,10 @@ class _Client:
         if self._on_assign is not None:
             on_assign, self._on_assign = self._on_assign, None
             on_assign(self, [ClientTopicPartition(*ORDERS)])
-            return None
-        return self._messages.pop(0) if self._messages else None
+        return self.messages.pop(0) if self.messages else None
 
     def consume(self, limit: int, timeout: float) -> list[Message]:
-        taken, self._messages = self._messages[:limit], self._messages[limit:]
+        taken, self.messages = self.messages[:limit], self.messages[limit:]
         return taken
 
     def committed(self, partitions: list[ClientTopicPartition], timeout: float) -> list[ClientTopicPartition]:
@@ -59,7 +58,7 @@ class _Client:
         return answer
 
 
-class _Task:
+class _Task(RebalanceListener):
     """Sees to a lost position by going to an offset, if it is given one."""
 
     consumer: SinkConsumer
@@ -67,15 +66,6 @@ class _Task:
     def __init__(self, goes_to: int | None = None) -> None:
         self._goes_to = goes_to
         self.lost: list[TopicPartition] = []
-
-    def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        return
-
-    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        return
-
-    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        return
 
     def on_position_lost(self, partition: TopicPartition) -> bool:
         self.lost.append(partition)
@@ -105,12 +95,13 @@ def _reader(
     monkeypatch: pytest.MonkeyPatch, messages: list[Message], task: _Task, reset: str = "earliest"
 ) -> tuple[SinkConsumer, _Client]:
     """A consumer that was just assigned its one partition, from offset 600."""
-    client = _Client(messages)
+    client = _Client([])
     monkeypatch.setattr(sink_consumer, "Consumer", lambda _: client)
     task.consumer = SinkConsumer({"auto.offset.reset": reset}, task, lambda *_: None)
     task.consumer.subscribe(["orders"])
     assert task.consumer.poll(100, 0) == []
     assert client.positions == [600]
+    client.messages = messages
     return task.consumer, client
 
 
@@ -140,7 +131,7 @@ def test_records_read_before_a_position_was_lost_arrive_before_reading_goes_on_e
     task = _Task()
     consumer, client = _reader(monkeypatch, [*map(_record, range(600, 640)), _lost()], task)
     assert _offsets(consumer.poll(100, 0)) == list(range(600, 640))
-    client._messages.append(_record(5000))
+    client.messages.append(_record(5000))
     assert _offsets(consumer.poll(100, 0)) == [5000]
     assert task.lost == [ORDERS]
     assert client.positions == [600, 5000]
@@ -215,7 +206,7 @@ def test_while_a_broker_is_away_a_lost_position_waits_and_other_records_arrive(m
     client.watermarks = [KafkaError(KafkaError._TIMED_OUT), KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)]
     consumer.poll(100, 0)
     for _ in client.watermarks.copy():
-        client._messages.append(_record(7))
+        client.messages.append(_record(7))
         assert _offsets(consumer.poll(100, 0)) == [7]
         assert client.positions == [600]
     consumer.poll(100, 0)
@@ -229,3 +220,16 @@ def test_a_lost_position_that_is_never_going_to_be_known_is_an_error(monkeypatch
     consumer.poll(100, 0)
     with pytest.raises(ConnectError, match="where to read orders-0 on is not known"):
         consumer.poll(100, 0)
+
+
+def test_what_was_said_of_an_assignment_before_this_one_does_not_move_its_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = _Task()
+    consumer, client = _reader(monkeypatch, [_record(600), _lost()], task)
+    consumer.subscribe(["orders"])
+    assert consumer.poll(100, 0) == [], "the record may be of the assignment before, too"
+    client.messages.append(_record(600))
+    assert _offsets(consumer.poll(100, 0)) == [600]
+    assert task.lost == []
+    assert set(client.positions) == {600}
