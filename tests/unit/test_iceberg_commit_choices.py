@@ -21,17 +21,16 @@ ROWS, DELETES = [staged(StagedKind.ROWS)], [staged(StagedKind.DELETES)]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "mode", "files", "empty", "connect", "chosen"),
+    ("wanted", "mode", "files", "empty", "chosen"),
     [
-        (AUTO, WriteMode.APPEND, ROWS, False, False, APPEND),
-        (DELTA, WriteMode.APPEND, ROWS, False, False, APPEND),  # facts have no keys
-        (MERGE, WriteMode.MERGE, [], False, False, APPEND),  # a claim
-        (AUTO, WriteMode.MERGE, ROWS, True, False, APPEND),
-        (AUTO, WriteMode.MERGE, ROWS + DELETES, True, False, DELTA),
-        (AUTO, WriteMode.MERGE, ROWS, False, False, DELTA),
-        (AUTO, WriteMode.MERGE, ROWS, False, True, MERGE),
-        (MERGE, WriteMode.MERGE, ROWS, True, False, MERGE),
-        (APPEND, WriteMode.MERGE, ROWS, False, False, APPEND),
+        (AUTO, WriteMode.APPEND, ROWS, False, APPEND),
+        (DELTA, WriteMode.APPEND, ROWS, False, APPEND),  # facts have no keys
+        (MERGE, WriteMode.MERGE, [], False, APPEND),  # a claim
+        (AUTO, WriteMode.MERGE, ROWS, True, APPEND),
+        (AUTO, WriteMode.MERGE, ROWS + DELETES, True, DELTA),
+        (AUTO, WriteMode.MERGE, ROWS, False, DELTA),
+        (MERGE, WriteMode.MERGE, ROWS, True, MERGE),
+        (APPEND, WriteMode.MERGE, ROWS, False, APPEND),
     ],
 )
 def test_engine_follows_from_the_mode_and_the_files(
@@ -39,17 +38,16 @@ def test_engine_follows_from_the_mode_and_the_files(
     mode: WriteMode,
     files: list[StagedFile],
     empty: bool,
-    connect: bool,
     chosen: EngineName,
 ) -> None:
-    choice = choose_engine(wanted, mode, files, empty, connect)
+    choice = choose_engine(wanted, mode, files, empty)
     assert choice.engine is chosen
     assert choice.reason
 
 
 def test_append_cannot_delete() -> None:
     with pytest.raises(ValueError, match="cannot replace"):
-        choose_engine(APPEND, WriteMode.MERGE, DELETES, False, False)
+        choose_engine(APPEND, WriteMode.MERGE, DELETES, False)
 
 
 def test_request_without_its_ledger_or_its_key_is_refused() -> None:

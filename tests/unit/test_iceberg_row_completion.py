@@ -20,6 +20,7 @@ from connectors.iceberg.spark.catalog import LoadedTable
 from connectors.iceberg.spark.commit_request import CommitRequest, CommitStatus
 from connectors.iceberg.spark.committer import CommitOutcome, TableCommitter
 from connectors.iceberg.spark.errors import TableUnsuitableError
+from connectors.iceberg.spark.key_join import KeyJoin
 from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.staging.types import arrow_schema
@@ -189,7 +190,7 @@ def test_spark_gets_no_patch_whose_key_was_changed(table: Table, monkeypatch: py
 
 def test_a_changed_key_that_cannot_be_looked_up_is_an_error_and_not_a_null(table: Table) -> None:
     table.plain = False
-    with pytest.raises(TableUnsuitableError, match="keys that were changed.*equality deletes"):
+    with pytest.raises(TableUnsuitableError, match=r"keys that were changed.*equality deletes"):
         table.commit(table.patches([{"id": 2, "n": 5, "old": 1}], moved=True), table.patches([{"id": 3, "n": 6}]))
     left = table.staged(StagedKind.LEFT, [{"id": 2, "n": 5, "old": 1}], ["big"], moved=True)
     with pytest.raises(TableUnsuitableError, match="equality deletes"):
@@ -197,3 +198,33 @@ def test_a_changed_key_that_cannot_be_looked_up_is_an_error_and_not_a_null(table
     assert table.made() == []
     table.commit(table.patches([{"id": 3, "n": 6}]))
     assert table.kinds() == ["patches"]
+
+
+def test_a_file_of_left_rows_that_somebody_removed_costs_its_values_only(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.snapshots["3"] = [table.file([{"id": 9, "n": 1, "big": "y"}])]
+    table.before = [(None, str(table.folder / "gone.parquet")), ("3", None)]
+    rows = [{"id": 2, "n": 5, "old": 1}, {"id": 8, "n": 6, "old": 9}]
+    outcome = table.commit(table.patches(rows, moved=True))
+    assert table.rows() == [{"id": 2, "n": 5, "big": None}, {"id": 8, "n": 6, "big": "y"}]
+    assert outcome.counts.unmatched_patches == 1
+    assert "gone.parquet is gone" in caplog.text
+
+
+def test_files_that_snapshots_share_are_searched_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    rows_of = KeyJoin.rows
+
+    def rows(join: KeyJoin, path: str, count: int) -> bytes:
+        searched.append(path)
+        return rows_of(join, path, count)
+
+    monkeypatch.setattr(KeyJoin, "rows", rows)
+    other, one, two = (table.file([{"id": id_, "n": 1, "big": f"b{id_}"}]) for id_ in (9, 1, 2))
+    table.snapshots |= {"3": [other], "2": [other, one], "1": [other, one, two]}
+    table.before = [("3", None), ("2", None), ("1", None)]
+    outcome = table.commit(table.patches([{"id": 5, "n": 5, "old": 1}, {"id": 6, "n": 6, "old": 2}], moved=True))
+    assert table.rows() == [{"id": 5, "n": 5, "big": "b1"}, {"id": 6, "n": 6, "big": "b2"}]
+    assert outcome.counts.unmatched_patches == 0
+    assert searched.count(other) == 1

@@ -121,9 +121,7 @@ class EngineChoice:
     reason: str  # one of few, without names: logs and metrics count by it
 
 
-def choose_engine(
-    wanted: EngineName, mode: WriteMode, files: Sequence[StagedFile], table_empty: bool, spark_connect: bool
-) -> EngineChoice:
+def choose_engine(wanted: EngineName, mode: WriteMode, files: Sequence[StagedFile], table_empty: bool) -> EngineChoice:
     """Pick the engine of one commit.
 
     Facts, claims without files, and upserts into an empty table need no look at the table's rows. `table_empty` holds
@@ -143,6 +141,4 @@ def choose_engine(
         return EngineChoice(wanted, "the configuration says so")
     if table_empty and only_rows:
         return EngineChoice(EngineName.APPEND, "the table is empty")
-    if spark_connect:
-        return EngineChoice(EngineName.MERGE, "Spark is reached by Spark Connect")
     return EngineChoice(EngineName.DELTA, "rows may replace others")

@@ -161,7 +161,7 @@ class TableCommitter:
 
     def _choose(self, request: CommitRequest, loaded: LoadedTable) -> EngineChoice:
         try:
-            return choose_engine(self._wanted, request.mode, request.files, loaded.empty, spark_connect=False)
+            return choose_engine(self._wanted, request.mode, request.files, loaded.empty)
         except ValueError as error:
             raise TableUnsuitableError(request.table, str(error)) from error
 
@@ -251,7 +251,7 @@ class _Work:
         return request
 
     def completed(self, request: CommitRequest, patches: Sequence[StagedFile]) -> CommitRequest:
-        """The request with whole rows in place of these patches, except for those that Spark can complete and has to."""
+        """The request with whole rows in place of these patches, except for those that Spark has to complete."""
         left = [file for file in request.files if file.kind is StagedKind.LEFT]
         if not patches and not left:
             return request

@@ -136,14 +136,19 @@ class PatchCompletion:
 
     # --- finding
 
-    def _look_up(self, parts: Sequence[_Patches], snapshot: str | None, done: set[int]) -> None:
-        """Complete what the table has at a snapshot (None: now) of these rows, if they are not done."""
+    def _look_up(
+        self, parts: Sequence[_Patches], snapshot: str | None, done: set[int], matches: dict[str, bytes] | None = None
+    ) -> None:
+        """Complete what the table has at a snapshot (None: now) of these rows, if they are not done.
+
+        `matches`: of `TableReader.matching`.
+        """
         if not parts:
             return
         keys = _without(_keys_of(parts), done)
         columns = sorted({name for part in parts for name in part.lacking})
         found: list[pa.Table] = []
-        for values in self._reader.matching(keys, columns, snapshot):
+        for values in self._reader.matching(keys, columns, snapshot, matches):
             found.append(values)
             if sum(each.nbytes for each in found) > FLUSH_BYTES:
                 self._write_found(parts, keys, pa.concat_tables(found), done)
@@ -154,17 +159,31 @@ class PatchCompletion:
     def _look_back(self, moved: Sequence[_Patches], done: set[int]) -> None:
         """Look for old keys whose delete was committed before, in the table as it was before each removal."""
         missing = {number for part in moved for number in part.keys.column(_PATCH).to_pylist()} - done
+        matches: dict[str, bytes] = {}
+        count = len(done)
         for snapshot, left in self._reader.before_removals(left_key(self._request)) if missing else ():
             if not missing - done:
                 break
             if left is not None:
-                self._write_found(moved, _keys_of(moved), self._read_left(left), done)
+                self._take_left(left, moved, done)
             if snapshot is not None:
-                self._look_up(moved, snapshot, done)
+                if len(done) > count:  # fewer keys are looked for: files without any of them stay without
+                    matches = {path: rows for path, rows in matches.items() if not rows}
+                    count = len(done)
+                self._look_up(moved, snapshot, done, matches)
 
-    def _read_left(self, path: str) -> pa.Table:
-        with self._files.open(path) as opened:
-            return project(pq.read_table(opened, use_threads=False), self._reader.nullable)
+    def _take_left(self, path: str, moved: Sequence[_Patches], done: set[int]) -> None:
+        """Complete what the rows that an earlier cycle left have."""
+        try:
+            with self._files.open(path) as opened:
+                left = project(pq.read_table(opened, use_threads=False), self._reader.nullable)
+        except FileNotFoundError:
+            log.warning(
+                "table %s: %s is gone, which held rows whose key was changed: clean-up of others has to spare it",
+                self._request.table, path, extra={"action": "left_rows_gone", "table": self._request.table},
+            )  # fmt: skip
+            return
+        self._write_found(moved, _keys_of(moved), left, done)
 
     def _write(self, rows: pa.Table) -> None:
         self._made += self._writer.rows(rows)

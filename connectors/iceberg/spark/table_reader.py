@@ -16,7 +16,6 @@ from connectors.iceberg.spark.key_join import KeyJoin, NotJoinable
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.staging.columns import any_true, as_array
 from connectors.iceberg.staging.completion import key_type, plain_array
-from connectors.iceberg.staging.kernels.container_kernels import missing_column
 from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.types import FIELD_ID, arrow_schema, writable_fields
@@ -49,27 +48,40 @@ class TableReader:
         self._ref = ref
         self._keys = list(key_columns)
         self._files = files
-        fields = writable_fields(json.loads(description.schema)["fields"])
-        self.schema = arrow_schema(fields)  # of rows that are to be written
+        self.schema = arrow_schema(writable_fields(json.loads(description.schema)["fields"]))  # of rows to write
         self.nullable = pa.schema([field.with_nullable(True) for field in self.schema])
-        self._defaults = {f["name"]: f.get("initial-default") for f in fields}
 
     def compared(self, name: str, values: pa.ChunkedArray) -> pa.Array:
         """The values of a key column as they are compared, whatever file they are from."""
         return plain_array(values).cast(key_type(self.schema.field(name).type))
 
-    def matching(self, keys: pa.Table, columns: Sequence[str], snapshot: str | None = None) -> Iterator[pa.Table]:
+    def matching(
+        self,
+        keys: pa.Table,
+        columns: Sequence[str],
+        snapshot: str | None = None,
+        matches: dict[str, bytes] | None = None,
+    ) -> Iterator[pa.Table]:
         """Rows with one of these keys, as of a snapshot (None: now): key columns and `columns`.
 
-        `keys`: the key columns as they are compared (`compared`), no nulls; a row may come twice.
+        Args:
+            keys: The key columns as they are compared (`compared`), no nulls; a row may come twice.
+            columns: Besides them.
+            snapshot: Its id.
+            matches: By path, the rows with one of the keys, deleted ones among them: a bit per row, without false ones at the end.
+                What is there is not looked for again, what is not is added.
         """
         if not keys.num_rows:
             return
+        matches = {} if matches is None else matches
         plan = self._plan(self._bounds(keys), snapshot)
         distinct = keys.select(self._keys).group_by(self._keys, use_threads=False).aggregate([])
         join = KeyJoin(distinct, [self._field_id(name) for name in self._keys], self._files)
         for file in plan["files"]:
-            rows = _flags(join.rows(file["path"], file["rows"]), file["rows"])
+            if (bits := matches.get(file["path"])) is None:
+                bits = join.rows(file["path"], file["rows"])
+                matches[file["path"]] = bits = bits.rstrip(b"\0")
+            rows = _flags(bits, file["rows"])
             yield from self._living(plan["plan"], file, rows, [*self._keys, *columns])
 
     def later(self, order: str) -> Iterator[pa.Table]:
@@ -140,20 +152,10 @@ class TableReader:
                     continue
                 found = pa.Table.from_batches([batch.filter(mask)])
                 made = project(found.select(names), wanted)
-                for field in wanted:
-                    if field.metadata[FIELD_ID] not in by_id and self._defaults[field.name] is not None:
-                        made = self._with_default(made, field.name)
                 if ordered:
                     order = found.column(ORDER) if has_order else pa.nulls(found.num_rows, pa.string())
                     made = made.append_column(pa.field(ORDER, pa.string()), order)
                 yield made
-
-    def _with_default(self, rows: pa.Table, name: str) -> pa.Table:
-        """A column that is younger than the file shows its initial default."""
-        at = rows.schema.get_field_index(name)
-        field = rows.schema.field(at)
-        made = missing_column({"write-default": self._defaults[name]}, field.type, rows.num_rows)
-        return rows.set_column(at, field, made)
 
 
 def _groups_with(rows: pa.BooleanArray, metadata: pq.FileMetaData) -> tuple[list[int], pa.BooleanArray]:
