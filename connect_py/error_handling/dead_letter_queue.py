@@ -9,7 +9,6 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connect_py.api.errors import ConnectError
-from connect_py.api.replay import without_replay
 from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.failed_record import FailedRecord, error_class_name, stack_trace
@@ -67,12 +66,12 @@ class DeadLetterQueue:
 
         A task that seeks back reads a bad record again, and it fails again: that makes no second letter.
         """
-        origin = failed.origin
-        if origin is None:
+        origin, shown = failed.origin, failed.shown()
+        if origin is None or shown is None:
             raise ConnectError("only consumed records can be dead-lettered")
         if not self._sent.first(origin):
             return
-        headers: list[tuple[str, str | bytes | None]] = list(without_replay(origin.headers))
+        headers: list[tuple[str, str | bytes | None]] = list(shown.headers)
         if self._headers:
             headers += self.context_headers(failed)
         while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
 from connect_py.api.errors import ConnectError, UnavailableError
@@ -154,6 +154,7 @@ class ErrorHandler:
 
     def report(self, failed: FailedRecord) -> None:
         """Report a record that stays bad; returns if it may be skipped. Errors as for `recover`."""
+        failed = replace(failed, replay_topic=self.config.replay_topic)
         self.counters.errors += 1
         self.counters.last_error_ms = self._clock.time_ms()
         for reporter in self._reporters:

@@ -33,6 +33,7 @@ class FailedRecord:
     timestamp: int | None = None  # ms since the epoch
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     source_record: str | None = None  # topic and source partition; never key or value
+    replay_topic: str = ""  # whose records may say that they are dead letters; the handler of errors knows it
 
     @property
     def reason(self) -> FailureReason:
@@ -44,8 +45,9 @@ class FailedRecord:
 
     @property
     def replay(self) -> Replay | None:
-        """The first place of a dead letter that was tried again."""
-        return None if self.origin is None else Replay.of(self.origin.headers)
+        """The first place of a dead letter that was tried again; elsewhere the header is just somebody's."""
+        origin = self.origin
+        return None if origin is None or origin.topic != self.replay_topic else Replay.of(origin.headers)
 
     def shown(self) -> RecordOrigin | None:
         """The record as its readers know it: at its first place, if it was tried again."""

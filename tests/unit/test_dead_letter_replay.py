@@ -48,7 +48,7 @@ class Kept:
 
 
 def process(kept: Kept, *messages: Any) -> list[SinkRecord]:
-    errors = ErrorHandler(ErrorConfig(tolerate_all=True), [kept], SystemClock(), lambda _: None)
+    errors = ErrorHandler(ErrorConfig(tolerate_all=True, replay_topic="again"), [kept], SystemClock(), lambda _: None)
     key, value = TextColumnConverter(), TextColumnConverter()
     for converter in (key, value):
         converter.configure({}, is_key=False)
@@ -59,9 +59,9 @@ def process(kept: Kept, *messages: Any) -> list[SinkRecord]:
     return rows
 
 
-def message(value: bytes, *headers: tuple[str, bytes]) -> Any:
+def message(value: bytes, *headers: tuple[str, bytes], topic: str = "again") -> Any:
     return Message(
-        topic="again", partition=0, offset=5, key=b"k", value=value, headers=list(headers) or None,
+        topic=topic, partition=0, offset=5, key=b"k", value=value, headers=list(headers) or None,
         timestamp=(TIMESTAMP_CREATE_TIME, 99),
     )  # fmt: skip
 
@@ -89,6 +89,16 @@ def test_a_replay_that_fails_again_is_a_letter_of_its_first_place() -> None:
 def test_a_record_that_somebody_else_wrote_to_the_topic_is_what_it_is() -> None:
     (record,) = process(Kept(), message(b"v", (REPLAY_HEADER, b"{ no json")))
     assert (record.topic, record.kafka_offset) == ("again", 5)
+
+
+def test_the_header_says_nothing_of_a_record_of_another_topic() -> None:
+    kept = Kept()
+    process(kept, message(b"bad", REPLAY.to_header(), topic="mine"), message(b"v"))
+    (failed,) = kept.reports
+    assert (failed.replay, failed.place()) == (None, "topic 'mine' partition 0 at offset 5")
+    shown = failed.shown()
+    assert shown is not None
+    assert shown.headers == [REPLAY.to_header()]
 
 
 def test_the_header_survives_the_way_and_leaves_the_others_alone() -> None:
