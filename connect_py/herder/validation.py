@@ -41,7 +41,7 @@ from connect_py.config.connector_config import (
 from connect_py.config.override_policy import OverridePolicy
 from connect_py.config.version_range import VersionRange
 from connect_py.config.worker_config import WorkerConfig
-from connect_py.error_handling.error_config import DEAD_LETTER_TABLE
+from connect_py.error_handling.error_config import DEAD_LETTER_TABLE, REPLAY_TOPIC
 from connect_py.herder.herder import (
     BadRequestError,
     Config,
@@ -377,11 +377,11 @@ class Validator:
             elif name in rows.keys and known is not None:
                 value.errors.extend(text for text in known.errors if text not in value.errors)
             rows.add(key, value)
-        if (props.get(DEAD_LETTER_TABLE) or "").strip() and DEAD_LETTER_TABLE not in defined:
-            rows.error(
-                DEAD_LETTER_TABLE,
-                f"{class_name} keeps no dead letters in a table; use errors.deadletterqueue.topic.name",
-            )
+        for name in (DEAD_LETTER_TABLE, REPLAY_TOPIC):
+            if (props.get(name) or "").strip() and name not in defined:
+                rows.error(
+                    name, f"{class_name} keeps no dead letters in a table; use errors.deadletterqueue.topic.name"
+                )
         for name, value in checked.values.items():
             if name not in defined and (name not in rows.values or value.errors):
                 known = rows.values.setdefault(name, value)

@@ -167,6 +167,10 @@ def test_only_a_connector_that_can_may_define_transaction_boundaries(monkeypatch
             {"errors.deadletterqueue.iceberg.table": "db.dead"},
             ["DemoSink keeps no dead letters in a table; use errors.deadletterqueue.topic.name"],
         ),
+        (
+            {"errors.deadletterqueue.iceberg.replay.topic": "again"},
+            ["DemoSink keeps no dead letters in a table; use errors.deadletterqueue.topic.name"],
+        ),
         ({"name": " "}, ["Invalid value  for configuration name: String may not be empty"]),
         (
             {"name": "a\nb\x7f"},
