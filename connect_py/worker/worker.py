@@ -318,7 +318,11 @@ class Worker:
                 session = SourceTaskSession(
                     resolved, self._source_offsets, self._offset_stores, self.gate, self._questions
                 )
-                host = self._make_task_host(resolved, _TaskNews(self._listener, session))
+                try:
+                    host = self._make_task_host(resolved, _TaskNews(self._listener, session))
+                except BaseException:
+                    session.close()  # nobody else knows it
+                    raise
                 with self._lock:
                     if slot.abandoned:
                         session.close()

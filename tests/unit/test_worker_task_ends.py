@@ -198,3 +198,22 @@ def test_a_place_is_free_only_when_the_last_offsets_of_its_task_are_stored() -> 
         stopped.result(SECONDS)
     finally:
         worker.stop(0)
+
+
+def test_a_task_whose_process_cannot_be_made_leaves_no_threads_behind() -> None:
+    failed = threading.Event()
+
+    class Failures(News):
+        def on_task_failure(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word
+            failed.set()
+
+    def make(spec: TaskSpec, listener: TaskHostListener) -> SlowHost:
+        raise OSError("no more processes")
+
+    worker = Worker({}, plugins=PluginRegistry([]), listener=Failures(), make_task_host=make)  # type: ignore[arg-type]
+    try:
+        worker.start_task(TASK, {}, {}, TargetState.STARTED, 0)
+        assert failed.wait(SECONDS)
+        assert worker._questions._pools == {}
+    finally:
+        worker.stop(0)
