@@ -228,3 +228,21 @@ def test_files_that_snapshots_share_are_searched_once(table: Table, monkeypatch:
     assert table.rows() == [{"id": 5, "n": 5, "big": "b1"}, {"id": 6, "n": 6, "big": "b2"}]
     assert outcome.counts.unmatched_patches == 0
     assert searched.count(other) == 1
+
+
+def test_a_later_change_in_another_partition_keeps_the_key_that_a_row_had(table: Table) -> None:
+    table.snapshots[None] = [table.file([{"id": 1, "n": 1, "big": "x"}])]
+    inserted = table.patches([{"id": 2, "n": 5, "old": 1, "at": "10"}], moved=True, ordered=True)
+    updated = table.patches([{"id": 2, "n": 6, "at": "20"}, {"id": 3, "n": 7, "at": "30"}], ordered=True)
+    outcome = table.commit(inserted, updated, ordered=True)
+    assert table.rows() == [{"id": 2, "n": 6, "big": "x"}, {"id": 3, "n": 7, "big": None}]
+    assert outcome.counts.unmatched_patches == 1
+
+
+def test_a_key_that_was_changed_stays_known_where_only_some_values_are_found(table: Table) -> None:
+    table.fields.append({"id": 4, "name": "large", "required": False, "type": "string"})
+    table.snapshots[None] = [table.file([{"id": 1, "n": 1, "big": "x", "large": "y"}])]
+    inserted = table.patches([{"id": 2, "n": 5, "large": "z", "old": 1, "at": "10"}], moved=True, ordered=True)
+    updated = table.patches([{"id": 2, "n": 6, "at": "20"}], ["big", "large"], ordered=True)
+    table.commit(inserted, updated, ordered=True)
+    assert table.rows() == [{"id": 2, "n": 6, "big": "x", "large": "z"}]

@@ -22,6 +22,7 @@ from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
 from connectors.iceberg.staging.ordering import ORDER
+from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
@@ -188,17 +189,22 @@ class KeyReduction:
             file = staged[winner[_FILE]]
             if file.kind is not StagedKind.PATCHES:
                 continue
-            row, lacking = rows[winner[_FILE]][winner[_ROW]], set(file.unavailable)
+            row, lacking, moved = rows[winner[_FILE]][winner[_ROW]], set(file.unavailable), file.moved
             for change in earlier:
                 if not lacking or change[_RANK] == _DELETES:
                     break
-                known = lacking - set(staged[change[_FILE]].unavailable)
+                source, values = staged[change[_FILE]], rows[change[_FILE]][change[_ROW]]
+                known = lacking - set(source.unavailable)
                 for name in known:
                     at = row.schema.get_field_index(name)
-                    row = row.set_column(at, row.schema.field(at), rows[change[_FILE]][change[_ROW]].column(name))
+                    row = row.set_column(at, row.schema.field(at), values.column(name))
                 lacking -= known
-            if len(lacking) < len(file.unavailable):
-                made += self._staged_anew(file, row, tuple(c for c in file.unavailable if c in lacking))
+                if source.moved and not moved:  # the table has the row under this key
+                    moved = True
+                    for name in (OLD_KEY_COLUMN + key for key in self._keys):
+                        row = row.append_column(values.schema.field(name), values.column(name))
+            if len(lacking) < len(file.unavailable) or moved != file.moved:
+                made += self._staged_anew(file, row, tuple(c for c in file.unavailable if c in lacking), moved)
                 replaced.append(winner)
         return made, pa.Table.from_pylist(replaced, schema=changes.schema)
 
@@ -211,11 +217,14 @@ class KeyReduction:
             whole = pq.read_table(opened, use_threads=False)
         return {row: whole.slice(row, 1) for row in wanted}
 
-    def _staged_anew(self, file: StagedFile, row: pa.Table, lacking: tuple[str, ...]) -> list[StagedFile]:
+    def _staged_anew(self, file: StagedFile, row: pa.Table, lacking: tuple[str, ...], moved: bool) -> list[StagedFile]:
         if not lacking:
             return list(self._writer.rows(row.select([*self._reader.schema.names, ORDER])))
         uri, size = self._writer.again(row)
-        return [dataclasses.replace(file, path=uri, rows=1, size=size, unavailable=lacking)]
+        optional = file.optional and not moved
+        return [
+            dataclasses.replace(file, path=uri, rows=1, size=size, unavailable=lacking, moved=moved, optional=optional)
+        ]
 
     def _without(self, staged: Sequence[StagedFile], lost: pa.Table) -> list[StagedFile]:
         """The files without the rows that lost; those that lose some are written anew."""

@@ -68,8 +68,8 @@ class TableReader:
             keys: The key columns as they are compared (`compared`), no nulls; a row may come twice.
             columns: Besides them.
             snapshot: Its id.
-            matches: By path, the rows with one of the keys, deleted ones among them: a bit per row, without false ones at the end.
-                What is there is not looked for again, what is not is added.
+            matches: By path, the rows with one of the keys, deleted ones among them: a bit per row, without false
+                ones at the end. What is there is not looked for again, what is not is added.
         """
         if not keys.num_rows:
             return
