@@ -246,3 +246,31 @@ def test_a_key_that_was_changed_stays_known_where_only_some_values_are_found(tab
     updated = table.patches([{"id": 2, "n": 6, "at": "20"}], ["big", "large"], ordered=True)
     table.commit(inserted, updated, ordered=True)
     assert table.rows() == [{"id": 2, "n": 6, "big": "x", "large": "z"}]
+
+
+def test_a_column_that_was_renamed_or_dropped_is_looked_up_as_it_is_called_now(table: Table) -> None:
+    table.fields.append({"id": 4, "name": "large", "required": False, "type": "string"})
+    table.snapshots[None] = [table.file([{"id": id_, "n": 1, "big": f"b{id_}", "large": "y"} for id_ in (1, 2)])]
+    staged = [
+        table.patches([{"id": 1, "n": 5}], ["big", "large"]),
+        table.patches([{"id": 3, "n": 6, "old": 2}], ["large", "big"], moved=True),
+        table.patches([{"id": 4, "n": 7}], ["large"]),
+    ]
+    table.fields = [*FIELDS[:2], {**FIELDS[2], "name": "grown"}]
+    table.schema_id = 1
+    outcome = table.commit(*staged)
+    assert table.rows() == [
+        {"id": 1, "n": 5, "grown": "b1"}, {"id": 3, "n": 6, "grown": "b2"}, {"id": 4, "n": 7, "grown": None}
+    ]  # fmt: skip
+    assert outcome.counts.unmatched_patches == 0
+
+
+def test_changes_staged_before_a_column_was_widened_or_renamed_meet_later_ones(table: Table) -> None:
+    early = table.patches([{"id": 1, "n": 5, "big": "early", "at": "10"}], ["n"], ordered=True)
+    value = table.staged(StagedKind.ROWS, [{"id": 2, "n": 6, "big": "b", "at": "10"}], ordered=True)
+    waiting = table.patches([{"id": 2, "n": 7, "at": "20"}], ordered=True)
+    table.fields = [FIELDS[0], {**FIELDS[1], "type": "long"}, {**FIELDS[2], "name": "grown"}]
+    table.schema_id = 1
+    late = table.patches([{"id": 1, "n": 1 << 40, "at": "20"}], ["grown"], ordered=True)
+    table.commit(early, value, waiting, late, ordered=True)
+    assert table.rows() == [{"id": 1, "n": 1 << 40, "grown": "early"}, {"id": 2, "n": 7, "grown": "b"}]

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
+
 from connect_py.api.errors import CommitStateUnknownError, ConnectError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import TableVersion, table_version
@@ -40,6 +42,7 @@ from connectors.iceberg.spark.row_writer import RowWriter
 from connectors.iceberg.spark.staged_keys import StagedKeys
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
+from connectors.iceberg.staging.types import FIELD_ID
 from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 if TYPE_CHECKING:
@@ -168,10 +171,11 @@ class TableCommitter:
     def _whole(self, work: _Work, engine: EngineName) -> tuple[CommitRequest, StagedKeys]:
         """The request as an engine takes it: one change per key, and whole rows where no engine completes them."""
         request = work.request
-        staged = StagedKeys(request, work.files)
         if request.mode is not WriteMode.MERGE:
-            return request, staged
+            return request, StagedKeys(request, work.files)
         try:
+            request = work.named()
+            staged = StagedKeys(request, work.files)
             if request.ordered:
                 request = work.reduced()
                 staged = StagedKeys(request, work.files)
@@ -241,6 +245,22 @@ class _Work:
         """Take back what was written when the commit surely did not land."""
         if "_writer" in self.__dict__ and status not in (CommitStatus.COMMITTED, CommitStatus.UNKNOWN):
             self._writer.discard()
+
+    def named(self) -> CommitRequest:
+        """The request with present names of the columns that its files lack, without those that are gone."""
+        now = self._description.schema_id
+        old = {file.path for file in self.request.files if file.unavailable and file.schema_id != now}
+        if old:
+            files = [self._named(file) if file.path in old else file for file in self.request.files]
+            self.request = dataclasses.replace(self.request, files=files)
+        return self.request
+
+    def _named(self, file: StagedFile) -> StagedFile:
+        with self.files.open(file.path) as opened:
+            staged = pq.read_schema(opened)
+        names = {field.metadata[FIELD_ID]: field.name for field in self._reader.schema}
+        lacking = [names.get(staged.field(name).metadata[FIELD_ID]) for name in file.unavailable]
+        return dataclasses.replace(file, unavailable=tuple(name for name in lacking if name is not None))
 
     def reduced(self) -> CommitRequest:
         """The request with one change per key, by the order that the source tells."""

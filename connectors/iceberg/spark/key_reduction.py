@@ -21,7 +21,8 @@ from connectors.iceberg.spark.staged_keys import not_ordered
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
-from connectors.iceberg.staging.ordering import ORDER
+from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD
+from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.table import StagedFile, StagedKind
 
@@ -209,12 +210,12 @@ class KeyReduction:
         return made, pa.Table.from_pylist(replaced, schema=changes.schema)
 
     def _rows_of(self, file: StagedFile, changes: pa.Table, number: int) -> dict[int, pa.Table]:
-        """The rows of a file that these changes are, each a table of one row."""
+        """The rows of a file that these changes are, each a table of one row with the present columns."""
         wanted = changes.filter(pc.equal(changes.column(_FILE), number)).column(_ROW).to_pylist()
         if not wanted:
             return {}
         with self._files.open(file.path) as opened:
-            whole = pq.read_table(opened, use_threads=False)
+            whole = project(pq.read_table(opened, use_threads=False), self._reader.nullable.append(ORDER_FIELD))
         return {row: whole.slice(row, 1) for row in wanted}
 
     def _staged_anew(self, file: StagedFile, row: pa.Table, lacking: tuple[str, ...], moved: bool) -> list[StagedFile]:

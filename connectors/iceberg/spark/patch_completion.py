@@ -215,7 +215,7 @@ class PatchCompletion:
             left = _without(part.keys, done)
             if not left.num_rows or part.optional:
                 continue
-            self.unmatched += left.num_rows
+            self.unmatched += left.num_rows if part.lacking else 0  # its columns may be gone from the table
             required = self._required.intersection(part.lacking)
             if required:
                 raise TableUnsuitableError(
