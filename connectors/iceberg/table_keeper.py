@@ -89,6 +89,7 @@ class TableKeeper:
             self._catalog,
             EngineName(config.commit_engine.value),
             refuse_foreign_rows=config.foreign_writers.value == "refuse",
+            write_props=config.write_props,
         )
         self._needs_spark = config.mode is WriteMode.MERGE and (
             config.commit_engine.value == EngineName.MERGE.value or not spark.local

@@ -274,3 +274,10 @@ def test_changes_staged_before_a_column_was_widened_or_renamed_meet_later_ones(t
     late = table.patches([{"id": 1, "n": 1 << 40, "at": "20"}], ["grown"], ordered=True)
     table.commit(early, value, waiting, late, ordered=True)
     assert table.rows() == [{"id": 1, "n": 1 << 40, "grown": "early"}, {"id": 2, "n": 7, "grown": "b"}]
+
+
+def test_files_of_the_coordinator_are_written_as_the_configuration_says(table: Table) -> None:
+    table.snapshots[None] = [table.file([{"id": 1, "n": 1, "big": "x"}])]
+    table.commit(table.patches([{"id": 1, "n": 5}]), write_props={"write.parquet.compression-codec": "gzip"})
+    (made,) = table.made()
+    assert pq.read_metadata(made).row_group(0).column(0).compression == "GZIP"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,7 @@ class TableCommitter:
         engine: EngineName = EngineName.AUTO,
         refuse_foreign_rows: bool = False,
         deadline_seconds: float = 600.0,
+        write_props: Mapping[str, str] | None = None,
     ) -> None:
         """Take the driver and the catalog on it.
 
@@ -86,11 +87,13 @@ class TableCommitter:
             refuse_foreign_rows: `iceberg.ext.foreign-writers=refuse`: rows that another writer added since the scan
                 make the commit start over, so that none with one of our keys stays beside ours.
             deadline_seconds: For one attempt; a JVM that takes longer is killed.
+            write_props: `iceberg.tables.write-props.*`, for files that are written here.
         """
         self._driver = driver
         self._catalog = catalog
         self._wanted = engine
         self._deadline_seconds = deadline_seconds
+        self._write_props = dict(write_props or {})
         self._told: dict[str, EngineChoice] = {}  # by table
         self._engines: dict[EngineName, CommitEngine] = {
             EngineName.APPEND: AppendEngine(driver),
@@ -130,7 +133,7 @@ class TableCommitter:
         engine = self._choose(request, loaded).engine
         if found != request.expected:
             return self._conflict(request, engine, loaded, found)
-        work = _Work(self._driver, request, loaded)
+        work = _Work(self._driver, request, loaded, self._write_props)
         with self._driver.deadline(self._deadline_seconds):
             whole, staged = self._whole(work, engine)
         choice = self._choose(whole, loaded)
@@ -225,13 +228,16 @@ class TableCommitter:
 class _Work:
     """What one attempt at a commit reads and writes besides what its engine does."""
 
-    def __init__(self, driver: SparkDriver, request: CommitRequest, loaded: LoadedTable) -> None:
+    def __init__(
+        self, driver: SparkDriver, request: CommitRequest, loaded: LoadedTable, write_props: Mapping[str, str]
+    ) -> None:
         self.request = request
         self.files = TableFiles(loaded.description.io_properties)
         self.unmatched = 0  # rows of which some value was found nowhere
         self.older = 0  # changes that came too late
         self._driver = driver
         self._description = loaded.description
+        self._write_props = write_props
 
     @cached_property
     def _reader(self) -> TableReader:
@@ -239,7 +245,7 @@ class _Work:
 
     @cached_property
     def _writer(self) -> RowWriter:
-        return RowWriter(self._description, self.request, self._reader.schema)
+        return RowWriter(self._description, self.request, self._reader.schema, self._write_props)
 
     def concluded(self, status: CommitStatus) -> None:
         """Take back what was written when the commit surely did not land."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 class RowWriter:
     """For one attempt at a commit. Names begin as those of staged files do, so that clean-up finds them."""
 
-    def __init__(self, description: TableDescription, request: CommitRequest, schema: pa.Schema) -> None:
-        """`schema`: of rows that join the table, field ids included."""
+    def __init__(
+        self, description: TableDescription, request: CommitRequest, schema: pa.Schema, write_props: Mapping[str, str]
+    ) -> None:
+        """`schema`: of rows that join the table, field ids included. `write_props`: of `FileOutput`."""
         self._description = description
         self._prefix = f"{request.file_prefix}{request.commit_id}-made-"
         self._schema = schema
+        self._write_props = write_props
         self._output: FileOutput | None = None
         self._written: list[str] = []
 
@@ -50,7 +53,7 @@ class RowWriter:
 
     def _write(self, rows: pa.Table) -> tuple[str, int]:
         if self._output is None:
-            self._output = FileOutput(self._description, {})
+            self._output = FileOutput(self._description, self._write_props)
         uri, size = self._output.write(f"{self._prefix}{uuid.uuid4().hex[:12]}.parquet", rows)
         self._written.append(uri)
         return uri, size
