@@ -27,6 +27,7 @@ SLICE_SECONDS: Final = 1.0  # the client is asked again until it knows the outco
 FENCE_SECONDS: Final = 60.0
 ABORT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 60.0
+FULL_BYTES: Final = 64 << 20  # of keys and values: a transaction of the boundary `interval` ends before its time
 
 _FENCED: Final = frozenset({
     KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
@@ -91,7 +92,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         """Prepare.
 
         Args:
-            interval_ms: Between commits, for the boundary `interval`.
+            interval_ms: Between commits, for the boundary `interval`; at most half of `timeout_ms` is used.
             timeout_ms: For how long the broker lets a transaction be open.
             transactions: What the task asks for, with the boundary `connector`.
             copies_offsets: Whether the connector keeps its offsets in a topic of its own.
@@ -103,7 +104,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._id = transactional_id
         self._control = control
         self._boundary = boundary
-        self._interval = interval_ms / 1000
+        self._interval = min(interval_ms, timeout_ms / 2) / 1000
         self._timeout = timeout_ms / 1000
         self._transactions = transactions
         self._copies_offsets = copies_offsets
@@ -112,6 +113,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._open = False  # a transaction
         self._begun = 0.0  # when the last one was
         self._size = 0  # records in it
+        self._bytes = 0  # of their keys and values, which are kept until it ends
         self._offsets: dict[PartitionKey, tuple[Entry, Entry]] = {}  # not stored yet
         self._taken: list[tuple[Submitted, OffsetAndMetadata | None]] = []  # to tell the task of after the commit
         self._raw_keys: dict[PartitionKey, bytes] = {}
@@ -189,6 +191,7 @@ class ExactlyOnceCommitter(SourceCommitter):
 
     def dispatched(self, submitted: Submitted, record: OutgoingRecord) -> None:
         self._size += 1
+        self._bytes += len(record.key or b"") + len(record.value or b"")
         self._sent.append((submitted, record))
         self._note(submitted)
 
@@ -225,7 +228,9 @@ class ExactlyOnceCommitter(SourceCommitter):
         self.tick()
 
     def tick(self) -> None:
-        if self._boundary is TransactionBoundary.INTERVAL and self._clock.monotonic() >= self._next_commit:
+        if self._boundary is not TransactionBoundary.INTERVAL:
+            return
+        if self._bytes >= FULL_BYTES or self._clock.monotonic() >= self._next_commit:
             self._next_commit = self._clock.monotonic() + self._interval
             self._commit()
 
@@ -271,7 +276,7 @@ class ExactlyOnceCommitter(SourceCommitter):
 
     def _ended(self) -> None:
         self._open = False
-        self._size = 0
+        self._size = self._bytes = 0
         self._sent.clear()
         self._broken = self._stored_at = None
 

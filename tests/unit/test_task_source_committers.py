@@ -18,7 +18,7 @@ from connect_py.kafka.client_config import ClientConfigs, exactly_once_sources
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.model import TargetState
-from connect_py.task import transaction_outcome
+from connect_py.task import exactly_once_committer, transaction_outcome
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
 from connect_py.task.exactly_once_committer import ExactlyOnceCommitter, TaskFencedError
 from connect_py.task.messages import Answer, FenceZombies, MakeOffsetKeys, VerifyTask, WriteSourceOffsets
@@ -136,13 +136,16 @@ class Bench:
         return committer
 
     def exactly_once(
-        self, boundary: TransactionBoundary, transactions: WorkerTransactionContext | None = None
+        self,
+        boundary: TransactionBoundary,
+        transactions: WorkerTransactionContext | None = None,
+        interval_ms: int = 1_000,
     ) -> ExactlyOnceCommitter:
         self.answers |= {FenceZombies: None, VerifyTask: "offsets", MakeOffsetKeys: [b"key"]}
         committer = ExactlyOnceCommitter(
             self.task, self.replaceable, "g-c-0", self.control, self.metrics, self.clock,
-            boundary=boundary, interval_ms=1_000, timeout_ms=60_000, transactions=transactions, copies_offsets=False,
-            is_committed=self._is_committed,
+            boundary=boundary, interval_ms=interval_ms, timeout_ms=60_000, transactions=transactions,
+            copies_offsets=False, is_committed=self._is_committed,
         )  # fmt: skip
         committer.open()
         return committer
@@ -234,6 +237,30 @@ def test_an_interval_ends_also_while_nothing_new_comes() -> None:
     assert "commit_transaction" not in bench.producer.calls
     bench.clock.now += 1
     committer.tick()
+    assert bench.producer.calls[-1] == "commit_transaction"
+
+
+def test_an_interval_ends_before_the_broker_gives_its_transaction_up() -> None:
+    bench = Bench()
+    committer = bench.exactly_once(TransactionBoundary.INTERVAL, interval_ms=60_000)
+    send(committer, 1)
+    bench.clock.now += 29.9
+    committer.tick()
+    assert "commit_transaction" not in bench.producer.calls
+    bench.clock.now += 0.1
+    committer.tick()
+    assert bench.producer.calls[-1] == "commit_transaction"
+
+
+def test_an_interval_ends_when_its_records_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exactly_once_committer, "FULL_BYTES", 3)  # of which each record here has one
+    bench = Bench()
+    committer = bench.exactly_once(TransactionBoundary.INTERVAL)
+    for commits in range(3):
+        for at in range(3):
+            assert bench.producer.calls.count("commit_transaction") == commits
+            send(committer, at)
+            committer.batch_done()
     assert bench.producer.calls[-1] == "commit_transaction"
 
 
