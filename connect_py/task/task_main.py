@@ -53,6 +53,8 @@ from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTran
 from connect_py.task.transaction_outcome import is_committed
 from connect_py.task.used_topics import UsedTopics
 
+_READ_COMMITTED = "read_committed"
+
 log = logging.getLogger(__name__)
 
 
@@ -222,7 +224,8 @@ class TaskMain:
             settings_of_consumer = clients.consumer()
             if error_config.replay_topic:
                 create_replay_topic(admin, error_config.replay_topic)
-                settings_of_consumer["isolation.level"] = "read_committed"  # replays are written in transactions
+                settings_of_consumer["isolation.level"] = _READ_COMMITTED  # replays are written in transactions
+                _warn_of_isolation(spec)
             consumer = SinkConsumer(settings_of_consumer, runner, runner.on_commit)
             closing.callback(consumer.close)
             self._statistics.append(("consumer", consumer.statistics))
@@ -234,6 +237,14 @@ class TaskMain:
                 self._plugin_metrics,
             ))  # fmt: skip
             runner.run()
+
+
+def _warn_of_isolation(spec: TaskSpec) -> None:
+    """Say that a replay topic overrules what the user has set."""
+    override = "consumer.override.isolation.level"
+    told = spec.connector_config.get(override) or spec.worker_props.get("consumer.isolation.level") or _READ_COMMITTED
+    if told.strip().lower() != _READ_COMMITTED:
+        log.warning("%s makes all topics be read with isolation.level=%s, not %s", REPLAY_TOPIC, _READ_COMMITTED, told)
 
 
 def create_replay_topic(admin: ClusterAdmin, topic: str) -> None:

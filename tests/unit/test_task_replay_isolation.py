@@ -1,0 +1,28 @@
+"""A replay topic decides how all topics are read, and says so when the user wanted something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.task.messages import TaskSpec
+from connect_py.task.task_main import _warn_of_isolation
+
+LEVEL = "isolation.level"
+
+
+@pytest.mark.parametrize(
+    ("worker", "connector", "warned"),
+    [
+        ({}, {}, False),
+        ({}, {f"consumer.override.{LEVEL}": "read_committed"}, False),
+        ({}, {f"consumer.override.{LEVEL}": "read_uncommitted"}, True),
+        ({f"consumer.{LEVEL}": "read_uncommitted"}, {}, True),
+        ({f"consumer.{LEVEL}": "read_uncommitted"}, {f"consumer.override.{LEVEL}": "read_committed"}, False),
+    ],
+)
+def test_an_isolation_level_that_is_overruled_is_told(
+    caplog: pytest.LogCaptureFixture, worker: dict[str, str], connector: dict[str, str], warned: bool
+) -> None:
+    _warn_of_isolation(TaskSpec(ConnectorTaskId("c", 0), worker, connector, {}, TargetState.STARTED, 0, ()))
+    assert ("not read_uncommitted" in caplog.text) == warned
