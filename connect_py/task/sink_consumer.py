@@ -84,6 +84,7 @@ class SinkConsumer:
         self._stuck: set[TopicPartition] = set()  # the client has given up on them, and takes no seek
         self._lost: dict[TopicPartition, str] = {}  # the log does not hold the next offset, and why; to be told
         self._unplaced: dict[TopicPartition, str] = {}  # of these, what the listener leaves to us
+        self._ends: dict[TopicPartition, int] = {}  # where reading came to the end of the log, until `ends` is asked
         self._error: BaseException | None = None
         self._closing = False
         self._last_news: int | None = None
@@ -92,6 +93,7 @@ class SinkConsumer:
             self._consumer = Consumer({
                 "statistics.interval.ms": INTERVAL_MS, **settings, "stats_cb": self.statistics.take,
                 "auto.offset.reset": "error",  # the client would do it in silence, and the task may know better
+                "enable.partition.eof": True,  # tells positions beyond control records
                 "on_commit": self._committed, "error_cb": self._client_error, "logger": client_log,
             })  # fmt: skip
         except (KafkaException, TypeError, ValueError) as error:
@@ -143,10 +145,22 @@ class SinkConsumer:
             messages = self._without_moved(messages)
         return messages
 
+    def ends(self) -> dict[TopicPartition, int]:
+        """The next offsets of partitions whose end the polls since the last call came to; told once.
+
+        Everything below was returned. The log may hold markers of transactions, aborted ones too, between the last
+        record and its end: these are passed over, and nothing else tells so.
+        """
+        found, self._ends = self._ends, {}
+        return found
+
     def _is_record(self, message: Consumed) -> bool:
         error = message.error()
         if error is None:
             return True
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._ends[TopicPartition(message.topic(), message.partition())] = message.offset()
+            return False
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._lose_position(TopicPartition(message.topic(), message.partition()), error.str())
             return False
@@ -204,7 +218,9 @@ class SinkConsumer:
         """Leave out messages read before a partition was assigned again, or before a seek that is still to come."""
         moved = self._fresh.keys() | self._seeks.keys()
         kept = [m for m in messages if TopicPartition(m.topic(), m.partition()) not in moved]
-        if len(kept) < len(messages):
+        ended = {tp: end for tp, end in self._ends.items() if tp not in moved}
+        if len(kept) < len(messages) or len(ended) < len(self._ends):
+            self._ends = ended
             for tp, offset in self._fresh.items():
                 self._seeks.setdefault(tp, offset)
         return [m for m in kept if TopicPartition(m.topic(), m.partition()) in self._assigned]
@@ -268,7 +284,7 @@ class SinkConsumer:
             for held in (self._assigned, self._paused, self._stuck):
                 held.difference_update(going)
             for tp in going:
-                for known in (self._seeks, self._fresh, self._started, self._lost, self._unplaced):
+                for known in (self._seeks, self._fresh, self._started, self._lost, self._unplaced, self._ends):
                     known.pop(tp, None)
             if self._incremental:
                 self._consumer.incremental_unassign(list(partitions))
@@ -297,6 +313,7 @@ class SinkConsumer:
         for tp in wanted:
             self._lost.pop(tp, None)
             self._unplaced.pop(tp, None)
+            self._ends.pop(tp, None)
         self._seeks |= wanted
         self._started |= wanted
         self._fresh |= {tp: offset for tp, offset in wanted.items() if tp in self._fresh}

@@ -48,6 +48,8 @@ class Consuming(Protocol):
 
     def poll(self, limit: int, timeout: float) -> list[Consumed]: ...
 
+    def ends(self) -> Mapping[TopicPartition, int]: ...
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
@@ -204,8 +206,9 @@ class SinkTaskRunner:
         messages = self._poll(now)
         if messages:
             self._take(messages)
-            self._deliver()
-        elif not self._held or self._clock.monotonic() >= self._redeliver_at:
+        if not self._held:
+            self._reach_ends()
+        if messages or not self._held or self._clock.monotonic() >= self._redeliver_at:
             self._deliver()
 
     def _subscribe(self) -> None:
@@ -269,6 +272,12 @@ class SinkTaskRunner:
             consumed = {tp: offset for tp, offset in consumed.items() if tp not in self._gone}
         self._consumed = consumed
         self._kept.extend(deliveries)
+
+    def _reach_ends(self) -> None:
+        """Go past what ends a log and is no record: else retention would seem to be faster once it removes these."""
+        for tp, end in self._consumer.ends().items():
+            if tp in self._offsets.current and end > self._consumed.get(tp, self._offsets.current[tp]):
+                self._consumed[tp] = end
 
     def _deliver(self) -> None:
         """Put what is kept, or an empty list; everything put moves the current offsets."""

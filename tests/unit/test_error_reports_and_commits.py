@@ -82,6 +82,9 @@ class Consumer:
             act()
         return self.polls.pop(0) if self.polls else []
 
+    def ends(self) -> Mapping[TopicPartition, int]:
+        return {}
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing to do."""
 

@@ -233,3 +233,28 @@ def test_what_was_said_of_an_assignment_before_this_one_does_not_move_its_positi
     assert _offsets(consumer.poll(100, 0)) == [600]
     assert task.lost == []
     assert set(client.positions) == {600}
+
+
+def _end(offset: int) -> Message:
+    return Message(topic="orders", partition=0, offset=offset, error=KafkaError(KafkaError._PARTITION_EOF))
+
+
+def test_the_end_of_a_log_is_no_record_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, _ = _reader(monkeypatch, [_record(600), _end(602)], _Task())
+    assert consumer.ends() == {}
+    assert _offsets(consumer.poll(100, 0)) == [600]
+    assert consumer.ends() == {ORDERS: 602}
+    assert consumer.ends() == {}
+
+
+def test_an_end_from_before_a_seek_or_an_assignment_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, client = _reader(monkeypatch, [_end(700)], _Task())
+    consumer.poll(100, 0)
+    consumer.seek({ORDERS: 650})
+    assert consumer.ends() == {}
+    client.messages.append(_end(701))
+    consumer.subscribe(["orders"])
+    assert consumer.poll(100, 0) == []
+    assert consumer.ends() == {}
+    consumer.poll(100, 0)
+    assert client.positions == [600, 650, 600, 600], "so that the end is told again"

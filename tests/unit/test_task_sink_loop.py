@@ -29,6 +29,7 @@ class FakeConsumer:
         self.clock = clock
         self.assigned: frozenset[TopicPartition] = frozenset()
         self.batches: list[list[Any]] = []
+        self.reached: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
         self.seeks: list[dict[TopicPartition, int]] = []
         self.commits: list[dict[TopicPartition, OffsetAndMetadata]] = []
@@ -46,6 +47,10 @@ class FakeConsumer:
         if self.paused >= self.assigned or not self.batches:
             return []
         return self.batches.pop(0)
+
+    def ends(self) -> Mapping[TopicPartition, int]:
+        found, self.reached = self.reached, {}
+        return found
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         self.paused |= set(partitions)
@@ -169,6 +174,36 @@ def test_what_was_put_is_committed_and_an_answer_makes_it_old_news(loop: Loop) -
     loop.commit()
     assert len(loop.consumer.commits) == 1
     assert loop.runner.metrics.skipped_commits == 1
+
+
+def test_the_end_of_a_log_behind_its_last_record_is_committed(loop: Loop) -> None:
+    loop.assign(p0=5, p1=0)
+    loop.consumer.reached = {T0: 8, TopicPartition("t", 1): 0, TopicPartition("t", 2): 9}
+    loop.poll((0, 5), (0, 6))
+    loop.commit()
+    assert loop.consumer.commits == [{T0: OffsetAndMetadata(8)}], "a marker of a transaction is at 7"
+    loop.consumer.reached = {T0: 9}
+    loop.runner.iterate()
+    loop.answer()
+    loop.commit()
+    assert loop.consumer.commits[1:] == [{T0: OffsetAndMetadata(9)}], "also where no record comes"
+
+
+def test_a_task_is_told_of_an_end_once_the_records_before_it_were_put(loop: Loop) -> None:
+    told: list[Any] = []
+    loop.task.end_poll = told.append  # type: ignore[assignment,method-assign]
+    loop.assign(p0=5)
+    loop.task.fail_puts = 1
+    loop.consumer.reached = {T0: 8}
+    loop.poll((0, 5), (0, 6))
+    assert told == []
+    loop.clock.now += 10
+    loop.runner.iterate()
+    assert told == [{T0: 8}]
+    loop.consumer.reached = {T0: 11}
+    loop.task.during_put = lambda: loop.runner.rewind({T0: 6})
+    loop.runner.iterate()
+    assert told == [{T0: 8}], "reading went back meanwhile"
 
 
 def test_only_one_commit_is_on_its_way_and_a_slow_one_is_given_up(loop: Loop) -> None:
