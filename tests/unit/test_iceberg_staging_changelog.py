@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iceberg_staging_rows import BASE, batch, config, read, stage
-from test_iceberg_staging_envelope import GONE, event, plain
+from iceberg_staging_rows import BASE, batch, config, read, record, stage
+from test_iceberg_staging_envelope import EVENT, GONE, KEY, event, plain
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, ConfigError, ConnectError
+from connect_py.api.schema import Struct
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing import Routed
@@ -58,6 +59,18 @@ def test_each_change_gives_the_row_before_and_the_row_after(tmp_path: Path, made
     ]
     assert stager.ignored_rows == 1
     assert {row["__topic"] for row in rows} == {"orders"}
+
+
+@pytest.mark.parametrize("key", [Struct(KEY, [1]), None])
+def test_a_delete_whose_row_is_not_known_shows_the_key_of_the_record(tmp_path: Path, key: Any) -> None:
+    gone = record(Struct(EVENT, [None, None, "d"]), 1, key=key)
+    records = [event(0, "d", None, (2, "b")), gone, record(None, 2, key=key)]
+    stager = logging(tmp_path)
+    rows = [row for file in stage(stager, batch(records)) for row in read([file])]
+    assert shown(rows) == [(0, "d", "before", 2, "b"), (1, "d", None, key and 1, None)]
+    assert stager.ignored_rows == 1
+    alone = [row for file in stage(stager, batch([gone]), cycle=2) for row in read([file])]
+    assert shown(alone) == [(1, "d", None, key and 1, None)]
 
 
 def test_a_row_that_does_not_fit_is_named_by_its_place_in_the_batch(tmp_path: Path) -> None:

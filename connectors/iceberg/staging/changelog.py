@@ -16,7 +16,7 @@ from connectors.iceberg.staging.envelope import AFTER, Envelope
 # Columns beside the row's own: name and Iceberg type.
 CHANGE_COLUMNS: Mapping[str, str] = {
     "__op": "string",  # Debezium's letter: c, r, u, d, t
-    "__image": "string",  # `before` or `after`; null: a truncate, which has no row
+    "__image": "string",  # `before` or `after`; null: a truncate, or a delete of a row that is not known
     "__topic": "string",
     "__partition": "int",  # Kafka's
     "__offset": "long",
@@ -45,7 +45,10 @@ class Changes:
         self._rows: list[pa.Int64Array] = []
 
     def images(self) -> list[tuple[Column, pa.Int64Array]]:
-        """The rows before and those after, each with the places in the batch that they are of; truncates come last."""
+        """The rows before and those after, each with the places in the batch that they are of; the others come last.
+
+        A truncate has no row, and of a delete whose row before is not known the record's key is shown.
+        """
         envelope, value = self._envelope, self._batch.value
         after = value.member(AFTER) if value.is_struct() else None
         of_row = pc.or_(pc.equal(envelope.change, Change.UPSERT), pc.equal(envelope.change, Change.DELETE))
@@ -56,6 +59,14 @@ class Changes:
             if column is None or not pc.any(there).as_py():
                 continue
             self._take(found, name, column.where(there), there)
+        bare = pc.and_(pc.equal(envelope.change, Change.DELETE), envelope.operation.is_valid())  # no tombstone
+        if envelope.before is not None:
+            null = envelope.before.is_null()
+            bare = pc.and_(bare, pa.scalar(False) if null is None else null)
+        if pc.any(bare).as_py():
+            key = self._batch.key
+            shown = key.where(bare) if key.is_struct() else Column(None, pa.nulls(pc.sum(bare).as_py()))
+            self._take(found, None, shown, bare)
         truncates = pc.equal(envelope.change, Change.TRUNCATE)
         if pc.any(truncates).as_py():
             self._take(found, None, Column(None, pa.nulls(pc.sum(truncates).as_py())), truncates)
