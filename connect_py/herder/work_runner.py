@@ -246,7 +246,8 @@ class WorkRunner:
             )
 
     def _limit(self, config: Mapping[str, str]) -> tuple[int, bool]:
-        resolved = self._resolver.resolve(config)
+        wanted = ("tasks.max", "tasks.max.enforce")  # nothing else is asked for: a provider may hang
+        resolved = self._resolver.resolve({key: config[key] for key in wanted if key in config})
         limit = parse("tasks.max", resolved.get("tasks.max", "1"), Type.INT)
         return limit, parse("tasks.max.enforce", resolved.get("tasks.max.enforce", "true"), Type.BOOLEAN)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Set
 
 import pytest
@@ -13,6 +14,7 @@ from connect_py.herder.config_reload import ConfigReload
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.testing import FakeClock
 
+SECONDS = 30.0
 CONFIG = {"name": "c", "password": "${v:db:password}"}
 
 
@@ -37,7 +39,9 @@ class World:
         self.queue = RequestQueue(self.clock)
         self.restarted: list[str] = []
         self.held = True
-        self.reload = ConfigReload(ConfigResolver({"v": self.vault}), self.queue, self.restart)
+        self.reload = ConfigReload(
+            ConfigResolver({"v": self.vault}), self.queue, self.restart, lambda question: question()
+        )
 
     def restart(self, name: str) -> bool:
         self.restarted.append(name)
@@ -50,15 +54,20 @@ class World:
         self.restarted.clear()
         for _ in range(int(seconds)):
             self.clock.now += 1.0
-            for action in self.queue.due():
-                action()
+            self.run()
         return list(self.restarted)
+
+    def run(self) -> None:
+        while due := self.queue.due():
+            for action in due:
+                action()
 
 
 @pytest.fixture
 def world() -> World:
     made = World()
     made.reload.watch("c", CONFIG)
+    made.run()
     return made
 
 
@@ -99,3 +108,57 @@ def test_a_connector_that_left_is_forgotten(world: World) -> None:
     assert world.after(10) == ["c"]
     world.vault.password = "three"
     assert world.after(30) == []
+
+
+class Hanging(ConfigProvider):
+    """Answers when a test says so."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_answer = threading.Semaphore(0), threading.Event()
+
+    def get(self, path: str, keys: Set[str]) -> ConfigData:
+        self.asked.release()
+        assert self.may_answer.wait(SECONDS)
+        return ConfigData({"password": "one"}, 10_000)
+
+
+def test_nobody_waits_for_a_provider_that_hangs_and_it_is_asked_once_for_all_tasks() -> None:
+    clock, provider, restarted = FakeClock(), Hanging(), set[str]()
+    queue = RequestQueue(clock)
+
+    def restart(name: str) -> bool:
+        restarted.add(name)
+        return True
+
+    reload = ConfigReload(ConfigResolver({"v": provider}), queue, restart)
+    for _ in range(5):  # a connector and its tasks
+        reload.watch("c", CONFIG)
+    assert provider.asked.acquire(timeout=SECONDS)
+    assert queue.due() == []
+    provider.may_answer.set()
+    queue.wait(SECONDS)
+    (heard,) = queue.due()
+    heard()
+    clock.now += 10
+    (look,) = queue.due()
+    provider.may_answer.clear()
+    look()  # on the herder's thread, too
+    assert provider.asked.acquire(timeout=SECONDS)
+    assert not provider.asked.acquire(blocking=False)
+    provider.may_answer.set()
+    queue.wait(SECONDS)
+    (heard,) = queue.due()
+    heard()
+    assert restarted == set()
+
+
+def test_a_configuration_that_cannot_be_resolved_is_asked_for_again_at_the_next_start(world: World) -> None:
+    other = {**CONFIG, "more": "1"}
+    world.vault.broken = True
+    world.reload.watch("c", other)
+    assert world.after(1) == []
+    world.vault.broken = False
+    world.reload.watch("c", other)
+    assert world.after(1) == []
+    world.vault.password = "two"
+    assert world.after(11) == ["c"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 import pytest
 from fixtures.herder_fake_worker import FakeWorker
 
+from connect_py.api.config_provider import ConfigData, ConfigProvider
 from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.config.config_provider import ConfigResolver
 from connect_py.herder.request_queue import RequestQueue
@@ -81,6 +83,7 @@ class Bench:
     configs: FakeConfigs = field(default_factory=FakeConfigs)
     statuses: FakeStatuses = field(default_factory=FakeStatuses)
     clock: FakeClock = field(default_factory=FakeClock)
+    resolver: ConfigResolver = field(default_factory=lambda: ConfigResolver({}))
 
     def __post_init__(self) -> None:
         self.queue = RequestQueue(self.clock)
@@ -89,7 +92,7 @@ class Bench:
         self.worker = SlowWorker(publisher)
         self.worker.answers = []
         self.work = WorkRunner(
-            self.worker, self.configs, publisher, ConfigResolver({}), self.queue, lambda name: None  # type: ignore[arg-type]
+            self.worker, self.configs, publisher, self.resolver, self.queue, lambda name: None  # type: ignore[arg-type]
         )  # fmt: skip
 
     def turn(self, seconds: float = 0.0) -> None:
@@ -106,6 +109,28 @@ def bench() -> Bench:
     made.work.reconcile()
     made.turn()
     return made
+
+
+class Hanging(ConfigProvider):
+    """Answers when a test is over."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def get(self, path: str, keys: Set[str]) -> ConfigData:
+        self.over.wait()
+        return ConfigData({})
+
+
+def test_the_herder_does_not_wait_for_config_providers() -> None:
+    provider = Hanging()
+    bench = Bench(resolver=ConfigResolver({"v": provider}, answer_seconds=5.0))
+    config = {"tasks.max": "1", "password": "${v:db:password}"}
+    bench.configs.state = replace(STATE, configs={"a": config})
+    bench.work.reconcile()
+    bench.turn()
+    assert (bench.worker.calls, len(bench.worker.answers)) == (["start a"], 1)  # after a wait nobody would be asked
+    provider.over.set()
 
 
 def test_answer_is_published_once_and_only_if_it_is_news(bench: Bench) -> None:
