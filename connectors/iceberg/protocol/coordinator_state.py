@@ -643,7 +643,9 @@ class CoordinatorState:
         check_topic = Rule.TOPIC_ID_EVERYWHERE in self._rules
         topic = ledger.topics.get(partition.topic) if ledger else None
         if check_topic and topic and topic.topic_id != state.topic_id:
-            return state.log_start if self._settings.new_topic_allowed else None
+            if not self._settings.new_topic_allowed:
+                return None
+            return 0 if rolled_back else state.log_start  # what was rolled back may have been of the new topic
         entry = topic.partitions.get(partition.partition) if topic else None
         if entry and entry.generation > state.generation:
             self._adopt_generation(partition, state, entry)
