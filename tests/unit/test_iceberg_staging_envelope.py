@@ -202,11 +202,14 @@ def test_staged_rows_say_where_they_stand_in_the_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delete_mode", ["remove", "mark"])
-def test_a_tombstone_ahead_of_every_event_repeats_a_delete_that_was_staged(tmp_path: Path, delete_mode: str) -> None:
+def test_a_tombstone_ahead_of_every_event_repeats_a_delete_that_was_staged(
+    tmp_path: Path, delete_mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
     make = merging if delete_mode == "remove" else marking
     made = make(tmp_path, ext__ordering_columns="source.sequence")
     first = record(None, 0, key={"id": 1})
     assert stage(made, *Batch.of([first])) == []
+    assert "1 tombstones ahead of every change of orders-0" in caplog.text
     then = [sequenced(plain(1, "d", None, (2, "b")), 95), record(None, 2, key={"id": 2})]
     made.add(made.prepare(Batch.of([first])[0]))
     files = stage(made, *Batch.of(then), cycle=2)

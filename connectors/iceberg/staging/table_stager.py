@@ -633,7 +633,14 @@ class TableStager:
             # A tombstone ahead of every event: the delete that it repeats was staged by an earlier life or attempt, and
             # without a place it would remove rows of other partitions that are later.
             repeats = pc.and_(silent, pc.equal(order, ""))
-            whole = whole.filter(pc.invert(repeats)) if any_true(as_array(repeats)) else whole
+            if any_true(as_array(repeats)):
+                log.warning(
+                    "table %s: %d tombstones ahead of every change of %s have no place, and are left out; if they are "
+                    "the only deletes, tell their place in a header",
+                    self.description.name, pc.sum(repeats).as_py(), partition,
+                    extra={"action": "tombstone_without_place", "table": self.description.name},
+                )  # fmt: skip
+                whole = whole.filter(pc.invert(repeats))
             pieces = [whole]
         truncated = last_truncate(whole.column(CHANGE), whole.column(OFFSET))
         if truncated is not None:
