@@ -201,6 +201,7 @@ class SinkConsumer:
                 self._expect(error.args[0], f"where to read {tp} on is not known")
                 return
             self._seeks[tp] = self._started[tp] = offset
+            self._ends.pop(tp, None)
             log.warning("%s is read on from offset %d: %s", tp, offset, why)
 
     def _expect(self, error: KafkaError, what: str) -> None:

@@ -258,3 +258,10 @@ def test_an_end_from_before_a_seek_or_an_assignment_does_not_count(monkeypatch: 
     assert consumer.ends() == {}
     consumer.poll(100, 0)
     assert client.positions == [600, 650, 600, 600], "so that the end is told again"
+
+
+def test_an_end_from_before_a_truncation_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, _ = _reader(monkeypatch, [_record(600), _end(900), _lost(_TRUNCATED)], _Task())
+    consumer.poll(100, 0)
+    consumer.poll(100, 0)
+    assert consumer.ends() == {}, "reading goes on at 640"
