@@ -178,9 +178,10 @@ class SinkTask(Task):
         """Everything that a poll brought was put, dropped by transformations, or handed over as dead letters.
 
         `consumed` has the next offset to read of each partition that the poll had records of, or read to its end behind
-        markers of transactions, without those that were given up or rewound meanwhile. Records of one partition that went to different topics come in several
-        puts whose offsets interleave: only now is nothing missing below these offsets. Follows the last put of the
-        poll, also when nothing was left to put; the next `pre_commit` sees at least these offsets.
+        markers of transactions, without those that were given up or rewound meanwhile. Records of one partition that
+        went to different topics come in several puts whose offsets interleave: only now is nothing missing below these
+        offsets. Follows the last put of the poll, also when nothing was left to put; the next `pre_commit` sees at
+        least these offsets.
 
         Raises:
             RetriableError: Partitions pause, and the same call comes again.
