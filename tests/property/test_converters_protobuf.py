@@ -344,13 +344,18 @@ def test_columns_equal_rows(
     columnar[agree(impatient, poll_of(plan, good, [framed(1, other, b"\x02\x02"), noise], named_parts))] += 1
 
 
-@given(st.lists(_olds, min_size=1, max_size=4), st.sampled_from(["true", "false"]))
-def test_columns_of_proto2_equal_rows_where_fields_with_a_default_are_absent(
-    registry: Stub, olds: list[dict[str, Any]], optional: str
-) -> None:
-    made = converter(registry, **{"optional.for.proto2": optional})
-    assert agree(made, [(framed(2, classes(OLD)["Old"](**values)), ()) for values in olds])
+@pytest.fixture(scope="module", params=["true", "false"])
+def of_proto2(registry: Stub, request: pytest.FixtureRequest) -> Iterator[ProtobufConverter]:
+    made = converter(registry, **{"optional.for.proto2": request.param})
+    yield made
     made.close()
+
+
+@given(st.lists(_olds, min_size=1, max_size=4))
+def test_columns_of_proto2_equal_rows_where_fields_with_a_default_are_absent(
+    of_proto2: ProtobufConverter, olds: list[dict[str, Any]]
+) -> None:
+    assert agree(of_proto2, [(framed(2, classes(OLD)["Old"](**values)), ()) for values in olds])
 
 
 def test_most_polls_of_protobuf_were_columns() -> None:
