@@ -25,6 +25,7 @@ from connect_py.worker.connector_hosts import ConnectorHosts
 
 REQUEST_SECONDS: Final = 90.0  # what a user waits for at most
 READ_SECONDS: Final = 30.0
+COPY_SECONDS: Final = 10.0  # the change itself is safe by then
 THREADS: Final = 4  # requests that may wait for Kafka, or for a connector, at the same time
 
 Props: TypeAlias = Mapping[str, str]
@@ -142,7 +143,7 @@ class ConnectorOffsets:
                 if wanted:
                     with _in_words(f"Failed to modify offsets for source connector {name}"):
                         copied = store.set(wanted, self._transaction(name, props, store))
-                        if not wait([copied], max(0.0, deadline - self._clock.monotonic())).done:
+                        if not wait([copied], COPY_SECONDS).done:
                             log.warning("offsets of connector %s are still being copied to the worker's topic", name)
                 else:
                     log.info("no offsets found for source connector %s: nothing to reset", name)
