@@ -47,7 +47,7 @@ def topic(kafka_broker: KafkaBroker, topic_prefix: str) -> str:
 def make(broker: KafkaBroker, topic: str, listener: Listener, reset: str, strategy: str = "range") -> SinkConsumer:
     settings = {
         "bootstrap.servers": broker.bootstrap_servers, "group.id": f"{topic}-g", "enable.auto.commit": False,
-        "auto.offset.reset": reset, "partition.assignment.strategy": strategy,
+        "auto.offset.reset": reset, "partition.assignment.strategy": strategy, "isolation.level": "read_committed",
     }  # fmt: skip
     consumer = SinkConsumer(settings, listener, lambda *_: None)
     consumer.subscribe([topic])
@@ -106,3 +106,43 @@ def test_without_a_word_on_where_to_begin_a_lost_position_is_an_error(kafka_brok
             read(consumer, 1)
     finally:
         consumer.close()
+
+
+def test_a_position_is_not_lost_when_retention_removes_the_marker_of_a_transaction(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    name = f"{topic_prefix}orders"
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(SECONDS)
+    partition, listener = TopicPartition(name, 0), Listener(deals=True)
+    consumer = make(kafka_broker, name, listener, "earliest")
+    try:
+        for finish in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            producer.produce(name, "x")
+            producer.flush(SECONDS)  # else there is nothing to abort
+            finish(SECONDS)
+        offsets: list[int] = []
+        reached = 0
+        deadline = time.monotonic() + SECONDS
+        while reached < 4:
+            assert time.monotonic() < deadline
+            offsets += [int(message.offset() or 0) for message in consumer.poll(100, 0.2)]
+            reached = consumer.ends().get(partition, reached)
+        assert (offsets, reached) == ([0], 4)
+        assert consumer.commit_and_wait({partition: OffsetAndMetadata(reached, "")}) is None
+    finally:
+        consumer.close()
+    removed = ClientTopicPartition(name, 0, 4)
+    admin.delete_records([removed])[removed].result(SECONDS)
+    later = make(kafka_broker, name, listener, "earliest")
+    try:
+        producer.begin_transaction()
+        producer.produce(name, "x")
+        producer.commit_transaction(SECONDS)
+        assert read(later, 1) == [4]
+        assert listener.lost == []
+    finally:
+        later.close()
