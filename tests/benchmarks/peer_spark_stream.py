@@ -8,6 +8,7 @@ records are in the table to `LAKE/progress`, and ends by SIGTERM.
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 import time
@@ -102,8 +103,9 @@ def main() -> None:
     while query.isActive:
         time.sleep(0.5)
         progress = query.lastProgress
-        source = progress["sources"][0] if progress else None
-        if source is not None and isinstance(ends := source["endOffset"], dict):
+        # PySpark hands out the text of the dictionary that it made of Spark's JSON.
+        ends = ast.literal_eval(progress["sources"][0]["endOffset"]) if progress else None
+        if ends is not None:
             written = lake / "progress.new"
             written.write_text(str(sum(ends[topic].values())))
             written.rename(lake / "progress")
