@@ -120,7 +120,7 @@ def test_merge_into_a_table_without_key_columns_fails_and_names_the_setting(case
     trace = case.await_failure()
     assert (
         f"table {case.table}: MERGE needs to know the key: set iceberg.table.{case.table}.id-columns or "
-        "iceberg.tables.default-id-columns, or identifier fields on the table"
+        "iceberg.tables.default-id-columns, identifier fields on the table, or iceberg.ext.key-source=record"
     ) in trace
     assert case.offset() == 0
     case.start(iceberg__tables__upsert_mode_enabled="true", iceberg__tables__default_id_columns="id")
