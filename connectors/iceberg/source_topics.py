@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 
 from connect_py.api.cluster import SinkCluster
@@ -28,10 +29,10 @@ def describe_topics(cluster: SinkCluster) -> dict[str, TopicInfo]:
             partitions = [TopicPartition(topic, p) for p in range(cluster.partition_count(topic))]
         except NotFoundError as error:
             raise RetriableError(f"topic {topic} does not exist: {error}") from error
+        asked_ms = int(time.time() * 1000)
         ranges = cluster.log_range(partitions)
-        described[topic] = TopicInfo(
-            topic_id, tuple(ranges[p][0] for p in partitions), tuple(ranges[p][1] for p in partitions)
-        )
+        starts, ends = (tuple(ranges[p][side] for p in partitions) for side in (0, 1))
+        described[topic] = TopicInfo(topic_id, starts, ends, asked_ms)
     return described
 
 

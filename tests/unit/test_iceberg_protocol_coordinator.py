@@ -534,6 +534,34 @@ def test_valid_through_needs_a_time_of_every_partition() -> None:
     ranges = {"p0": rows(100, 130, timestamp_ms=50), "p1": rows(200, 210, timestamp_ms=40)}
     assert commit_of(life, life.cycle(life.report(**ranges))).valid_through_ms == 40
     assert full_cycle(Life()).valid_through_ms is None
+    life = Life()
+    life.cycle(life.report(p0=rows(100, 130, timestamp_ms=50)))
+    assert commit_of(life, life.state.on_tick(1300)).valid_through_ms is None  # a partition is late
+    life = Life()
+    ranges["p1"] = rows(200, 210, first=199, timestamp_ms=40)
+    assert commit_of(life, life.cycle(life.report(**ranges))).valid_through_ms is None  # refused: it is read again
+
+
+@pytest.mark.parametrize(
+    ("end", "described_ms", "expected"),
+    [(200, 70, 60), (200, 55, 55), (201, 70, None)],  # 201: there is a record that was not read
+)
+def test_idle_partition_is_valid_through_when_its_log_was_seen_to_end_there(
+    end: int, described_ms: int, expected: int | None
+) -> None:
+    life = Life()
+    life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (160, end), described_ms)})
+    request = commit_of(life, life.cycle(life.report(p0=rows(100, 130, timestamp_ms=60), p1=idle(200))))
+    assert request.valid_through_ms == expected
+
+
+def test_partition_that_falls_idle_stays_valid_through_its_last_record() -> None:
+    life = Life()
+    ranges = {"p0": rows(100, 130, timestamp_ms=50), "p1": rows(200, 210, timestamp_ms=40)}
+    request = commit_of(life, life.cycle(life.report(**ranges)))
+    life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    later = life.cycle(life.report(p0=rows(130, 140, timestamp_ms=90), p1=idle(210)))
+    assert commit_of(life, later, landed(request)).valid_through_ms == 40
 
 
 def test_deleted_topic_is_not_waited_for() -> None:

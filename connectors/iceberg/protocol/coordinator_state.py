@@ -78,7 +78,8 @@ class TopicInfo:
 
     id: str
     log_starts: tuple[int, ...]
-    log_ends: tuple[int, ...] | None = None  # for the caller's own use; nothing here looks at it
+    log_ends: tuple[int, ...] | None = None
+    described_ms: int | None = None  # since 1970: when it was asked for these ends
 
 
 class Outcome(Enum):
@@ -114,6 +115,9 @@ class _Partition:
     rewind: int = 0
     told: list[int] = field(default_factory=lambda: [0])  # by rewind number: the highest floor that tasks may commit
     described: bool = True  # False: the cluster no longer names it, so no report is waited for
+    end: int = 0  # of the log, when it was described last
+    end_ms: int | None = None  # since 1970: when that was
+    through_ms: int | None = None  # since 1970: the latest record that went through a cycle
     queue: deque[Range] = field(default_factory=deque)
 
 
@@ -222,6 +226,7 @@ class CoordinatorState:
                 if isinstance(found, Fail):
                     return self._end(found)
                 self._partitions[partition] = found
+                _note_end(found, info, number)
         for name, lookup in lookups.items():
             beyond = self._beyond_the_log(name, lookup, log_ends or {})
             if beyond is not None:
@@ -354,6 +359,7 @@ class CoordinatorState:
                     return self._end(Stop(f"topic {topic} was deleted and created again"))
                 else:
                     state.log_start = log_start
+                _note_end(self._partitions[partition], info, number)
         for partition, state in self._partitions.items():
             info_now = topics.get(partition.topic)
             state.described = info_now is not None and partition.partition < len(info_now.log_starts)
@@ -801,16 +807,27 @@ class CoordinatorState:
         ledger = Ledger(self.epoch, commit, cycle, table.uuid, self._settings.cluster, topics)
         files = {p: taken.tables[name].files for p, taken in with_rows.items()}
         return CommitRequest(
-            name, commit, cycle, table.version, ledger, dict(table.opened), files, self._valid_through()
+            name, commit, cycle, table.version, ledger, dict(table.opened), files, self._valid_through(after)
         )
 
-    def _valid_through(self) -> int | None:
-        """Lowest over all partitions of the latest record time; None when a partition told none."""
+    def _valid_through(self, after: Mapping[TopicPartition, int]) -> int | None:
+        """Every record up to this time is in the table that will stand at `after`; None: that is not known.
+
+        The lowest over all partitions of the time of the latest record. One that brings none is known as far as its
+        records went before, or up to when its log was seen to end where the table stands.
+        """
         assert self._cycle is not None
-        taken = self._cycle.taken or {}
-        times = [taken[p].timestamp_ms if p in taken else None for p in self._partitions]
-        known = [time for time in times if time is not None]
-        return min(known) if known and len(known) == len(times) else None
+        times: list[int] = []
+        for partition, state in self._partitions.items():
+            taken = (self._cycle.taken or {}).get(partition)
+            if taken is None or taken.next > after[partition]:
+                return None  # late, or refused: older rows may be among those that are missing
+            quiet_since = state.end_ms if state.end <= after[partition] else None
+            time = taken.timestamp_ms if taken.timestamp_ms is not None else _latest(state.through_ms, quiet_since)
+            if time is None:
+                return None
+            times.append(time)
+        return min(times, default=None)
 
     def _landed(self, name: str, work: _Work, version: TableVersion, now_ms: int) -> list[CoordinatorAction]:
         """Step 5 is done: the snapshot is visible and its ledger is the table's."""
@@ -865,7 +882,9 @@ class CoordinatorState:
             table.needs = {p: table.needs[p] if p in with_rows else after[p] for p in after}
         held: dict[TopicPartition, int] = {}
         for partition, done in taken.items():
-            self._partitions[partition].applied = done.next
+            state = self._partitions[partition]
+            state.applied = done.next
+            state.through_ms = _latest(state.through_ms, done.timestamp_ms)
             if any(part.first is not None and t not in self._tables for t, part in done.tables.items()):
                 held[partition] = done.start  # rows of a table that this epoch never opened
         actions = self._rewind_where_needed(held)
@@ -884,6 +903,7 @@ class CoordinatorState:
             lowest = min(self._floor(partition), (held or {}).get(partition, state.applied))
             if lowest < state.applied and Rule.SEND_BACK_BELOW_APPLIED in self._rules:
                 state.applied = state.accepted = lowest
+                state.through_ms = None
                 state.queue.clear()
                 state.rewind += 1
                 state.told.append(0)
@@ -915,3 +935,12 @@ class CoordinatorState:
     def _end(self, action: Stop | Fail) -> list[CoordinatorAction]:
         self.ended = True
         return [action]
+
+
+def _note_end(state: _Partition, info: TopicInfo, number: int) -> None:
+    if info.log_ends is not None:
+        state.end, state.end_ms = info.log_ends[number], info.described_ms
+
+
+def _latest(*times: int | None) -> int | None:
+    return max((time for time in times if time is not None), default=None)
