@@ -255,10 +255,12 @@ class TableKeeper:
         files = [file for found in request.files.values() for file in found]
         summary = {
             self._property_key: request.ledger.to_json(),
-            source_offsets_key(config.connect_group): request.ledger.source_offsets(),
             COMMIT_ID_KEY: request.commit,
             TASK_ID_KEY: f"{config.connector}-0",
         }
+        offsets = {source_offsets_key(config.connect_group): request.ledger.source_offsets()}
+        if request.ledger.is_told:
+            summary |= offsets
         valid_through = None
         if request.valid_through_ms is not None:
             valid_through = datetime.fromtimestamp(request.valid_through_ms / 1000, UTC)
@@ -272,6 +274,7 @@ class TableKeeper:
                 property_key=self._property_key,
                 property_template=request.property_text(SNAPSHOT_ID),
                 summary=summary,
+                properties={} if request.ledger.is_told else offsets,  # of now only: thousands of partitions are long
                 files=files,
                 mode=description.mode,
                 key_columns=description.key_columns,

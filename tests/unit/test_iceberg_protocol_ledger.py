@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.protocol.ledger import (
+    PACKED_PARTITIONS,
     Ledger,
     LedgerEntry,
     LedgerFormatError,
@@ -21,6 +23,7 @@ from connectors.iceberg.protocol.ledger import (
     source_offsets_key,
     table_version,
 )
+from connectors.iceberg.protocol.packed import pack
 from connectors.iceberg.protocol.positions import Epoch, Position
 
 ORDERS_0 = TopicPartition("orders", 0)
@@ -63,9 +66,79 @@ def test_ledger_and_property_come_back_as_they_were() -> None:
 
 
 def test_ledger_of_a_newer_version_is_refused_and_not_guessed_at() -> None:
-    document = json.loads(LEDGER.to_json()) | {"v": 2}
+    document = json.loads(LEDGER.to_json()) | {"v": 3}
     with pytest.raises(LedgerFormatError, match="newer"):
         Ledger.from_json(json.dumps(document))
+
+
+def wide(partitions: int, generation: int = 0) -> Ledger:
+    """Two topics, one of them with holes; offsets of all sizes, rewound ones too."""
+    chance = random.Random(partitions)
+    topics = {}
+    for topic, step in (("orders", 1), ("a.b", 3)):
+        bases = {p: chance.randrange(10 ** chance.randrange(1, 13)) for p in range(0, partitions * step, step)}
+        entries = {p: LedgerEntry(generation + p % 2, b, b + chance.randrange(5000)) for p, b in bases.items()}
+        topics[topic] = TopicLedger(f"id-{topic}", entries)
+    return replace(LEDGER, topics=topics)
+
+
+@pytest.mark.parametrize("partitions", [1, 99, 100, 101, 700])
+def test_ledger_of_many_partitions_comes_back_as_it_was(partitions: int) -> None:
+    ledger = wide(partitions)
+    opened = {TopicPartition(t, p): e.position for t, held in ledger.topics.items() for p, e in held.partitions.items()}
+    assert Ledger.from_json(ledger.to_json()) == ledger
+    assert LedgerProperty.from_json(LedgerProperty(ledger, 20, opened).to_json()) == LedgerProperty(ledger, 20, opened)
+    assert json.loads(ledger.to_json())["v"] == (1 if partitions < PACKED_PARTITIONS else 2)
+
+
+def test_ledger_that_an_older_version_wrote_is_read_whatever_its_size() -> None:
+    ledger = wide(300)
+    document = json.loads(replace(ledger, topics={}).to_json())
+    document["topics"] = {
+        name: {"id": topic.topic_id, "p": {str(p): [e.generation, e.base, e.next] for p, e in topic.partitions.items()}}
+        for name, topic in ledger.topics.items()
+    }
+    assert document["v"] == 1
+    assert Ledger.from_json(json.dumps(document)) == ledger
+    opened = {"orders": {str(p): [0, 5] for p in range(300)}}
+    found = LedgerProperty.from_json(json.dumps({**document, "opened": opened, "snapshot": 20}))
+    assert found.opened == {TopicPartition("orders", p): Position(0, 5) for p in range(300)}
+
+
+def test_ledger_of_five_thousand_partitions_takes_less_than_forty_thousand_bytes() -> None:
+    chance = random.Random(1)  # offsets that tell as much as they can: on a real topic they resemble each other
+    topics = {}
+    for number in range(5):
+        bases = [chance.randrange(10**9) for _ in range(1000)]
+        entries = {p: LedgerEntry(0, base, base + chance.randrange(5000)) for p, base in enumerate(bases)}
+        topics[f"shop.public.orders_{number}"] = TopicLedger("jJFbNPdLQf2wgIIdXF3_Nw", entries)
+    ledger = replace(LEDGER, topics=topics)
+    assert len(ledger.to_json()) < 40_000  # 149,000 as plain JSON
+    assert not ledger.is_told  # 79,000 more for people
+
+
+def test_ledger_of_few_partitions_is_told_to_people() -> None:
+    assert LEDGER.is_told
+    assert wide(500).is_told
+    assert not wide(501).is_told
+
+
+@pytest.mark.parametrize("packed", ["", "AAAA", "é", 7, None, pack([1], [2], [3])])
+def test_packed_partitions_that_are_damaged_are_an_error(packed: object) -> None:
+    document = json.loads(LEDGER.to_json()) | {"v": 2, "topics": {"orders": {"id": "id-1", "packed": packed}}}
+    with pytest.raises(LedgerFormatError):
+        Ledger.from_json(json.dumps(document))
+
+
+def test_ledgers_that_a_newer_one_replaced_only_say_who_wrote_them() -> None:
+    document = json.loads(replace(LEDGER, commit="c-0").to_json()) | {"topics": "whatever"}
+    views = TableView("t-1", [SnapshotView(20, LEDGER.to_json()), SnapshotView(10, json.dumps(document))], True,
+                      frozenset({10, 20}), PROPERTY.to_json())  # fmt: skip
+    assert look_up(views).commits == {"c-1", "c-0"}
+    too_new = TableView("t-1", [SnapshotView(20, LEDGER.to_json()), SnapshotView(10, '{"v":3}')], True,
+                        frozenset({10, 20}), PROPERTY.to_json())  # fmt: skip
+    with pytest.raises(LedgerFormatError, match="newer"):
+        look_up(too_new)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"v":1,"epoch":7}', "nonsense"])

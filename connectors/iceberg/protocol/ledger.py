@@ -12,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition, nest, unnest
+from connectors.iceberg.protocol.packed import pack, unpack
+from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
 from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
 
-LEDGER_VERSION = 1  # of the JSON form; readers take this and every older one
+PLAIN_VERSION = 1  # of the JSON form: every partition by name, for people; older versions of the sink read it
+LEDGER_VERSION = 2  # some topics are packed; readers take this and every older one
+PACKED_PARTITIONS = 100  # a topic with that many is packed: a ledger is repeated in every snapshot of the table
+TOLD_PARTITIONS = 1000  # of all topics; with more, `source_offsets` is too long to be repeated in every snapshot
 
 
 def ledger_key(group: str) -> str:
@@ -81,18 +85,16 @@ class Ledger:
         return _dump(self._document())
 
     def _document(self) -> dict[str, Any]:
+        packed = any(len(topic.partitions) >= PACKED_PARTITIONS for topic in self.topics.values())
         return {
-            "v": LEDGER_VERSION,
+            "v": LEDGER_VERSION if packed else PLAIN_VERSION,
             "epoch": [self.epoch.number, self.epoch.nonce],
             "commit": self.commit,
             "cycle": self.cycle,
             "table": self.table,
             "cluster": self.cluster,
             "topics": {
-                name: {
-                    "id": topic.topic_id,
-                    "p": {str(p): [e.generation, e.base, e.next] for p, e in sorted(topic.partitions.items())},
-                }
+                name: {"id": topic.topic_id, **_write_entries(topic.partitions)}
                 for name, topic in sorted(self.topics.items())
             },
         }
@@ -105,30 +107,24 @@ class Ledger:
     @classmethod
     def _from_document(cls, document: Mapping[str, Any]) -> Ledger:
         try:
-            version = document["v"]
-            if version > LEDGER_VERSION:
-                raise LedgerTooNewError(
-                    f"ledger has format {version}, this version reads up to {LEDGER_VERSION}: a newer "
-                    "connector wrote it"
-                )
+            stamp = _read_stamp(document)
             return cls(
-                epoch=Epoch(int(document["epoch"][0]), str(document["epoch"][1])),
-                commit=document["commit"],
+                epoch=stamp.epoch,
+                commit=stamp.commit,
                 cycle=int(document["cycle"]),
-                table=document["table"],
+                table=stamp.table,
                 cluster=document["cluster"],
-                topics={
-                    name: TopicLedger(
-                        topic["id"],
-                        {int(p): LedgerEntry(int(g), int(b), int(n)) for p, (g, b, n) in topic["p"].items()},
-                    )
-                    for name, topic in document["topics"].items()
-                },
+                topics={name: TopicLedger(t["id"], _read_entries(t)) for name, t in document["topics"].items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             if isinstance(error, LedgerFormatError):
                 raise
             raise LedgerFormatError(f"not a ledger: {error!r}") from error
+
+    @property
+    def is_told(self) -> bool:
+        """Whether `source_offsets` is short enough to be repeated in every snapshot."""
+        return sum(len(topic.partitions) for topic in self.topics.values()) <= TOLD_PARTITIONS
 
     def source_offsets(self) -> str:
         """Next offsets for people and tools: `{"orders":{"0":123}}`."""
@@ -140,9 +136,37 @@ class Ledger:
         )
 
 
-@lru_cache(maxsize=32)  # each look at a table brings the texts of the last ones again, with thousands of partitions
+@lru_cache(maxsize=32)  # each look at a table brings the text of the last one again, with thousands of partitions
 def _parse_ledger(text: str) -> Ledger:
     return Ledger._from_document(_load(text))
+
+
+class _Stamp(NamedTuple):
+    """Who wrote a ledger: all that matters of those that a newer one has replaced."""
+
+    epoch: Epoch
+    commit: str
+    table: str
+
+
+@lru_cache(maxsize=256)
+def _parse_stamp(text: str) -> _Stamp:
+    try:
+        return _read_stamp(_load(text))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        if isinstance(error, LedgerFormatError):
+            raise
+        raise LedgerFormatError(f"not a ledger: {error!r}") from error
+
+
+def _read_stamp(document: Mapping[str, Any]) -> _Stamp:
+    version = document["v"]
+    if version > LEDGER_VERSION:
+        raise LedgerTooNewError(
+            f"ledger has format {version}, this version reads up to {LEDGER_VERSION}: a newer connector wrote it"
+        )
+    number, nonce = document["epoch"]
+    return _Stamp(Epoch(int(number), str(nonce)), document["commit"], document["table"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +186,9 @@ class LedgerProperty:
     @staticmethod
     def template(ledger: Ledger, opened: Mapping[TopicPartition, Position], snapshot: str) -> str:
         """The text with something in place of the snapshot's id, for whoever learns that only while committing."""
-        document = {**ledger._document(), "opened": nest(opened, list)}
+        document = {**ledger._document(), "opened": _write_opened(opened)}
+        if any(isinstance(topic, str) for topic in document["opened"].values()):
+            document["v"] = LEDGER_VERSION
         return f'{_dump(document)[:-1]},"snapshot":{snapshot}}}'
 
     @staticmethod
@@ -178,7 +204,7 @@ class LedgerProperty:
             return cls(
                 ledger,
                 int(document["snapshot"]),
-                unnest(document.get("opened", {}), lambda pair: Position(int(pair[0]), int(pair[1]))),
+                _read_opened(document.get("opened", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise LedgerFormatError(f"not a ledger property: {error!r}") from error
@@ -265,13 +291,13 @@ def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
     for snapshot in view.ancestors:
         if snapshot.ledger is None:
             continue
-        ledger = Ledger.from_json(snapshot.ledger)
-        if bound and ledger.table != view.uuid:
+        stamp = _parse_stamp(snapshot.ledger)
+        if bound and stamp.table != view.uuid:
             continue
-        commits.add(ledger.commit)
-        highest = max(highest, ledger.epoch) if highest else ledger.epoch
+        commits.add(stamp.commit)
+        highest = max(highest, stamp.epoch) if highest else stamp.epoch
         if found is None:
-            found = (snapshot.id, ledger)
+            found = (snapshot.id, Ledger.from_json(snapshot.ledger))
     version = TableVersion(view.uuid, found[0] if found else None, prop.snapshot if prop else None)
     opened = prop.opened if prop else {}
     topic_ids = {name: topic.topic_id for name, topic in prop.ledger.topics.items()} if prop else {}
@@ -301,9 +327,47 @@ def table_version(view: TableView, rules: Rules = ALL_RULES) -> TableVersion:
     return look_up(view, rules).version
 
 
-def _entry(triple: Sequence[Any]) -> LedgerEntry:
-    generation, base, following = triple
-    return LedgerEntry(int(generation), int(base), int(following))
+def _write_entries(entries: Mapping[int, LedgerEntry]) -> dict[str, Any]:
+    """`{"p": {"0": [generation, base, next]}}`, or packed: numbers, generations, bases, and next less base."""
+    numbers = sorted(entries)
+    if len(numbers) < PACKED_PARTITIONS:
+        return {"p": {str(p): [(e := entries[p]).generation, e.base, e.next] for p in numbers}}
+    ordered = [entries[p] for p in numbers]
+    lengths = (e.next - e.base for e in ordered)
+    return {"packed": pack(numbers, (e.generation for e in ordered), (e.base for e in ordered), lengths)}
+
+
+def _read_entries(topic: Mapping[str, Any]) -> dict[int, LedgerEntry]:
+    if "packed" not in topic:
+        return {int(p): LedgerEntry(int(g), int(b), int(n)) for p, (g, b, n) in topic["p"].items()}
+    numbers, generations, bases, lengths = unpack(topic["packed"], 4)
+    return {p: LedgerEntry(g, b, b + n) for p, g, b, n in zip(numbers, generations, bases, lengths, strict=True)}
+
+
+def _write_opened(opened: Mapping[TopicPartition, Position]) -> dict[str, Any]:
+    """By topic `{"0": [generation, next]}`, or packed: numbers, generations, next offsets."""
+    by_topic: dict[str, dict[int, Position]] = {}
+    for (topic, partition), position in sorted(opened.items()):
+        by_topic.setdefault(topic, {})[partition] = position
+    written: dict[str, Any] = {}
+    for topic, positions in by_topic.items():
+        if len(positions) < PACKED_PARTITIONS:
+            written[topic] = {str(p): list(position) for p, position in positions.items()}
+        else:
+            told = positions.values()
+            written[topic] = pack(positions, (at.generation for at in told), (at.next for at in told))
+    return written
+
+
+def _read_opened(written: Mapping[str, Any]) -> dict[TopicPartition, Position]:
+    opened: dict[TopicPartition, Position] = {}
+    for topic, positions in written.items():
+        if isinstance(positions, str):
+            columns = zip(*unpack(positions, 3), strict=True)
+            opened |= {TopicPartition(topic, p): Position(generation, n) for p, generation, n in columns}
+        else:
+            opened |= {TopicPartition(topic, int(p)): Position(int(g), int(n)) for p, (g, n) in positions.items()}
+    return opened
 
 
 def _dump(document: Mapping[str, Any]) -> str:
