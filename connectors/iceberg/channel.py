@@ -24,12 +24,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from connect_py.api.cluster import ClientKind
 from connect_py.api.errors import ConnectError, RetriableError
-from connectors.iceberg.protocol.messages import Message, decode, encode
+from connectors.iceberg.protocol.messages import Message, decode, encode_all
 
 log = logging.getLogger(__name__)
 
 PARTITION = 0
 RETENTION_MS = 24 * 3600 * 1000
+RETENTION_BYTES = 256 << 20  # a coordinator reads all that is there when its life begins
+SEGMENT_BYTES = 64 << 20  # retention removes whole segments
 REQUEST_SECONDS = 15.0
 TRANSACTION_MS = 10_000  # an open transaction of a dead coordinator blocks readers this long at worst
 MESSAGE_MS = 30_000  # a task asks again long before
@@ -76,7 +78,12 @@ def create_topic(
 
 def create_channel(client_config: ClientConfig, topic: str, replication: int) -> None:
     """Make the channel topic unless it exists; errors as for `create_topic`."""
-    config = {"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS)}
+    config = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(RETENTION_MS),
+        "retention.bytes": str(RETENTION_BYTES),
+        "segment.bytes": str(SEGMENT_BYTES),
+    }
     create_topic(client_config, topic, replication, config)
 
 
@@ -175,16 +182,16 @@ class ChannelWriter:
             ConnectError: The client takes a message never, most likely for its size.
         """
         for message in messages:
-            text = encode(message)
-            try:
-                self._producer.produce(self._topic, text, KEY, PARTITION, on_delivery=_log_failure)
-            except BufferError:
-                log.warning("channel topic %s: the queue is full, a message is dropped", self._topic)
-            except KafkaException as error:
-                raise ConnectError(
-                    f"channel topic {self._topic}: a {type(message).__name__} of {len(text)} bytes cannot be written: "
-                    f"{error.args[0].str()}"
-                ) from error
+            for data in encode_all(message):
+                try:
+                    self._producer.produce(self._topic, data, KEY, PARTITION, on_delivery=_log_failure)
+                except BufferError:
+                    log.warning("channel topic %s: the queue is full, a message is dropped", self._topic)
+                except KafkaException as error:
+                    raise ConnectError(
+                        f"channel topic {self._topic}: a {type(message).__name__} of {len(data)} bytes cannot be "
+                        f"written: {error.args[0].str()}"
+                    ) from error
         self._producer.poll(0)
 
     def poll(self) -> None:
@@ -228,7 +235,8 @@ class CoordinatorWriter:
         """
         self._during("beginning a transaction", self._producer.begin_transaction)
         for message in messages:
-            self._producer.produce(self._topic, encode(message), KEY, PARTITION)
+            for data in encode_all(message):
+                self._producer.produce(self._topic, data, KEY, PARTITION)
         self._during("committing a transaction", lambda: self._producer.commit_transaction(REQUEST_SECONDS))
 
     def _during(self, what: str, step: Callable[[], object]) -> None:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import random
+import zlib
+from dataclasses import replace
 
 import pytest
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.protocol.mark import GroupOffset, Mark
 from connectors.iceberg.protocol.messages import (
+    RECORD_BYTES,
     Attach,
     Attached,
     Attachment,
@@ -26,6 +30,7 @@ from connectors.iceberg.protocol.messages import (
     TableRefused,
     decode,
     encode,
+    encode_all,
 )
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.table import StagedFile, StagedKind
@@ -66,13 +71,82 @@ def test_message_comes_back_as_it_was(message: Message) -> None:
         b"",
         b"\xc2\x01\x00",
         b"[1]",
-        b'{"v":2,"type":"epoch_started","epoch":[7,"a"]}',
+        b'{"v":3,"type":"epoch_started","epoch":[7,"a"]}',
         b'{"v":1,"type":"dance","epoch":[7,"a"]}',
         b'{"v":1,"type":"report"}',
         b'{"v":1,"type":"epoch_started","epoch":7}',
     ],
 )
 def test_what_is_not_known_is_ignored(data: bytes | None) -> None:
+    assert decode(data) is None
+
+
+def many(partitions: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for topic in ("orders", "lines") for number in range(partitions // 2)]
+
+
+def file(table: str, partition: TopicPartition) -> StagedFile:
+    """Names hardly compress: there are two dozen random letters in them."""
+    name = f"connect-py-sink.7-a1b2.17-{partition.partition}-{random.randbytes(12).hex()}.parquet"
+    return StagedFile(StagedKind.ROWS, f"s3://lake/warehouse/db/{table}/data/{name}", 3, 999, 1, 0)
+
+
+def large() -> list[Message]:
+    """What 5,000 partitions, and many partitions with many tables, say at once."""
+    tables = {f"db.t{number:03}": f"{number:04}-4bcd" for number in range(100)}
+    places = dict(zip(tables, range(100), strict=True))
+    files = {P0: ("db.t000",), **{tp: tuple(tables) for tp in many(150)}}
+    return [
+        Attach("sink-0", 5, "n1", dict.fromkeys(many(5000), "id-1"), EPOCH),
+        Report("sink-0", 5, EPOCH, 17, {
+            tp: Range("id-1", 0, 0, "n1", 4, 9, {t: TablePart(tables[t], 4, 4, (file(t, tp),)) for t in names}, 7)
+            for tp, names in files.items()
+        }),
+        Attached(EPOCH, "n1", {
+            tp: Attachment("id-1", 0, 10 * tp.partition, 3, 0, {
+                table: TableNeed(uuid, 10 * tp.partition - places[table] % 2) for table, uuid in tables.items()
+            })
+            for tp in many(400)
+        }),
+        StartCommit(EPOCH, 18, {tp: Release(random.randrange(10**9), 3) for tp in many(5000)}),
+        TableOpened(EPOCH, "db.t", "t-1", {tp: random.randrange(10**9) for tp in many(5000)}, "x" * 400_000),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", large(), ids=lambda m: type(m).__name__)
+def test_large_messages_fit_into_records_and_nothing_is_left_out(message: Message) -> None:
+    records = list(encode_all(message))
+    assert max(map(len, records)) <= RECORD_BYTES
+    parts = [decode(record) for record in records]
+    together: dict[TopicPartition, object] = {}
+    for part in parts:
+        assert type(part) is type(message)
+        name = next(f for f in ("partitions", "ranges", "releases", "needs") if hasattr(part, f))
+        assert replace(part, **{name: {}}) == replace(message, **{name: {}})  # type: ignore[arg-type, type-var]
+        assert not together.keys() & getattr(part, name).keys()
+        together |= getattr(part, name)
+    assert together == getattr(message, name)
+
+
+def test_attachments_of_many_tables_are_told_as_columns() -> None:
+    attached = large()[2]
+    assert isinstance(attached, Attached)
+    assert sum(map(len, encode_all(attached))) < 30_000  # 2 MB as plain JSON
+    for changed in (TableNeed("other", 3), None):  # no columns, if one table is not as the others say
+        first, *_ = attached.partitions
+        needs = {**attached.partitions[first].needs, "db.t007": changed} if changed else {}
+        odd = {**attached.partitions, first: replace(attached.partitions[first], needs=needs)}
+        assert decode(encode(replace(attached, partitions=odd))) == replace(attached, partitions=odd)
+
+
+def test_small_messages_stay_readable_for_older_versions() -> None:
+    for message in MESSAGES:
+        assert list(encode_all(message)) == [encode(message)]
+        assert json.loads(encode(message))["v"] == 1
+
+
+@pytest.mark.parametrize("data", [zlib.compress(b"{}")[:-3], zlib.compress(b"nonsense"), b"x nothing of ours"])
+def test_compressed_nonsense_is_ignored(data: bytes) -> None:
     assert decode(data) is None
 
 

@@ -3,20 +3,31 @@
 One JSON object per message, `{"v":1,"type":"report",...}`. The channel carries nothing that must survive:
 losing, repeating or delaying any message costs a re-read, never a row. Positions are absolute in every
 message, so that the newest one is enough.
+
+Brokers refuse large records. A long text is compressed by zlib, and what speaks of too many partitions becomes several
+messages that speak of a part of them each: every rule is about single partitions, so who reads them cannot tell the
+parts from messages that were sent apart.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition, nest, unnest
 from connectors.iceberg.table import StagedFile
 
-MESSAGE_VERSION = 1
+PLAIN_VERSION = 1
+MESSAGE_VERSION = 2  # attachments as columns
+COMPRESSED_BYTES = 10_000  # texts from here on are compressed; shorter ones stay readable
+RECORD_BYTES = 500_000  # of one record, if its partitions can be parted; brokers take 1 MB unless told otherwise
+PART_CELLS = 5_000  # tables and files of one message, so that no text grows without bounds before it is compressed
+COLUMN_CELLS = 1_000  # tables times partitions from which on attachments are written as columns
+TEXT_BYTES = 1 << 28  # nobody sends more in one record
 
 
 class Need(Enum):
@@ -186,21 +197,67 @@ Message = TaskMessage | CoordinatorMessage
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of a message on the channel topic."""
+    """The bytes of a message on the channel topic, in one record."""
     name, write, _ = _CODECS[type(message)]
-    return json.dumps({"v": MESSAGE_VERSION, "type": name, **write(message)}, separators=(",", ":")).encode()
+    text = json.dumps({"v": PLAIN_VERSION, "type": name, **write(message)}, separators=(",", ":")).encode()
+    return text if len(text) < COMPRESSED_BYTES else zlib.compress(text)
+
+
+def encode_all(message: Message) -> Iterator[bytes]:
+    """The same in as many records as it takes; all of them mean what the one does."""
+    for part in _parts(message, _weight(message) // PART_CELLS + 1):
+        data = encode(part)
+        halves = _parts(part, 2) if len(data) > RECORD_BYTES else [part]
+        if len(halves) == 1:
+            yield data
+        else:
+            for half in halves:
+                yield from encode_all(half)
+
+
+def _parts(message: Message, count: int) -> list[Message]:
+    """The message cut into about so many, by partitions."""
+    name = _BY_PARTITION.get(type(message))
+    if name is None or count == 1:
+        return [message]
+    items = sorted(getattr(message, name).items())
+    length = max(1, -(-len(items) // count))
+    parts = [dict(items[start : start + length]) for start in range(0, len(items), length)]
+    cut: Callable[..., Message] = replace
+    return [cut(message, **{name: part}) for part in parts] if len(parts) > 1 else [message]
+
+
+def _weight(message: Message) -> int:
+    """How much a message says, in tables and files; what is written as columns is a tenth."""
+    match message:
+        case Report():
+            parts = [part for r in message.ranges.values() for part in r.tables.values()]
+            return len(message.ranges) + sum(1 + len(part.files) for part in parts)
+        case Attached() | Rewind():
+            return sum(1 + len(a.needs) // 10 for a in message.partitions.values())
+    return 0
 
 
 def decode(data: bytes | None) -> Message | None:
     """None for what this version does not know: other types, newer versions, other people's bytes."""
     try:
-        document = json.loads(data or b"")
+        document = json.loads(_text(data or b""))
         if document["v"] > MESSAGE_VERSION:
             return None
         reader = _READERS.get(document["type"])
         return reader(document) if reader else None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, zlib.error):
         return None
+
+
+def _text(data: bytes) -> bytes:
+    if data[:1] == b"{":
+        return data
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(data, TEXT_BYTES)
+    if not unpacker.eof:
+        raise ValueError("cut off, or longer than anything of ours")
+    return text
 
 
 def _write_epoch(epoch: Epoch | None) -> list[Any] | None:
@@ -245,6 +302,40 @@ def _read_range(d: Any) -> Range:
     start, following = d["range"]
     tables = {table: _read_part(part) for table, part in d["tables"].items()}
     return Range(d["id"], d["generation"], d["rewind"], d["nonce"], start, following, tables, d.get("timestamp"))
+
+
+def _write_attachments(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, Any]:
+    """By partition; if many, with the needs by table: its uuid, and per partition how far it is behind the position.
+
+    All partitions know of the same tables, and most tables need what comes next and nothing before.
+    """
+    tables = next(iter(attachments.values())).needs if attachments else {}
+    if len(tables) * len(attachments) < COLUMN_CELLS:
+        return {"partitions": nest(attachments, _write_attachment)}
+    ordered = sorted(attachments.items())
+    columns: dict[str, list[Any]] = {}
+    for table, first in tables.items():
+        needs = [a.needs.get(table) for _, a in ordered]
+        if any(need is None or need.uuid != first.uuid for need in needs):
+            return {"partitions": nest(attachments, _write_attachment)}
+        behind = [a.position - need.next for (_, a), need in zip(ordered, needs, strict=True) if need is not None]
+        columns[table] = [first.uuid, behind if any(behind) else 0]
+    if any(len(a.needs) != len(tables) for _, a in ordered):
+        return {"partitions": nest(attachments, _write_attachment)}
+    without = {partition: replace(a, needs={}) for partition, a in ordered}
+    return {"v": MESSAGE_VERSION, "partitions": nest(without, _write_attachment), "needs": columns}
+
+
+def _read_attachments(d: Any) -> dict[TopicPartition, Attachment]:
+    attachments = unnest(d["partitions"], _read_attachment)
+    if "needs" not in d:
+        return attachments
+    ordered = sorted(attachments)
+    needs: dict[TopicPartition, dict[str, TableNeed]] = {partition: {} for partition in ordered}
+    for table, (uuid, behind) in d["needs"].items():
+        for partition, lead in zip(ordered, behind or [0] * len(ordered), strict=True):
+            needs[partition][table] = TableNeed(uuid, attachments[partition].position - lead)
+    return {partition: replace(attachments[partition], needs=needs[partition]) for partition in ordered}
 
 
 def _write_attachment(a: Attachment) -> dict[str, Any]:
@@ -328,9 +419,9 @@ _CODECS: dict[type, tuple[str, _Writer, _Reader]] = {
         lambda m: {
             "epoch": list(m.epoch),
             "nonce": m.nonce,
-            "partitions": nest(m.partitions, _write_attachment),
+            **_write_attachments(m.partitions),
         },
-        lambda d: Attached(_read_epoch(d["epoch"]), d["nonce"], unnest(d["partitions"], _read_attachment)),
+        lambda d: Attached(_read_epoch(d["epoch"]), d["nonce"], _read_attachments(d)),
     ),
     TableOpened: (
         "table_opened",
@@ -353,11 +444,20 @@ _CODECS: dict[type, tuple[str, _Writer, _Reader]] = {
         lambda m: {
             "epoch": list(m.epoch),
             "nonce": m.nonce,
-            "partitions": nest(m.partitions, _write_attachment),
+            **_write_attachments(m.partitions),
         },
-        lambda d: Rewind(_read_epoch(d["epoch"]), d["nonce"], unnest(d["partitions"], _read_attachment)),
+        lambda d: Rewind(_read_epoch(d["epoch"]), d["nonce"], _read_attachments(d)),
     ),
     StartCommit: ("start_commit", _write_releases, lambda d: StartCommit(*_read_releases(d))),
     CommitComplete: ("commit_complete", _write_releases, lambda d: CommitComplete(*_read_releases(d))),
 }
 _READERS: dict[str, _Reader] = {name: read for name, _, read in _CODECS.values()}
+_BY_PARTITION: dict[type, str] = {  # the member that a message may be parted by
+    Attach: "partitions",
+    Report: "ranges",
+    Attached: "partitions",
+    TableOpened: "needs",
+    Rewind: "partitions",
+    StartCommit: "releases",
+    CommitComplete: "releases",
+}
