@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # What travels to tasks of the file IO's settings: storage keys only, never a catalog's own token or password.
 _IO_PREFIXES = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "oss.", "hf.")
 _CLEAN_SECONDS = 60  # listing a large table and reading its manifests may take long, while commits wait
-_LEDGERS = "connect-py.ledger."  # long, and none of the tasks' business
+_POSITIONS = ("connect-py.ledger.", "kafka.connect.source-offsets.")  # long, and none of the tasks' business
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _loaded(name: str, ref: str, answer: Mapping[str, Any], mode: WriteMode, key
         spec=answer["spec"],
         mode=mode,
         key_columns=tuple(key_columns or answer["identifiers"]) if mode is WriteMode.MERGE else (),
-        properties={key: value for key, value in answer["properties"].items() if not key.startswith(_LEDGERS)},
+        properties={key: value for key, value in answer["properties"].items() if not key.startswith(_POSITIONS)},
         io_properties=io_properties,
     )
     view = TableView(
