@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
 FIND_SECONDS: Final = 1.0  # for the ends of a log whose next offset is gone, while other partitions wait
+POLL_BYTES: Final = 16 << 20  # of values; what comes of them takes several times as much while they are worked on
 _COOPERATIVE: Final = "cooperative-sticky"
 # Messages that carry these errors are news, not the end: the client goes on by itself.
 _PASSING: Final = frozenset({
@@ -118,7 +119,7 @@ class SinkConsumer:
         return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
 
     def poll(self, limit: int, timeout: float) -> list[Consumed]:
-        """Return up to `limit` messages: wait for the first, then take what is there.
+        """Return up to `limit` messages: wait for the first, then take what is there, until `POLL_BYTES` are reached.
 
         Messages of partitions that came or went during the call are left out; they come again where they still
         matter. Where the log does not hold the next offset, what was read before it is returned, and the call after
@@ -136,9 +137,16 @@ class SinkConsumer:
             return []
         self._last_news = None
         messages: list[Consumed] = [first]
-        if limit > 1:
-            messages += self._consumer.consume(limit - 1, 0)
+        size = len(first)
+        while len(messages) < limit and size < POLL_BYTES:
+            fitting = (POLL_BYTES - size) * len(messages) // max(size, 1) + 1  # if they are like those so far
+            asked = min(limit - len(messages), fitting)
+            more = self._consumer.consume(asked, 0)
             self._raise_kept()
+            messages += more
+            size += sum(map(len, more))
+            if len(more) < asked:
+                break
         if any(map(Message.error, messages)):  # an error is true whatever its code, and refuses `==` with None
             messages = [m for m in messages if self._is_record(m)]
         if self._fresh or self._seeks:

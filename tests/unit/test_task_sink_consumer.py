@@ -265,3 +265,31 @@ def test_an_end_from_before_a_truncation_does_not_count(monkeypatch: pytest.Monk
     consumer.poll(100, 0)
     consumer.poll(100, 0)
     assert consumer.ends() == {}, "reading goes on at 640"
+
+
+def _polled_sizes(monkeypatch: pytest.MonkeyPatch, sizes: list[int], limit: int = 4000) -> list[list[int]]:
+    """The sizes of the values that each poll returns, until nothing is left."""
+    values = [Message(topic="orders", partition=0, offset=n, value=bytes(size)) for n, size in enumerate(sizes)]
+    consumer = _consumer(monkeypatch, values)
+    polls = []
+    while messages := consumer.poll(limit, 0):
+        polls.append([len(message) for message in messages])
+    assert [size for poll in polls for size in poll] == sizes
+    return polls
+
+
+def test_a_poll_of_large_messages_ends_at_some_bytes_and_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_consumer, "POLL_BYTES", 1000)
+    polls = _polled_sizes(monkeypatch, [100] * 95)
+    assert [len(poll) for poll in polls] == [10] * 9 + [5]
+
+
+def test_a_message_beyond_all_bounds_comes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_consumer, "POLL_BYTES", 1000)
+    assert _polled_sizes(monkeypatch, [5000, 5000, 1, 1]) == [[5000], [5000], [1, 1]]
+
+
+def test_a_poll_of_small_messages_and_tombstones_is_bounded_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_consumer, "POLL_BYTES", 1_000_000)
+    polls = _polled_sizes(monkeypatch, [0] * 50 + [100] * 50, limit=60)
+    assert [len(poll) for poll in polls] == [60, 40]
