@@ -7,10 +7,11 @@ from typing import Any
 import httpx
 import pytest
 from bad_input import case, lakehouse, worker
+from confluent_kafka.admin import AdminClient
 from lakehouse import Lakehouse
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
-from sink_case import SinkCase
+from sink_case import KAFKA_SECONDS, SinkCase
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
@@ -127,3 +128,17 @@ def metrics(case: SinkCase) -> str:
         labels, _, value = rest.rpartition("}")
         shown.append(f"{name}{{{','.join(sorted(labels.split(',')))}}}{value}" if brace else line)
     return "\n".join(shown)
+
+
+def test_control_topic_and_channel_may_be_deleted_while_the_connector_runs(case: SinkCase) -> None:
+    control = f"{case.name}-control"
+    case.create_topic(2)
+    case.start(iceberg__control__topic=control, tasks__max="2")
+    case.produce_ids([1, 2])
+    case.await_caught_up()
+    admin = AdminClient({"bootstrap.servers": case.bootstrap_servers})
+    topics = [control, f"{control}-connect-{case.name}"]
+    for deleted in admin.delete_topics(topics).values():
+        deleted.result(KAFKA_SECONDS)
+    case.produce_ids(range(3, 50))
+    case.assert_complete(range(1, 50))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from iceberg_staging_rows import APACHE, BASE, TABULAR
 
 from connect_py.api.errors import ConfigError
+from connect_py.config.config_provider import ConfigResolver
 from connectors.iceberg.config import (
     CONFIG_DEF,
     ClassFamily,
@@ -97,6 +100,26 @@ def test_bad_combinations_say_what_users_search_for(props: dict[str, str | None]
 
 def test_validation_of_a_good_configuration_shows_no_error() -> None:
     assert [v.name for v in validate(STATIC).values() if v.errors] == []
+
+
+def test_placeholders_below_a_prefix_are_resolved_before_the_prefix_is_read(tmp_path: Path) -> None:
+    (tmp_path / "secrets").write_text("password=s3cret\nrest=http://catalog:8181\n")
+    given = STATIC | {
+        "iceberg.catalog.uri": f"${{file:{tmp_path}/secrets:rest}}/lake",
+        "iceberg.catalog.credential": f"client:${{file:{tmp_path}/secrets:password}}",
+        "iceberg.hadoop.fs.s3a.secret.key": f"${{file:{tmp_path}/secrets:password}}",
+        "iceberg.table.db.a.id-columns": "id",
+    }
+    resolver = ConfigResolver.of(
+        {
+            "config.providers": "file",
+            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        }
+    )
+    config = IcebergSinkConfig.parse(resolver.resolve(given))
+    assert config.catalog["uri"] == "http://catalog:8181/lake"
+    assert config.catalog["credential"] == "client:s3cret"
+    assert config.hadoop_settings()["fs.s3a.secret.key"] == "s3cret"
 
 
 def test_table_settings_are_read_by_the_full_name_even_if_one_name_is_the_prefix_of_another() -> None:

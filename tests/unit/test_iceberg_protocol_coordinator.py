@@ -248,9 +248,10 @@ def test_trace_of_a_higher_epoch_or_start_ends_this_life(message: Message) -> No
 # --- reports
 
 
-def test_report_that_does_not_continue_is_answered_with_a_rewind() -> None:
+@pytest.mark.parametrize("start", [120, 90])
+def test_report_with_a_gap_or_an_overlap_is_answered_with_a_rewind(start: int) -> None:
     life = Life()
-    told = only(life.tell(life.report(p0=rows(120, 130))), Rewind)
+    told = only(life.tell(life.report(p0=rows(start, 130))), Rewind)
     assert (told.nonce, told.partitions[P0].position) == ("n1", 100)
 
 
@@ -277,12 +278,37 @@ def test_partition_reported_twice_counts_once() -> None:
     assert entries(request)[0] == (0, 100, 130)  # the second range waits for the next cycle
 
 
+def test_partition_reported_by_two_owners_in_one_cycle_counts_once() -> None:
+    life = Life()
+    life.cycle(life.report(p0=rows(100, 130)))
+    heir = only(life.tell(Attach("sink-1", 5, "n2", {P0: "id-1"})), Attached)
+    assert heir.partitions[P0].position == 130
+    again = life.report(p0=rows(100, 135))  # the one before has not noticed that it lost the partition
+    assert only(life.tell(again), Rewind).nonce == "n1"
+    life.tell(replace(life.report(p0=rows(130, 150, nonce="n2")), task="sink-1"))
+    request = commit_of(life, life.tell(life.report(p1=idle(200))))
+    assert entries(request)[0] == (0, 100, 130)
+    assert [file.path for file in request.files[P0]] == ["f100"]
+
+
 def test_slow_partition_delays_only_itself() -> None:
     life = Life()
     assert life.cycle(life.report(p0=rows(100, 130))) == []
     assert life.state.on_tick(1299) == []
     request = commit_of(life, life.state.on_tick(1300))
     assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 200)}  # all partitions, also those without rows
+
+
+def test_report_that_comes_after_the_time_out_is_in_the_next_commit_and_no_later_one_before_it() -> None:
+    life = Life()
+    life.cycle(life.report(p0=rows(100, 130)))
+    request = commit_of(life, life.state.on_tick(1300))
+    life.tell(life.report(p1=rows(200, 210)))  # too late: the commit is under way
+    life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    assert life.cycle(life.report(p1=rows(210, 220))) == []
+    request = commit_of(life, life.tell(life.report(p0=rows(130, 140))), landed(request))
+    assert entries(request) == {0: (0, 130, 140), 1: (0, 200, 210)}
+    assert [file.path for file in request.files[P1]] == ["f200"]
 
 
 # --- the commit
@@ -398,6 +424,17 @@ def test_foreign_conflict_is_tried_a_bounded_number_of_times() -> None:
         actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.CONFLICT, "compaction", None, 1000)
     assert only(actions, ReportTrouble) == ReportTrouble(FACTS, "compaction", 1)
     assert only(actions, Rewind).partitions[P0].position == 100
+
+
+def test_table_of_another_uuid_at_the_commit_is_opened_anew_and_gets_none_of_the_files_of_the_old_one() -> None:
+    life = Life()
+    actions = life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
+    only(actions, LoadTable)
+    actions = life.state.on_table_loaded(FACTS, table(uuid="t-2"), 1000)
+    assert not [action for action in actions if isinstance(action, CommitTable)]
+    told = only(actions, Rewind).partitions[P0]
+    assert (told.position, told.needs[FACTS].uuid, told.needs[FACTS].next) == (100, "t-2", 100)
+    assert only(actions, CommitComplete).releases[P0].floor == 100
 
 
 def test_missing_table_holds_the_floor_until_it_is_made_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,7 +16,12 @@ from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.catalog import LoadedTable
 from connectors.iceberg.spark.commit_request import CommitCounts, CommitOutcome, CommitStatus, EngineName
-from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
+from connectors.iceberg.spark.errors import (
+    CatalogUnavailableError,
+    SparkLostError,
+    TableMissingError,
+    TableUnsuitableError,
+)
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table import TableDescription
 from connectors.iceberg.table_keeper import REPLACEMENTS, TableKeeper
@@ -154,3 +160,30 @@ def test_a_view_that_an_unavailable_catalog_refused_is_made_when_the_task_asks_a
     now = Wish(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 1).to_text()
     keeper.prepare("db.orders", Need.EVOLVE, now)
     assert catalog.views == ["db.orders_all"], "nothing has changed since"
+
+
+class EmptyCatalog:
+    """Has no table, and keeps count of those that it is asked to make."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def load(self, name: str, *_: object) -> LoadedTable:
+        raise TableMissingError(name, "does not exist")
+
+    def create(self, name: str, *_: object) -> bool:
+        self.made.append(name)
+        return True
+
+
+@pytest.mark.parametrize("partition_by", ["days(id)", "nope", "bucket(id, 4), hour(id)"])
+def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> None:
+    listener: Any = None
+    settings = {"tables__auto_create_enabled": "true", "tables__default_partition_by": partition_by}
+    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
+    catalog: Any = EmptyCatalog()
+    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    wish = Wish(json.loads(table([("id", "long")]).schema), "").to_text()
+    with pytest.raises(TableUnsuitableError):
+        keeper.prepare("db.orders", Need.CREATE, wish)
+    assert catalog.made == []

@@ -302,6 +302,23 @@ def test_metadata_of_kafka_is_added() -> None:
     assert "Could not parse" in refused(name, external_field="a")
 
 
+def test_two_transformations_that_add_metadata_keep_their_own_settings() -> None:
+    name = f"{ICEBERG}.KafkaMetadataTransform"
+    first = configured({"type": name, "field_name": "a", "nested": "true"})
+    second = configured({"type": name, "external_field": "env,prod"})
+    for _ in range(2):
+        made = first.apply(record({"x": 1}))
+        assert made is not None
+        assert set(made.value) == {"x", "a"}
+        again = second.apply(made)
+        assert again is not None
+        assert again.value["a"] == made.value["a"]
+        assert set(again.value) == {
+            "x", "a", "_kafka_metadata_topic", "_kafka_metadata_partition", "_kafka_metadata_offset",
+            "_kafka_metadata_timestamp", "_kafka_metadata_env",
+        }  # fmt: skip
+
+
 def test_events_of_dms_are_lifted() -> None:
     given = {
         "data": {"id": 1},
