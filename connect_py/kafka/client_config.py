@@ -121,6 +121,7 @@ _NATIVE_CONSUMER: Final = frozenset(
         "fetch.wait.max.ms",
         "fetch.queue.backoff.ms",
         "fetch.message.max.bytes",
+        "receive.message.max.bytes",
         "fetch.error.backoff.ms",
         "coordinator.query.interval.ms",
     ]
@@ -190,6 +191,8 @@ _EXPLICIT: Final[Mapping[Kind, Settings]] = {
         "queued.max.messages.kbytes": 16_384,
         "queued.min.messages": 100_000,
         "fetch.queue.backoff.ms": 20,
+        # Java takes an answer of any size; this client would disconnect for ever at one message of 100 MB.
+        "receive.message.max.bytes": INT_MAX,
     },
     "producer": {
         "partitioner": "murmur2_random",

@@ -139,7 +139,7 @@ class SinkConsumer:
         messages: list[Consumed] = [first]
         size = len(first)
         while len(messages) < limit and size < POLL_BYTES:
-            fitting = (POLL_BYTES - size) * len(messages) // max(size, 1) + 1  # if they are like those so far
+            fitting = -(-(POLL_BYTES - size) * len(messages) // max(size, 1))  # if they are like those so far
             asked = min(limit - len(messages), fitting)
             more = self._consumer.consume(asked, 0)
             self._raise_kept()

@@ -28,6 +28,7 @@ def test_a_sink_consumer_has_connects_ids_and_every_default_of_java_that_differs
         "fetch.queue.backoff.ms": 20,
         "queued.max.messages.kbytes": 16_384,
         "connections.max.idle.ms": 540_000,
+        "receive.message.max.bytes": 2**31 - 1,
     }
     assert expected.items() <= settings.items()
 
