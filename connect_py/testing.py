@@ -265,7 +265,7 @@ def check_batch_form(transformation: Transformation[SinkRecord], records: Sequen
     """Compare the two forms of a transformation on the same records.
 
     A record that makes `apply` raise must be named by `BadRows` of `apply_batch`, as the worker asks: again, without
-    the rows that are named. Records of one partition have rising offsets.
+    the rows that are named, or along with what becomes of the others. Records of one partition have rising offsets.
 
     Returns:
         How many of the records had a batch form, and were compared.
@@ -286,14 +286,17 @@ def _check_batch(transformation: Transformation[SinkRecord], batch: Batch) -> in
             bad[index] = error
     made: Sequence[Batch] = ()
     named: set[int] = set()
+    done = True
     try:
         made = transformation.apply_batch(batch)
     except NotColumnar:
         return 0
     except BadRows as error:
         named = set(error.errors)
+        done = error.made is not None
+        made = error.made or ()
     assert named == bad.keys(), f"bad rows: {sorted(named)} in columns, {sorted(bad)} in rows"
-    if bad:
+    if not done:
         return len(bad) + _check_good_rows(transformation, batch, expected.keys())
     place = {(r.origin.partition, r.origin.offset): r for each in made for r in each.records()}
     kept = {(r.origin.partition, r.origin.offset): r for r in expected.values() if r is not None}

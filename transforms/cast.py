@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed
 from connect_py.api.config import Type as ConfigType
-from connect_py.api.errors import BadRows, ConfigError, ConnectError, DataError, NotColumnar
+from connect_py.api.errors import ConfigError, ConnectError, DataError, NotColumnar
 from connect_py.api.java_text import java_text
 from connect_py.api.record import R
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, java_class_name
@@ -140,7 +140,7 @@ class Cast(Transformation[R]):
         return cast(schema, value, self._types[name] if self._whole is None else self._whole)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed, kept_nulls
+        from transforms.columns import blamed, finished, kept_nulls
         from transforms.field_columns import FieldColumns
 
         column = self.side.column(batch)
@@ -148,23 +148,25 @@ class Cast(Transformation[R]):
             return [batch]
         columns = self._columns = self._columns or FieldColumns(self)
         if column.schema is None:
-            return [self.side.put_column(batch, self._schemaless(batch, column, columns))]
+            cast_column, failed = self._schemaless(batch, column, columns)
+            return finished(batch, self.apply, self.side.put_column(batch, cast_column), failed)
         null, null_schema = kept_nulls(column)
         if self._whole is None:
-            schema, data = columns.with_schema(batch, column)
+            schema, data, failed = columns.with_schema(batch, column)
         else:
             try:
                 schema = self.result(column.schema)
-                data = columns.replaced(batch, "", column.schema, schema, column.data)
-            except (BadRows, NotColumnar):
+                data, failed = columns.replaced("", column.schema, schema, column.data)
+            except NotColumnar:
                 raise
             except ConnectError as error:
                 raise blamed(batch, self.apply) from error
-        return [self.side.put_column(batch, Column(schema, data, null, tombstone_schema=null_schema))]
+        made = self.side.put_column(batch, Column(schema, data, null, tombstone_schema=null_schema))
+        return finished(batch, self.apply, made, failed)
 
-    def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> Column:
+    def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> tuple[Column, Collection[int]]:
         from connect_py.api.arrow import schemaless_column, schemaless_values
-        from transforms.columns import blamed_at, converted
+        from transforms.columns import converted
 
         if self._whole is None:
             return columns.schemaless(batch, column)
@@ -172,9 +174,7 @@ class Cast(Transformation[R]):
         values, failed = converted(
             schemaless_values(column.data, column.absent), lambda value: cast(None, value, whole)
         )
-        if failed:
-            raise blamed_at(batch, self.apply, failed)
-        return schemaless_column(values, column.tombstone)
+        return schemaless_column(values, column.tombstone), failed
 
     def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
         """Widening, and texts of whole numbers: what Arrow does as Java does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -116,11 +116,45 @@ def blamed(batch: Batch, apply: Callable[[Any], object]) -> BadRows | NotColumna
     return BadRows(errors) if errors else NotColumnar("no row fails by itself")
 
 
-def blamed_at(batch: Batch, apply: Callable[[Any], object], rows: Sequence[int]) -> BadRows | NotColumnar:
-    """As `blamed`, if only these rows can be to blame."""
-    suspects = batch.where(pc.is_in(pa.array(range(len(batch)), pa.int64()), value_set=pa.array(rows, pa.int64())))
-    errors = {rows[place]: error for place, error in _failures_by_row(suspects, apply).items()}
-    return BadRows(errors) if errors else NotColumnar("no row fails by itself")
+def finished(batch: Batch, apply: Callable[[Any], object], made: Batch, failed: Collection[int]) -> Sequence[Batch]:
+    """What a batch form that could do all rows but the failed ones returns: `made`, if there are none.
+
+    Raises:
+        BadRows, NotColumnar: As for `blamed`; nothing has to be done again for the other rows.
+    """
+    if not failed:
+        return [made]
+    is_failed = pc.is_in(pa.array(range(len(batch)), pa.int64()), value_set=pa.array(list(failed), pa.int64()))
+    errors = _failures_at(batch, apply, is_failed)
+    if len(errors) < is_failed.true_count:
+        raise BadRows(errors) if errors else NotColumnar("no row fails by itself")
+    raise BadRows(errors, [made.where(pc.invert(is_failed))] if len(errors) < len(batch) else [])
+
+
+def without(
+    batch: Batch, apply: Callable[[Any], object], suspects: pa.BooleanArray, go_on: Callable[[Batch], Sequence[Batch]]
+) -> BadRows:
+    """What to raise when some rows (no nulls in the mask) are known to fail, and `go_on` does the others.
+
+    Raises:
+        NotColumnar: Not all of them fail by themselves; or as `go_on` says.
+    """
+    errors = _failures_at(batch, apply, suspects)
+    if len(errors) < suspects.true_count:
+        raise NotColumnar("rows do not fail by themselves")
+    if len(errors) == len(batch):
+        return BadRows(errors, [])
+    others = pc.invert(suspects)
+    try:
+        return BadRows(errors, go_on(batch.where(others)))
+    except BadRows as bad:
+        places = pc.indices_nonzero(others).to_pylist()
+        return BadRows({**errors, **{places[row]: error for row, error in bad.errors.items()}}, bad.made)
+
+
+def _failures_at(batch: Batch, apply: Callable[[Any], object], suspects: pa.BooleanArray) -> dict[int, Exception]:
+    rows = pc.indices_nonzero(suspects).to_pylist()
+    return {rows[place]: error for place, error in _failures_by_row(batch.where(suspects), apply).items()}
 
 
 def converted(values: Iterable[Value], convert: Callable[[Value], Value]) -> tuple[list[Value], list[int]]:
@@ -167,14 +201,14 @@ def _failures_by_row(batch: Batch, apply: Callable[[Any], object]) -> dict[int, 
     return errors
 
 
-def required_nulls(schema: Schema, members: Sequence[pa.Array], data: pa.StructArray) -> bool:
-    """Whether a required field is null in a row of the struct column that is not null itself."""
+def required_nulls(schema: Schema, members: Sequence[pa.Array], data: pa.StructArray) -> set[int]:
+    """The rows of the struct column in which a required field is null, and they are not null themselves."""
+    found: set[int] = set()
     for field, member in zip(schema.fields, members, strict=True):
-        if field.schema.optional or not member.null_count:
-            continue
-        if not data.null_count or pc.and_(member.is_null(), data.is_valid()).true_count:
-            return True
-    return False
+        if not field.schema.optional and member.null_count:
+            null = pc.and_(member.is_null(), data.is_valid()) if data.null_count else member.is_null()
+            found.update(pc.indices_nonzero(null).to_pylist())
+    return found
 
 
 def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
@@ -214,7 +248,7 @@ def with_fields(
     result: Schema,
     added: Callable[[Sequence[pa.Array]], Sequence[pa.Array]],
     apply: Callable[[Any], object],
-) -> Batch:
+) -> Sequence[Batch]:
     """The batch with more fields at the end of its value's structs; nulls of the fields before become their defaults.
 
     Args:
@@ -230,10 +264,9 @@ def with_fields(
     null, null_schema = kept_nulls(column)
     parts = [with_default(c, d) for c, d in zip(children(column.data), defaults(column.schema), strict=True)]
     parts += added(parts)
-    if required_nulls(result, parts, column.data):
-        raise blamed(batch, apply)
     data = struct_column(result, parts, null, len(batch))
-    return batch.replace(value=Column(result, data, null, tombstone_schema=null_schema))
+    made = batch.replace(value=Column(result, data, null, tombstone_schema=null_schema))
+    return finished(batch, apply, made, required_nulls(result, parts, column.data))
 
 
 def null_rows(column: Column) -> pa.BooleanArray:

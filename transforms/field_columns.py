@@ -14,7 +14,6 @@ from connect_py.api.errors import ConnectError, NotColumnar
 from connect_py.api.schema import Schema, Type, Value
 from transforms.columns import (
     blamed,
-    blamed_at,
     children,
     converted,
     defaults,
@@ -54,8 +53,12 @@ class FieldColumns:
         self._reference = reference
         self._defaults = lru_cache(maxsize=64)(defaults)
 
-    def with_schema(self, batch: Batch, column: Column) -> tuple[Schema, pa.Array]:
-        """A column of structs: the schema afterwards and the data; nulls stay null."""
+    def with_schema(self, batch: Batch, column: Column) -> tuple[Schema, pa.Array, set[int]]:
+        """A column of structs: the schema afterwards and the data; nulls stay null. Also the rows that may be bad.
+
+        Raises:
+            BadRows, NotColumnar: The reference refuses the schema.
+        """
         reference, schema = self._reference, column.schema
         assert schema is not None
         if schema.type is not Type.STRUCT:
@@ -75,23 +78,18 @@ class FieldColumns:
             raise
         except (ConnectError, pa.ArrowException) as error:
             raise blamed(batch, reference.apply) from error
-        if failed and not required_nulls(schema, columns, data):
-            raise blamed_at(batch, reference.apply, sorted(failed))
-        if failed or required_nulls(result, made, data):
-            raise blamed(batch, reference.apply)
-        return result, struct_column(result, made, column.is_null(), len(batch))
+        failed |= required_nulls(result, made, data)
+        return result, struct_column(result, made, column.is_null(), len(batch)), failed
 
-    def replaced(self, batch: Batch, name: str, schema: Schema, result: Schema, data: pa.Array) -> pa.Array:
-        """A column of one field afterwards.
+    def replaced(self, name: str, schema: Schema, result: Schema, data: pa.Array) -> tuple[pa.Array, set[int]]:
+        """A column of one field afterwards, and the rows whose value the reference refuses.
 
         Raises:
-            BadRows, NotColumnar: The reference refuses values.
+            NotColumnar: As the kernels say.
+            ConnectError: The reference refuses any value of this schema.
         """
         failed: set[int] = set()
-        made = self._field(name, schema, result, data, failed)
-        if failed:
-            raise blamed_at(batch, self._reference.apply, sorted(failed))
-        return made
+        return self._field(name, schema, result, data, failed), failed
 
     def _field(self, name: str, schema: Schema, result: Schema, data: pa.Array, failed: set[int]) -> pa.Array:
         """A column of one field afterwards; rows whose value is refused are added to `failed`, and null."""
@@ -102,8 +100,14 @@ class FieldColumns:
         failed.update(refused)
         return to_array(result, values)
 
-    def schemaless(self, batch: Batch, column: Column) -> Column:
-        """A column of maps afterwards: members that are replaced are in all of them, null where they were not."""
+    def schemaless(self, batch: Batch, column: Column) -> tuple[Column, set[int]]:
+        """A column of maps afterwards: members that are replaced are in all of them, null where they were not.
+
+        Also the rows of which the reference refuses a value.
+
+        Raises:
+            BadRows, NotColumnar: The reference refuses what is no map.
+        """
         reference = self._reference
         if not column.is_struct():
             raise blamed(batch, reference.apply)
@@ -123,7 +127,5 @@ class FieldColumns:
             made = schemaless_column(values)
             columns[name] = made.data
             absent |= {(name, *path): rows for path, rows in made.absent.items()}
-        if failed:
-            raise blamed_at(batch, reference.apply, sorted(failed))
         made_data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null)
-        return Column(None, made_data, column.tombstone, absent, column.tombstone_schema)
+        return Column(None, made_data, column.tombstone, absent, column.tombstone_schema), failed

@@ -102,7 +102,7 @@ class Flatten(Transformation[R]):
                 )
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed, kept_nulls, required_nulls, struct_column
+        from transforms.columns import blamed, finished, kept_nulls, required_nulls, struct_column
 
         column = self.side.column(batch)
         if column.null_count == len(batch):
@@ -117,10 +117,9 @@ class Flatten(Transformation[R]):
             raise blamed(batch, self.apply) from error
         null, null_schema = kept_nulls(column)
         data = [_leaf_column(column.data, leaf) for leaf in leaves]
-        if required_nulls(result, data, column.data):
-            raise blamed(batch, self.apply)
         made = Column(result, struct_column(result, data, null, len(batch)), null, tombstone_schema=null_schema)
-        return [self.side.put_column(batch, made)]
+        failed = required_nulls(result, data, column.data)
+        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
 
     def _schemaless(self, batch: Batch, column: Column) -> Column:
         import pyarrow as pa

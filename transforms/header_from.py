@@ -84,24 +84,27 @@ class HeaderFrom(Transformation[R]):
         return self.side.put(record, schema, taken).replace(headers=Headers(made))
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed
+        from transforms.columns import blamed, finished, null_rows, without
 
         column = self.side.column(batch)
-        if column.null_count or not column.is_struct():
+        if column.null_count:
+            raise without(batch, self.apply, null_rows(column), self.apply_batch)
+        if not column.is_struct():
             raise blamed(batch, self.apply)
+        failed: set[int] = set()
         if column.schema is None:
             made, added = self._schemaless(column)
         else:
             if column.schema.type is not SchemaType.STRUCT or any(column.schema.field(f) is None for f in self._fields):
                 raise blamed(batch, self.apply)
-            made, added = self._with_schema(batch, column, column.schema)
+            made, added, failed = self._with_schema(column, column.schema)
         before = batch.headers or [NO_HEADERS] * len(batch)
         names = self._headers
         headers = [
             Headers([*old, *(Header(n, *pair) for n, pair in zip(names, new, strict=True))])
             for old, new in zip(before, zip(*added, strict=True), strict=True)
         ]
-        return [self.side.put_column(batch, made).replace(headers=headers)]
+        return finished(batch, self.apply, self.side.put_column(batch, made).replace(headers=headers), failed)
 
     def _schemaless(self, column: Column) -> tuple[Column, list[list[Any]]]:
         """The column that stays, and the values (with their schemas) of each header."""
@@ -123,9 +126,10 @@ class HeaderFrom(Transformation[R]):
         absent = {path: rows for path, rows in column.absent.items() if path[0] not in self._fields}
         return Column(None, empty_structs(None, len(column)) if made is None else made, None, absent), added
 
-    def _with_schema(self, batch: Batch, column: Column, schema: Schema) -> tuple[Column, list[list[Any]]]:
+    def _with_schema(self, column: Column, schema: Schema) -> tuple[Column, list[list[Any]], set[int]]:
+        """As `_schemaless`, and the rows that lack a required value."""
         from connect_py.api import arrow
-        from transforms.columns import blamed, children, defaults, required_nulls, struct_column, with_default
+        from transforms.columns import children, defaults, required_nulls, struct_column, with_default
 
         columns = children(column.data)
         if self._replace_null_with_default:
@@ -136,13 +140,11 @@ class HeaderFrom(Transformation[R]):
             assert field is not None
             added.append([(v, field.schema) for v in arrow.to_values(field.schema, columns[field.index])])
         if not self._moves:
-            return column, added
+            return column, added, set()
         result = self._result(schema)
         kept = [c for f, c in zip(schema.fields, columns, strict=True) if f.name not in self._fields]
-        made = struct_column(result, kept, None, len(batch))
-        if required_nulls(result, kept, made):
-            raise blamed(batch, self.apply)
-        return Column(result, made), added
+        made = struct_column(result, kept, None, len(column))
+        return Column(result, made), added, required_nulls(result, kept, made)
 
 
 class HeaderFromKey(HeaderFrom[R]):

@@ -41,7 +41,7 @@ class HoistField(Transformation[R]):
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         import pyarrow as pa
 
-        from transforms.columns import blamed, struct_column
+        from transforms.columns import null_rows, struct_column, without
 
         column = self.side.column(batch)
         if column.schema is None:
@@ -53,7 +53,7 @@ class HoistField(Transformation[R]):
         if column.tombstone is not None:
             raise NotColumnar("tombstones become maps among structs")
         if column.null_count and not column.schema.optional:
-            raise blamed(batch, self.apply)
+            raise without(batch, self.apply, null_rows(column), self.apply_batch)
         result = self._result(column.schema)
         return [self.side.put_column(batch, Column(result, struct_column(result, [column.data], None, len(batch))))]
 

@@ -12,7 +12,16 @@ from connect_py.api.arrow import as_logical
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Type
-from transforms.columns import blamed, children, defaults, kept_nulls, required_nulls, struct_column, with_default
+from transforms.columns import (
+    blamed,
+    children,
+    defaults,
+    finished,
+    kept_nulls,
+    required_nulls,
+    struct_column,
+    with_default,
+)
 
 if TYPE_CHECKING:
     from transforms.insert_field import InsertField, Insertion
@@ -28,11 +37,11 @@ class InsertColumns:
     def apply(self, batch: Batch) -> Sequence[Batch]:
         """See `Transformation.apply_batch`."""
         column = self._reference.side.column(batch)
-        return [batch] if column.null_count == len(batch) else [self._inserted(batch, column)]
+        return [batch] if column.null_count == len(batch) else self._inserted(batch, column)
 
-    def _inserted(self, batch: Batch, column: Column) -> Batch:
+    def _inserted(self, batch: Batch, column: Column) -> Sequence[Batch]:
         if column.schema is None:
-            return self._reference.side.put_column(batch, self._schemaless(batch, column))
+            return [self._reference.side.put_column(batch, self._schemaless(batch, column))]
         if column.schema.type is not Type.STRUCT:
             raise blamed(batch, self._reference.apply)
         try:
@@ -42,12 +51,12 @@ class InsertColumns:
         columns = children(column.data)
         if self._reference.replace_null_with_default:
             columns = [with_default(c, d) for c, d in zip(columns, self._defaults(column.schema), strict=True)]
-        if required_nulls(column.schema, columns, column.data):
-            raise blamed(batch, self._reference.apply)
+        failed = required_nulls(column.schema, columns, column.data)
         columns += [self._column(insertion, batch) for insertion in self._reference.insertions]
         null, null_schema = kept_nulls(column)
         data = struct_column(result, columns, null, len(batch))
-        return self._reference.side.put_column(batch, Column(result, data, null, tombstone_schema=null_schema))
+        made = self._reference.side.put_column(batch, Column(result, data, null, tombstone_schema=null_schema))
+        return finished(batch, self._reference.apply, made, failed)
 
     def _schemaless(self, batch: Batch, column: Column) -> Column:
         data = column.data

@@ -115,17 +115,19 @@ class MaskField(Transformation[R]):
         return hidden(constant(masked, schema, len(data)), there)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed
+        from transforms.columns import finished, null_rows, without
         from transforms.field_columns import FieldColumns
 
         columns = self._columns = self._columns or FieldColumns(self)
         column = self.side.column(batch)
         if column.null_count:
-            raise blamed(batch, self.apply)
+            raise without(batch, self.apply, null_rows(column), self.apply_batch)
         if column.schema is None:
-            return [self.side.put_column(batch, columns.schemaless(batch, column))]
-        schema, data = columns.with_schema(batch, column)
-        return [self.side.put_column(batch, Column(schema, data))]
+            masked, failed = columns.schemaless(batch, column)
+        else:
+            schema, data, failed = columns.with_schema(batch, column)
+            masked = Column(schema, data)
+        return finished(batch, self.apply, self.side.put_column(batch, masked), failed)
 
 
 def _masked(schema: Schema | None, value: Value) -> Value:

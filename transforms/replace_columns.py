@@ -16,6 +16,7 @@ from transforms.columns import (
     children,
     defaults,
     empty_structs,
+    finished,
     kept_nulls,
     required_nulls,
     struct_column,
@@ -38,10 +39,12 @@ class ReplaceColumns:
         column = self._reference.side.column(batch)
         if column.null_count == len(batch):
             return [batch]
-        made = self._schemaless(batch, column) if column.schema is None else self._with_schema(batch, column)
-        return [self._reference.side.put_column(batch, made)]
+        if column.schema is None:
+            return [self._reference.side.put_column(batch, self._schemaless(batch, column))]
+        made, failed = self._with_schema(batch, column)
+        return finished(batch, self._reference.apply, self._reference.side.put_column(batch, made), failed)
 
-    def _with_schema(self, batch: Batch, column: Column) -> Column:
+    def _with_schema(self, batch: Batch, column: Column) -> tuple[Column, set[int]]:
         schema = column.schema
         assert schema is not None
         if schema.type is not Type.STRUCT:
@@ -57,10 +60,9 @@ class ReplaceColumns:
         if self._reference.replace_null_with_default:
             found = self._defaults(schema)
             columns = [with_default(c, found[source]) for c, source in zip(columns, sources, strict=True)]
-        if required_nulls(result, columns, column.data):
-            raise blamed(batch, self._reference.apply)
         null, null_schema = kept_nulls(column)
-        return Column(result, struct_column(result, columns, null, len(batch)), null, tombstone_schema=null_schema)
+        data = struct_column(result, columns, null, len(batch))
+        return Column(result, data, null, tombstone_schema=null_schema), required_nulls(result, columns, column.data)
 
     def _schemaless(self, batch: Batch, column: Column) -> Column:
         data = column.data

@@ -59,7 +59,7 @@ class SetSchemaMetadata(Transformation[R]):
         return self.side.put(record, result, value)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed, children, defaults, required_nulls, struct_column, with_default
+        from transforms.columns import blamed, children, defaults, finished, required_nulls, struct_column, with_default
 
         column = self.side.column(batch)
         if column.schema is None:
@@ -67,15 +67,15 @@ class SetSchemaMetadata(Transformation[R]):
                 return [batch]
             raise blamed(batch, self.apply)
         data, result = column.data, self._result(column.schema)
+        failed: set[int] = set()
         if column.schema.type is SchemaType.STRUCT:
             columns = children(data)
             if self._replace_null_with_default:
                 columns = [with_default(c, d) for c, d in zip(columns, defaults(column.schema), strict=True)]
-            if required_nulls(column.schema, columns, data):
-                raise blamed(batch, self.apply)
+            failed = required_nulls(column.schema, columns, data)
             data = struct_column(result, columns, column.is_null(), len(batch))
         made = Column(result, data, column.tombstone, tombstone_schema=self._null_schema(column))
-        return [self.side.put_column(batch, made)]
+        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
 
     def _null_schema(self, column: Column) -> Schema | None:
         return None if column.tombstone_schema is None else self._result(column.tombstone_schema)

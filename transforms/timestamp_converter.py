@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
-from connect_py.api.errors import BadRows, ConfigError, ConnectError, DataError, NotColumnar
+from connect_py.api.errors import ConfigError, ConnectError, DataError, NotColumnar
 from connect_py.api.record import R
 from connect_py.api.schema import (
     DATE,
@@ -195,18 +195,24 @@ class TimestampConverter(Transformation[R]):
         return moments(data, form, self._target, self._times, self._through)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed
+        from transforms.columns import blamed, finished
         from transforms.field_columns import FieldColumns
 
         columns = self._columns = self._columns or FieldColumns(self)
         column = self.side.column(batch)
         if column.schema is None:
-            return [self.side.put_column(batch, self._schemaless(batch, column, columns))]
+            converted_column, failed = self._schemaless(batch, column, columns)
+            return finished(batch, self.apply, self.side.put_column(batch, converted_column), failed)
         if self._field:
-            schema, data = columns.with_schema(batch, column)
+            schema, data, failed = columns.with_schema(batch, column)
         else:
             schema = _SCHEMAS[self._target](column.schema.optional)
-            data = self._whole(batch, column, schema, columns)
+            try:
+                data, failed = columns.replaced("", column.schema, schema, column.data)
+            except NotColumnar:
+                raise
+            except ConnectError as error:
+                raise blamed(batch, self.apply) from error
         null_schema = column.tombstone_schema
         if null_schema is not None and self._field:
             try:
@@ -215,32 +221,20 @@ class TimestampConverter(Transformation[R]):
                 raise blamed(batch, self.apply) from error
         elif null_schema is not None:
             null_schema = _SCHEMAS[self._target](null_schema.optional)
-        return [self.side.put_column(batch, Column(schema, data, column.tombstone, tombstone_schema=null_schema))]
+        made = self.side.put_column(batch, Column(schema, data, column.tombstone, tombstone_schema=null_schema))
+        return finished(batch, self.apply, made, failed)
 
-    def _whole(self, batch: Batch, column: Column, result: Schema, columns: FieldColumns) -> pa.Array:
-        from transforms.columns import blamed
-
-        assert column.schema is not None
-        try:
-            return columns.replaced(batch, "", column.schema, result, column.data)
-        except (BadRows, NotColumnar):
-            raise
-        except ConnectError as error:
-            raise blamed(batch, self.apply) from error
-
-    def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> Column:
+    def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> tuple[Column, Collection[int]]:
         from connect_py.api.arrow import schemaless_column, schemaless_values
-        from transforms.columns import blamed_at, converted
+        from transforms.columns import converted
 
         if column.null_count == len(batch):
-            return column
+            return column, ()
         if self._field:
             return columns.schemaless(batch, column)
         incoming = schemaless_values(column.data, column.absent)
         values, failed = converted(incoming, partial(self.replaced, self._field, None))
-        if failed:
-            raise blamed_at(batch, self.apply, failed)
-        return schemaless_column(values, column.tombstone)
+        return schemaless_column(values, column.tombstone), failed
 
 
 def _form_of(schema: Schema) -> Form:

@@ -45,10 +45,10 @@ class TimestampRouter(Transformation[R]):
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         import pyarrow as pa
 
-        from transforms.columns import blamed, parted
+        from transforms.columns import parted, without
 
         if batch.timestamp.null_count:
-            raise blamed(batch, self.apply)
+            raise without(batch, self.apply, batch.timestamp.is_null(), self.apply_batch)
         moments = batch.timestamp.dictionary_encode()
         texts = pa.array(list(map(self._format.format, moments.dictionary.to_pylist())), pa.string())
         return [

@@ -57,10 +57,21 @@ class ValueToKey(Transformation[R]):
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         import pyarrow as pa
 
-        from transforms.columns import blamed, required_nulls, scalar, struct_column, with_default
+        from transforms.columns import (
+            blamed,
+            finished,
+            null_rows,
+            required_nulls,
+            scalar,
+            struct_column,
+            with_default,
+            without,
+        )
 
         column = batch.value
-        if column.null_count or not column.is_struct():
+        if column.null_count:
+            raise without(batch, self.apply, null_rows(column), self.apply_batch)
+        if not column.is_struct():
             raise blamed(batch, self.apply)
         if column.schema is None:
             found = {name: column.member(name) for name in self._fields}
@@ -81,6 +92,5 @@ class ValueToKey(Transformation[R]):
             default = field.schema.default if self._replace_null_with_default else None
             data.append(member.data if default is None else with_default(member.data, scalar(field.schema, default)))
         made = struct_column(schema, data, None, len(batch))
-        if required_nulls(schema, data, made):
-            raise blamed(batch, self.apply)
-        return [batch.replace(key=Column(schema, made))]
+        keyed = batch.replace(key=Column(schema, made))
+        return finished(batch, self.apply, keyed, required_nulls(schema, data, made))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from connect_py.api.batch import Batch
 
 
 class FailureReason(Enum):
@@ -91,12 +95,17 @@ class BadRows(ConnectError):  # noqa: N818 - names the rows, not the failure
     """Some rows of a batch cannot be processed; the others can.
 
     The worker reports these rows under the error tolerance, exactly as if the row form had raised the error
-    for each of them, and calls again with the rows that are left.
+    for each of them, and calls again with the rows that are left, unless they were done along with them.
     """
 
-    def __init__(self, errors: Mapping[int, Exception]) -> None:
-        """Take the error of each bad row, by its index in the batch; at least one."""
+    def __init__(self, errors: Mapping[int, Exception], made: Sequence[Batch] | None = None) -> None:
+        """Take the error of each bad row, by its index in the batch; at least one.
+
+        `made` is what `apply_batch` would have returned for all other rows; nothing but a transformation gives it.
+        None: they are still to be done.
+        """
         if not errors:
             raise ValueError("BadRows needs at least one row")
         super().__init__(f"{len(errors)} rows cannot be processed, the first is row {min(errors)}")
         self.errors = dict(errors)
+        self.made = made

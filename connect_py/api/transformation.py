@@ -44,7 +44,8 @@ class Transformation(ABC, Generic[R]):
 
         Raises:
             NotColumnar: This batch goes on as rows through `apply`, to the end of the chain.
-            BadRows: These rows fail as `apply` would fail; the worker calls again without them.
+            BadRows: These rows fail as `apply` would fail; the worker calls again without them, unless what becomes of
+                the others is attached.
         """
         raise NotColumnar(type(self).__name__)
 

@@ -14,6 +14,7 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, NotColumnar, RetriableError
 from connect_py.api.predicate import Predicate
 from connect_py.api.record import NO_HEADERS, Headers, R, SinkRecord
+from connect_py.api.rows_of_batch import RowsOfBatch
 from connect_py.api.transformation import Transformation
 from connect_py.error_handling.error_handler import ErrorHandler, Skipped
 from connect_py.error_handling.failed_record import FailedRecord
@@ -21,6 +22,7 @@ from connect_py.error_handling.stage import Stage
 
 Delivery: TypeAlias = Batch | list[SinkRecord]  # columns, or rows that stay rows
 
+LINKS_THAT_PAY: Final = 2  # columns of rows cost less than two transformations of rows do
 MAX_HALVINGS: Final = 100  # calls with parts of a batch; rows cost less than more of them
 PARTITION_SHIFT: Final = 47  # offsets below 2^47, partitions below 2^16: together a key that sorts as they do
 
@@ -40,13 +42,17 @@ class ChainLink:
 class TransformationChain:
     """The transformations of one task, in order, used on its thread.
 
-    A batch stays columns until the first link without a batch form, or one that raises `NotColumnar`; from there it is
-    rows to the end. `_columns` is the one place that decides.
+    A batch goes through links without a batch form, and through one that raises `NotColumnar`, as rows, and then goes
+    on as columns where these say exactly what the rows say and columns pay. `_columns` and `_through_rows` are the
+    places that decide.
     """
 
-    def __init__(self, links: Sequence[ChainLink], errors: ErrorHandler) -> None:
+    def __init__(
+        self, links: Sequence[ChainLink], errors: ErrorHandler, *, sink_takes_columns: bool = False
+    ) -> None:
         self._links = tuple(links)
         self._errors = errors
+        self._sink_takes_columns = sink_takes_columns
         self._warned: set[int] = set()
 
     @property
@@ -70,9 +76,7 @@ class TransformationChain:
         for index in range(start, len(self._links)):
             parts = self._columns(index, batch)
             if parts is None:
-                rows = self._rows_from(index, batch.records())
-                if rows:
-                    results.append(rows)
+                self._through_rows(index, batch, results)
                 return
             if len(parts) != 1:
                 for part in parts:
@@ -81,8 +85,43 @@ class TransformationChain:
             batch = parts[0]
         results.append(batch)
 
+    def _through_rows(self, start: int, batch: Batch, results: list[Delivery]) -> None:
+        """Take a batch through a link as rows, and those behind that know rows only; go on with columns if they pay."""
+        stop = start + 1
+        while stop < len(self._links) and not _has_batch_form(self._links[stop]):
+            stop += 1
+        if not self._columns_pay(stop):
+            records = self._rows_through(start, len(self._links), batch.records())
+            if records:
+                results.append(records)
+            return
+        rows = RowsOfBatch(batch)
+        try:
+            records = self._rows_through(start, stop, rows.records)
+            batches = rows.batches(records)
+            if batches is not None:
+                records = []
+        finally:
+            rows.release()
+        if batches is None:
+            records = self._rows_through(stop, len(self._links), records)
+            if records:
+                results.append(records)
+            return
+        for made in batches:
+            self._from(stop, made, results)
+
+    def _columns_pay(self, start: int) -> bool:
+        """Whether making columns of rows for the links from `start` on costs less than going on with rows."""
+        stop = start
+        while stop < len(self._links) and _has_batch_form(self._links[stop]):
+            stop += 1
+        if stop == len(self._links) and self._sink_takes_columns:
+            return True  # the sink would make them
+        return stop - start >= LINKS_THAT_PAY
+
     def _columns(self, index: int, batch: Batch) -> list[Batch] | None:
-        """Apply one link to columns; None: from here on rows."""
+        """Apply one link to columns; None: it takes rows."""
         link = self._links[index]
         while True:
             try:
@@ -92,7 +131,10 @@ class TransformationChain:
             except BadRows as bad:
                 if any(isinstance(error, RetriableError) for error in bad.errors.values()):
                     return None
-                left = self._without(batch, bad, link.class_name)
+                report_rows(self._errors, Stage.TRANSFORMATION, link.class_name, batch, bad)
+                if bad.made is not None:
+                    return list(bad.made)
+                left = _without(batch, bad)
                 if left is None:
                     return []
                 batch = left
@@ -103,7 +145,8 @@ class TransformationChain:
                         self._warned.add(index)
                         log.warning("%s failed on columns and goes on row by row", link.class_name, exc_info=True)
                     return None
-                left = self._without(batch, found, link.class_name)
+                report_rows(self._errors, Stage.TRANSFORMATION, link.class_name, batch, found)
+                left = _without(batch, found)
                 if left is None:
                     return []
                 batch = left
@@ -150,25 +193,22 @@ class TransformationChain:
         if matching == len(batch):
             return list(link.transformation.apply_batch(batch))
         try:
-            changed = list(link.transformation.apply_batch(batch.where(mask)))
+            changed = link.transformation.apply_batch(batch.where(mask))
         except BadRows as bad:
             places = pc.indices_nonzero(mask).to_pylist()
-            raise BadRows({places[row]: error for row, error in bad.errors.items()}) from bad
+            errors = {places[row]: error for row, error in bad.errors.items()}
+            made = None if bad.made is None else in_order(batch, [*bad.made, batch.where(pc.invert(mask))])
+            raise BadRows(errors, made) from bad
         return in_order(batch, [*changed, batch.where(pc.invert(mask))])
-
-    def _without(self, batch: Batch, bad: BadRows, class_name: str) -> Batch | None:
-        """Report bad rows and return the others, if any."""
-        report_rows(self._errors, Stage.TRANSFORMATION, class_name, batch, bad)
-        left = pa.array([row not in bad.errors for row in range(len(batch))], pa.bool_())
-        return batch.where(left) if left.true_count else None
 
     def process_rows(self, records: Sequence[SinkRecord]) -> list[SinkRecord]:
         """The row form from the start; errors as for `process`."""
-        return self._rows_from(0, records)
+        return self._rows_through(0, len(self._links), records)
 
-    def _rows_from(self, start: int, records: Sequence[SinkRecord]) -> list[SinkRecord]:
+    def _rows_through(self, start: int, stop: int, records: Sequence[SinkRecord]) -> list[SinkRecord]:
+        """Take each record through the links [start, stop)."""
         results = []
-        steps = [(link, _step(link)) for link in self._links[start:]]
+        steps = [(link, _step(link)) for link in self._links[start:stop]]
         for record in records:
             current: SinkRecord | Skipped | None = record
             for link, step in steps:
@@ -219,12 +259,22 @@ def apply_link(link: ChainLink, record: R) -> R | None:
     return result
 
 
+def _has_batch_form(link: ChainLink) -> bool:
+    return type(link.transformation).apply_batch is not Transformation.apply_batch
+
+
 def _step(link: ChainLink) -> Callable[[SinkRecord], SinkRecord | None]:
     """What applies a link to a record."""
     if link.predicate is None:
         step: Callable[[SinkRecord], SinkRecord | None] = link.transformation.apply
         return step
     return lambda record: apply_link(link, record)
+
+
+def _without(batch: Batch, bad: BadRows) -> Batch | None:
+    """The other rows, if any."""
+    left = pa.array([row not in bad.errors for row in range(len(batch))], pa.bool_())
+    return batch.where(left) if left.true_count else None
 
 
 def report_rows(errors: ErrorHandler, stage: Stage, class_name: str, batch: Batch, bad: BadRows) -> None:

@@ -282,3 +282,38 @@ def test_a_row_that_may_be_tried_again_sends_the_batch_to_the_row_form_which_rep
     assert isinstance(made, list)
     assert [record.value for record in made] == ["a1", "b1"]
     assert kept.reports == []
+
+
+class CountingSuffix(Suffix):
+    """Brings what becomes of the good rows along with the bad ones."""
+
+    def __init__(self, letter: str) -> None:
+        super().__init__(letter)
+        self.batches: list[int] = []
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        self.batches.append(len(batch))
+        try:
+            return super().apply_batch(batch)
+        except BadRows as bad:
+            left = pa.array([row not in bad.errors for row in range(len(batch))], pa.bool_())
+            raise BadRows(bad.errors, super().apply_batch(batch.where(left)) if left.true_count else []) from bad
+
+
+@pytest.mark.parametrize("predicate", [None, StartsWith("b")], ids=["all", "some"])
+def test_rows_that_were_done_along_with_bad_ones_are_not_done_again(predicate: Predicate[Any] | None) -> None:
+    kept, first, second = Kept(), CountingSuffix("!"), Suffix("?")
+    values = [b"a", b"x", b"b", b"route", b"a"]
+    links = [ChainLink(first, "First", predicate, negate=predicate is not None), ChainLink(second, "Second")]
+    made = by_topic(rows(pipeline(links, kept).process([message(v, n) for n, v in enumerate(values)])))
+    left = ["a!?", "b!?" if predicate is None else "b?", "a!?"]
+    assert {t: [r.value for r in found] for t, found in made.items()} == {"t": left, "elsewhere": ["route!?"]}
+    assert [r.origin.offset for r in made["t"]] == [0, 2, 4]
+    assert [(f.origin.offset, f.class_name) for f in kept.reports if f.origin] == [(1, "First")]
+    assert len(first.batches) == 1
+
+
+def test_a_batch_of_bad_rows_alone_leaves_nothing() -> None:
+    kept, only = Kept(), CountingSuffix("!")
+    assert pipeline([ChainLink(only, "Only")], kept).process([message(b"x", n) for n in range(3)]) == []
+    assert (len(kept.reports), only.batches) == (3, [3])

@@ -38,13 +38,13 @@ class TombstoneHandler(Transformation[R]):
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         import pyarrow.compute as pc
 
-        from transforms.columns import blamed
+        from transforms.columns import without
 
         null = batch.value.is_null()
         if null is None:
             return [batch]
         if self._behavior == "fail":
-            raise blamed(batch, self.apply)
+            raise without(batch, self.apply, null, self.apply_batch)
         if self._behavior == "warn":
             log.warning("%d tombstones of topic %s are dropped", null.true_count, batch.topic)
         return [] if null.true_count == len(batch) else [batch.where(pc.invert(null))]

@@ -74,4 +74,4 @@ class CopyValue(Transformation[R]):
             result, index = self._result(column.schema)
         except (DataError, NullPointerError) as error:
             raise blamed(batch, self.apply) from error
-        return [with_fields(batch, result, lambda parts: [parts[index]], self.apply)]
+        return with_fields(batch, result, lambda parts: [parts[index]], self.apply)

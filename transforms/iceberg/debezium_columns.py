@@ -26,6 +26,7 @@ from transforms.columns import (
     taken,
     with_default,
     with_value,
+    without,
 )
 from transforms.iceberg.cdc import CDC_OPERATIONS, INSERT, NO_ROW
 
@@ -162,7 +163,7 @@ class DebeziumColumns:
         if null is not None:
             good = pc.or_(good, null)
         if good.true_count < len(batch):
-            raise blamed(batch, self._reference.apply)
+            raise without(batch, self._reference.apply, pc.invert(good), self.apply)
         kept = pc.invert(dropped) if null is None else pc.or_(pc.invert(dropped), null)
         count = kept.true_count
         if not count:

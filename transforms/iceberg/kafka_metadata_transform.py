@@ -96,7 +96,7 @@ class KafkaMetadataTransform(Transformation[R]):
             result = self._result(column.schema)
         except DataError as error:
             raise blamed(batch, self.apply) from error
-        return [with_fields(batch, result, lambda _: self._members(batch), self.apply)]
+        return with_fields(batch, result, lambda _: self._members(batch), self.apply)
 
     def _members(self, batch: Batch) -> list[pa.Array]:
         from transforms.columns import struct_column
