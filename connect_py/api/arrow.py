@@ -30,6 +30,7 @@ from connect_py.api.schema import (
     Value,
     decimal_scale,
 )
+from connect_py.api.struct_view import StructRows, StructView
 
 DECIMAL_DIGITS = 38
 PRECISION = "connect.decimal.precision"  # parameter of a Decimal schema, set by registry converters
@@ -232,9 +233,12 @@ def to_array(schema: Schema, values: Sequence[Value]) -> pa.Array:
 def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
     kind = schema.type
     if kind is Type.STRUCT:
+        taken = rows_taken(schema, values)
+        if taken is not None:
+            return _taken(*taken)
         width = len(schema.fields)
         nulls = [None] * width
-        rows = [nulls if v is None else v.values for v in values]
+        rows = [nulls if v is None else v.read_values() for v in values]
         columns = zip(*rows, strict=True) if rows and width else [()] * width
         children = [_build(f.schema, c) for f, c in zip(schema.fields, columns, strict=True)]
         mask = pa.array([v is None for v in values], pa.bool_())
@@ -253,6 +257,33 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
     if kind is Type.BYTES and schema.name == DECIMAL:
         return pa.array(values, arrow_type(schema))
     return pa.array(values, _PRIMITIVES[kind])
+
+
+def rows_taken(schema: Schema, values: Sequence[Struct | None]) -> tuple[StructRows, list[int | None]] | None:
+    """The structs and their rows, where all these are views of one column that still says the same; else None."""
+    first = next((v for v in values if v is not None), None)
+    if not isinstance(first, StructView) or first.place is None:
+        return None
+    rows = first.place[0]
+    if not rows.intact or rows.schema != schema:
+        return None
+    taken: list[int | None] = []
+    for value in values:
+        if value is None:
+            taken.append(None)
+            continue
+        place = value.place if isinstance(value, StructView) else None
+        if place is None or place[0] is not rows:
+            return None
+        taken.append(place[1])
+    return rows, taken
+
+
+def _taken(structs: StructRows, rows: list[int | None]) -> pa.Array:
+    data = structs.column.data
+    if len(rows) == len(data) and all(row == place or row is None for place, row in enumerate(rows)):
+        return data if data.null_count == rows.count(None) else data.take(pa.array(rows, pa.int64()))
+    return data.take(pa.array(rows, pa.int64()))
 
 
 def list_array(sizes: Sequence[int | None], items: pa.Array) -> pa.ListArray:
@@ -574,28 +605,37 @@ def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
 
 
 def _batch_of_run(run: list[SinkRecord]) -> Batch:
-    first = run[0]
     has_headers = any(r.headers for r in run)
-    _, partitions, offsets, keys, values, raw_headers, *_ = zip(*[r.origin for r in run], strict=True)
     return Batch(
-        topic=first.topic,
-        key=_side([r.key_schema for r in run], [r.key for r in run]),
-        value=_side([r.value_schema for r in run], [r.value for r in run]),
+        topic=run[0].topic,
+        key=side_of([r.key_schema for r in run], [r.key for r in run]),
+        value=side_of([r.value_schema for r in run], [r.value for r in run]),
         timestamp=pa.array([r.timestamp for r in run], pa.int64()),
         headers=[r.headers or NO_HEADERS for r in run] if has_headers else None,
-        origin=Origin(
-            first.origin.topic,
-            pa.array(partitions, pa.int32()),
-            pa.array(offsets, pa.int64()),
-            first.timestamp_type,
-            keys,
-            values,
-            raw_headers if any(raw_headers) else None,
-        ),
+        origin=origin_of(run),
     )
 
 
-def _side(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column:
+def origin_of(run: Sequence[SinkRecord]) -> Origin:
+    """The origins of records that were consumed from one topic, with one kind of timestamp."""
+    _, partitions, offsets, keys, values, raw_headers, *_ = zip(*[r.origin for r in run], strict=True)
+    return Origin(
+        run[0].origin.topic,
+        pa.array(partitions, pa.int32()),
+        pa.array(offsets, pa.int64()),
+        run[0].timestamp_type,
+        keys,
+        values,
+        raw_headers if any(raw_headers) else None,
+    )
+
+
+def side_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column:
+    """Make the column of records with one schema, tombstones among them.
+
+    Raises:
+        NotColumnar: See `to_array` and `schemaless_column`.
+    """
     tombstones = [schema is None and value is None for schema, value in zip(schemas, values, strict=True)]
     tombstone = pa.array(tombstones, pa.bool_()) if any(tombstones) else None
     schema = next((schema for schema in schemas if schema is not None), None)

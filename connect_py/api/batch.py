@@ -219,6 +219,19 @@ class Column:
 
     def _schemas_and_values(self) -> tuple[list[Schema | None], list[Value]]:
         """The schemas of `rows`, and the values."""
+        return self.row_schemas(), self.row_values()
+
+    def row_schemas(self) -> list[Schema | None]:
+        """The schemas of `rows`."""
+        schemas: list[Schema | None] = [self.schema] * len(self)
+        if self.tombstone is not None and self.tombstone_schema is not self.schema:
+            for index, tombstone in enumerate(self.tombstone.to_pylist()):
+                if tombstone:
+                    schemas[index] = self.tombstone_schema
+        return schemas
+
+    def row_values(self) -> list[Value]:
+        """The values of `rows`."""
         from connect_py.api import arrow
 
         values = None if self._unbuilt is None else self._unbuilt.row_values()
@@ -227,12 +240,11 @@ class Column:
                 values = arrow.schemaless_values(self.data, self.absent)
             else:
                 values = arrow.to_values(self.schema, self.data)
-        schemas: list[Schema | None] = [self.schema] * len(values)
         if self.tombstone is not None:
             for index, tombstone in enumerate(self.tombstone.to_pylist()):
                 if tombstone:
-                    schemas[index], values[index] = self.tombstone_schema, None
-        return schemas, values
+                    values[index] = None
+        return values
 
 
 class Origin:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from connect_py.api.schema import Schema, Value
 
@@ -116,8 +116,26 @@ class RecordOrigin(NamedTuple):
 NOWHERE = RecordOrigin("", 0, 0)  # of a record that was made, not consumed
 
 
+class RowMembers(Protocol):
+    """What makes the members of a batch's records that nobody has looked at yet."""
+
+    derived: list[Any]  # records that were made of its records, and know it as they do
+
+    def member(self, name: str, row: int) -> Any:
+        """The key, value or origin of a row."""
+
+
+class _OfBatch:
+    """Where a record is from whose key, value and origin are made when somebody looks; `_rows` None: all is made."""
+
+    __slots__ = ("_row", "_rows")
+
+    _rows: RowMembers | None
+    _row: int
+
+
 @dataclass(frozen=True, slots=True)
-class ConnectRecord:
+class ConnectRecord(_OfBatch):
     """What sink and source records share.
 
     A null value is a tombstone whatever `value_schema` is; `value_schema` None with a value is schemaless.
@@ -157,13 +175,23 @@ class SinkRecord(ConnectRecord):
         made.topic = self.topic
         made.partition = self.partition
         made.key_schema = self.key_schema
-        made.key = self.key
         made.value_schema = self.value_schema
-        made.value = self.value
         made.timestamp = self.timestamp
         made.headers = self.headers
         made.timestamp_type = self.timestamp_type
-        made.origin = self.origin
+        made._rows = self._rows
+        if made._rows is None:
+            made.key = self.key
+            made.value = self.value
+            made.origin = self.origin
+        else:
+            made._row = self._row
+            made._rows.derived.append(made)
+            for name, made_already in MADE_LATER.items():
+                try:
+                    setattr(made, name, made_already(self))
+                except AttributeError:  # nobody has looked, and nobody needs to
+                    continue
         for name, value in changes.items():
             if name not in _SINK_MEMBERS:
                 raise TypeError(f"a SinkRecord has no {name}")
@@ -172,6 +200,23 @@ class SinkRecord(ConnectRecord):
         unchanging: Self = made
         return unchanging
 
+    if not TYPE_CHECKING:  # it would let misspelt names pass
+
+        def __getattr__(self, name: str) -> Any:
+            """Make what was not made yet; called for members only that are not there."""
+            if name == "_rows":
+                return None  # the constructor of a dataclass leaves it out
+            if name not in MADE_LATER or self._rows is None:
+                raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+            value = self._rows.member(name, self._row)
+            object.__setattr__(self, name, value)
+            return value
+
+
+MADE_LATER: Mapping[str, Callable[[SinkRecord], Any]] = {
+    name: getattr(SinkRecord, name).__get__ for name in ("key", "value", "origin")
+}
+"""What reads a member of a record of a batch without making it; AttributeError: it is not made."""
 
 _SINK_MEMBERS = frozenset(f.name for f in dataclasses.fields(SinkRecord))
 
@@ -211,9 +256,44 @@ def sink_record(
     made.headers = headers
     made.timestamp_type = timestamp_type
     made.origin = origin
+    made._rows = None
     made.__class__ = SinkRecord
     unchanging: SinkRecord = made
     return unchanging
+
+
+def record_of_row(
+    topic: str,
+    partition: int | None,
+    key_schema: Schema | None,
+    value_schema: Schema | None,
+    timestamp: int | None,
+    headers: Headers,
+    timestamp_type: TimestampType,
+    rows: RowMembers,
+    row: int,
+) -> SinkRecord:
+    """Make a `SinkRecord` whose key, value and origin are made when somebody looks."""
+    made: Any = object.__new__(_UnfinishedSinkRecord)
+    made.topic = topic
+    made.partition = partition
+    made.key_schema = key_schema
+    made.value_schema = value_schema
+    made.timestamp = timestamp
+    made.headers = headers
+    made.timestamp_type = timestamp_type
+    made._rows = rows
+    made._row = row
+    made.__class__ = SinkRecord
+    unchanging: SinkRecord = made
+    return unchanging
+
+
+def make_whole(record: SinkRecord) -> None:
+    """Make what nobody looked at, and let go of the batch."""
+    for name in MADE_LATER:
+        getattr(record, name)
+    object.__setattr__(record, "_rows", None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,17 +358,21 @@ class Struct:
 
     def validate(self) -> None:
         """Check every value against its schema; DataError names the first that does not fit."""
-        for field, value in zip(self.schema.fields, self.values, strict=True):
+        for field, value in self:
             validate_value(field.schema, value, field.name)
+
+    def read_values(self) -> list[Value]:
+        """The values by field, to read and not to write into."""
+        return self.values
 
     def __iter__(self) -> Iterator[tuple[Field, Value]]:
         """Fields with their raw values (no defaults), in order."""
-        return zip(self.schema.fields, self.values, strict=True)
+        return zip(self.schema.fields, self.read_values(), strict=True)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Struct):
             return NotImplemented
-        return self.schema == other.schema and self.values == other.values
+        return self.schema == other.schema and self.read_values() == other.read_values()
 
     __hash__ = None  # type: ignore[assignment] # a struct may change
 

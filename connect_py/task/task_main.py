@@ -218,7 +218,8 @@ class TaskMain:
                 reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
             errors = self._errors = ErrorHandler(error_config, reporters, self._clock, runner.wait_polling)
             closing.callback(errors.close)
-            pipeline = RecordPipeline(converters, plugins.chain(errors), errors, error_config.replay_topic)
+            chain = plugins.chain(errors, sink_takes_columns=type(task).put_batch is not SinkTask.put_batch)
+            pipeline = RecordPipeline(converters, chain, errors, error_config.replay_topic)
             closing.callback(pipeline.close)
             reporter = TaskErrantRecordReporter(errors, class_name) if reporters else None
             settings_of_consumer = clients.consumer()

@@ -92,7 +92,7 @@ class TaskPlugins:
             raise ConfigError(key, f"{name} is no converter")
         return instance, plugin.name
 
-    def chain(self, errors: ErrorHandler) -> TransformationChain:
+    def chain(self, errors: ErrorHandler, *, sink_takes_columns: bool = False) -> TransformationChain:
         """The transformations in the order of `transforms`, each use of a predicate an instance of its own."""
         links = []
         for alias in parse("transforms", self._config.get("transforms", ""), ConfigType.LIST):
@@ -108,7 +108,7 @@ class TaskPlugins:
                 predicate, _ = self._plugin(f"{predicate_prefix}type", PluginKind.PREDICATE)
                 predicate.configure(_own(with_prefix(self._config, predicate_prefix)))
             links.append(ChainLink(transformation, name, predicate, negate))
-        return TransformationChain(links, errors)
+        return TransformationChain(links, errors, sink_takes_columns=sink_takes_columns)
 
     def _plugin(self, key: str, kind: PluginKind) -> tuple[Any, str]:
         name = self._config.get(key)

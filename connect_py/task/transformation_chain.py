@@ -47,9 +47,7 @@ class TransformationChain:
     places that decide.
     """
 
-    def __init__(
-        self, links: Sequence[ChainLink], errors: ErrorHandler, *, sink_takes_columns: bool = False
-    ) -> None:
+    def __init__(self, links: Sequence[ChainLink], errors: ErrorHandler, *, sink_takes_columns: bool = False) -> None:
         self._links = tuple(links)
         self._errors = errors
         self._sink_takes_columns = sink_takes_columns

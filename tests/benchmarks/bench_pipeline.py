@@ -180,9 +180,10 @@ def measure(run: Run) -> dict[str, object]:
     converters = plugins.converters()
     for converter in (converters.key, converters.value):
         converter.to_batch = watch.around("convert", converter.to_batch)  # type: ignore[method-assign] # timed
-    chain = plugins.chain(errors)
+    chain = plugins.chain(errors, sink_takes_columns=True)
     if run.rows:
-        chain = TransformationChain([ChainLink(RowByRow(), "RowByRow"), *chain.links], errors)
+        links = [ChainLink(RowByRow(), "RowByRow"), *chain.links]
+        chain = TransformationChain(links, errors, sink_takes_columns=True)
     chain.process = watch.around("transform", chain.process)  # type: ignore[method-assign] # timed
     pipeline = RecordPipeline(converters, chain, errors)
     consumer = SinkConsumer(ClientConfigs(worker, config, run.group, 0).consumer(), Assignment(), lambda *_: None)

@@ -1,0 +1,192 @@
+"""`RowsOfBatch`: the rows of a batch, made as far as somebody looks, and the way back to columns.
+
+Imports pyarrow with the first batch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from operator import lt
+from sys import getrefcount
+from typing import Any, Final
+
+from connect_py.api.batch import Batch, Column, Origin
+from connect_py.api.errors import NotColumnar
+from connect_py.api.record import MADE_LATER, NO_HEADERS, SinkRecord, make_whole, record_of_row
+from connect_py.api.schema import Schema, Type, Value
+from connect_py.api.struct_view import ALONE, StructRows
+
+MIN_ROWS: Final = 50  # a batch of fewer costs more in columns than it saves
+
+
+class RowsOfBatch:
+    """The records of a batch for transformations that take rows. Used on one thread, and released when they are done.
+
+    A record's key, value and origin are made when somebody looks at them, and of a struct the members that somebody
+    reads. What came through unchanged goes on in the columns where it is; what is new is made a column, if that is
+    exact.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._made: dict[str, Sequence[Any]] = {}
+        self._structs: dict[str, StructRows] = {}
+        self._touched: set[str] = set()
+        count = len(batch)
+        self.derived: list[SinkRecord] = []
+        self._schemas = {"key": batch.key.row_schemas(), "value": batch.value.row_schemas()}
+        self._partitions: list[int] = batch.origin.partitions.to_pylist()
+        self.records: list[SinkRecord] = list(map(
+            record_of_row, repeat(batch.topic, count), self._partitions, self._schemas["key"], self._schemas["value"],
+            batch.timestamp.to_pylist(), repeat(NO_HEADERS) if batch.headers is None else batch.headers,
+            repeat(batch.origin.timestamp_type), repeat(self), range(count),
+        ))  # fmt: skip
+
+    def member(self, name: str, row: int) -> Any:
+        """The key, value or origin of a row."""
+        made = self._made.get(name)
+        return (self._make(name) if made is None else made)[row]
+
+    def _make(self, name: str) -> Sequence[Any]:
+        made: Sequence[Any]
+        if name == "origin":
+            made = self._batch.origin.records()
+        else:
+            column: Column = getattr(self._batch, name)
+            if column.schema is not None and column.schema.type is Type.STRUCT:
+                structs = self._structs[name] = StructRows(column.schema, column)
+                made = structs.views
+            else:
+                made = column.row_values()
+                if isinstance(next((v for v in made if v is not None), None), dict | list):
+                    self._touched.add(name)  # whoever has it may write into it
+        self._made[name] = made
+        return made
+
+    def _intact(self, name: str) -> bool:
+        structs = self._structs.get(name)
+        return name not in self._touched and (structs is None or structs.intact)
+
+    def batches(self, results: Sequence[SinkRecord]) -> list[Batch] | None:
+        """What transformations made of the records, as columns; None: it has to stay rows.
+
+        `results` are in the order of the records. Those of one topic become one batch in their order; nobody orders
+        rows across topics. Seen as rows the batches are the same as `results`, type by type.
+        """
+        if not results:
+            return []
+        if all(type(r) is SinkRecord and r._rows is self for r in results):
+            rows = [r._row for r in results]
+            if all(map(lt, rows, rows[1:])):
+                records = self.records
+                same = all(r is records[row] for r, row in zip(results, rows, strict=True))
+                if same and self._intact("key") and self._intact("value"):
+                    return [self._batch if len(rows) == len(self._batch) else self._batch.where(self._mask(rows))]
+        groups: dict[str, list[SinkRecord]] = {}
+        for record in results:
+            groups.setdefault(record.topic, []).append(record)
+        if len(results) < MIN_ROWS * len(groups):
+            return None
+        try:
+            return [self._one(group) for group in groups.values()]
+        except NotColumnar:
+            return None
+
+    def _mask(self, rows: Iterable[int]) -> Any:
+        import pyarrow as pa
+
+        mask = bytearray(len(self._batch))
+        for row in rows:
+            mask[row] = 1
+        return pa.array(mask, pa.uint8()).cast(pa.bool_())
+
+    def _one(self, group: list[SinkRecord]) -> Batch:
+        """Make one batch.
+
+        Raises:
+            NotColumnar: It would not be exact.
+        """
+        import pyarrow as pa
+
+        first = group[0]
+        if any(type(r) is not SinkRecord for r in group) or type(first.topic) is not str:
+            raise NotColumnar("not the worker's records")
+        if any(r.timestamp_type is not first.timestamp_type for r in group):
+            raise NotColumnar("two kinds of timestamps")
+        rows: list[int] | None = None
+        if all(r._rows is self for r in group):
+            rows = [r._row for r in group]
+            if not all(map(lt, rows, rows[1:])):
+                rows = None
+        select = self._selection(rows)
+        timestamps = [r.timestamp for r in group]
+        if not set(map(type, timestamps)) <= {int, type(None)}:
+            raise NotColumnar("a timestamp is no integer")
+        return Batch(
+            first.topic,
+            self._side("key", group, rows, select),
+            self._side("value", group, rows, select),
+            pa.array(timestamps, pa.int64()),
+            [r.headers for r in group] if any(r.headers for r in group) else None,
+            self._origin(group, rows, select),
+        )
+
+    def _selection(self, rows: list[int] | None) -> Callable[[Any], Any]:
+        if rows is None or len(rows) == len(self._batch):
+            return lambda whole: whole
+        mask = self._mask(rows)
+        return lambda whole: whole.where(mask)
+
+    def _unchanged(self, name: str, group: Sequence[SinkRecord]) -> bool:
+        """Whether each record has what its row had."""
+        made, look = self._made.get(name), MADE_LATER[name]
+        for record in group:
+            try:
+                value = look(record)
+            except AttributeError:  # nobody looked
+                continue
+            if made is None or value is not made[record._row]:
+                return False
+        return True
+
+    def _side(self, name: str, group: list[SinkRecord], rows: list[int] | None, select: Callable[[Any], Any]) -> Column:
+        from connect_py.api import exact_columns
+
+        column: Column = getattr(self._batch, name)
+        schemas: list[Schema | None] = [getattr(r, f"{name}_schema") for r in group]
+        if rows is not None and self._intact(name) and self._unchanged(name, group):
+            before = self._schemas[name]
+            if all(schema is before[row] for schema, row in zip(schemas, rows, strict=True)):
+                unchanged: Column = select(column)
+                return unchanged
+        values: list[Value] = [getattr(r, name) for r in group]
+        return exact_columns.column_of(schemas, values)
+
+    def _origin(self, group: list[SinkRecord], rows: list[int] | None, select: Callable[[Any], Any]) -> Origin:
+        from connect_py.api import arrow
+
+        partitions = [r.partition for r in group]
+        if rows is not None and self._unchanged("origin", group):
+            if partitions != [self._partitions[row] for row in rows]:
+                raise NotColumnar("a record has another partition")
+            unchanged: Origin = select(self._batch.origin)
+            return unchanged
+        origins = [r.origin for r in group]
+        if any(o.shown_offset is not None or o.topic != origins[0].topic for o in origins):
+            raise NotColumnar("records of two topics, or that are tried again")
+        if partitions != [o.partition for o in origins]:
+            raise NotColumnar("a record has another partition")
+        return arrow.origin_of(group)
+
+    def release(self) -> None:
+        """Let go of the batch; what somebody keeps of its rows is made whole. To be called once, last."""
+        records, self.records = [*self.records, *self.derived], []
+        self.derived.clear()
+        for record in records:
+            if getrefcount(record) > ALONE and record._rows is not None:
+                make_whole(record)
+        records.clear()  # these and their rows know each other, and the collector comes rarely
+        self._made.clear()
+        for structs in self._structs.values():
+            structs.release()

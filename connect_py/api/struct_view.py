@@ -1,0 +1,180 @@
+"""`StructView`: a struct whose values are read from columns, as they are asked for.
+
+This module imports the standard library only; pyarrow comes in with the first value that is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, Final
+
+from connect_py.api.schema import Field, Schema, Struct, Type, Value
+
+if TYPE_CHECKING:
+    from connect_py.api.batch import Column
+
+_CHANGEABLE: Final = frozenset({Type.ARRAY, Type.MAP})  # lists and dicts: whoever holds one may write into it
+
+
+class StructRows:
+    """The structs of a column, row by row, with the members that somebody read. Used on one thread.
+
+    It knows whether its column still says what the structs say: they are *intact* until somebody gets hold of something
+    that can be written into.
+    """
+
+    __slots__ = ("_inside", "_touched", "column", "members", "schema", "views")
+
+    views: list[StructView | None]  # one for each row; None where it is null
+    members: list[Sequence[Value] | None]  # by the index of the field: its value in each row; None: not read yet
+
+    def __init__(self, schema: Schema, column: Column) -> None:
+        self.schema = schema
+        self.column = column
+        self.members = [None] * len(schema.fields)
+        self.views = list(_views(schema, self, len(column)))
+        null = column.is_null()
+        if null is not None:
+            for row, is_null in enumerate(null.to_pylist()):
+                if is_null:
+                    self.views[row] = None
+        self._inside: list[StructRows] = []
+        self._touched = False
+
+    def read(self, index: int) -> Sequence[Value]:
+        """Make the values of a field, null where the struct is."""
+        from connect_py.api import arrow
+
+        field = self.schema.fields[index]
+        column = self.column.member(field.name)
+        if column is None:
+            raise KeyError(field.name)
+        kind = field.schema.type
+        made: Sequence[Value]
+        if kind is Type.STRUCT:
+            inside = StructRows(field.schema, column)
+            self._inside.append(inside)
+            made = inside.views
+        else:
+            made = arrow.to_values(field.schema, column.data)
+            self._touched = self._touched or kind in _CHANGEABLE
+        self.members[index] = made
+        return made
+
+    def row(self, row: int) -> list[Value]:
+        """The values of a row, in a new list."""
+        return [(self.read(i) if m is None else m)[row] for i, m in enumerate(self.members)]
+
+    def touch(self) -> None:
+        """Somebody may write into a struct."""
+        self._touched = True
+
+    @property
+    def intact(self) -> bool:
+        """Whether the column still says what the structs say, deeply."""
+        return not self._touched and all(inside.intact for inside in self._inside)
+
+    def release(self) -> None:
+        """Let go of the column; structs that somebody keeps get values of their own. To be called once, last."""
+        views, self.views = self.views, []
+        for view in views:
+            if getrefcount(view) > ALONE and view is not None:
+                view.make_whole()
+        views.clear()  # these and their rows know each other, and the collector comes rarely
+        self.members = []
+        for inside in self._inside:
+            inside.release()
+
+
+class StructView(Struct):
+    """A struct of a column. It is one like any other, and as any other it may be written into."""
+
+    __slots__ = ("_row", "_rows")
+
+    _rows: StructRows | None  # None: it has values of its own
+    _row: int
+
+    def __init__(self, schema: Schema, values: Sequence[Value] | None = None) -> None:
+        self._rows = None
+        super().__init__(schema, values)
+
+    @property
+    def place(self) -> tuple[StructRows, int] | None:
+        """Whose row this is, if it is still."""
+        return None if self._rows is None else (self._rows, self._row)
+
+    @property
+    def values(self) -> list[Value]:
+        """Values of its own, made now: whoever has the list may write into it."""
+        if self._rows is not None:
+            self._rows.touch()
+            self.make_whole()
+        own: list[Value] = _own(self)
+        return own
+
+    @values.setter
+    def values(self, values: list[Value]) -> None:
+        if self._rows is not None:
+            self._rows.touch()
+            self._rows = None
+        _set_own(self, values)
+
+    def make_whole(self) -> None:
+        """Give it values of its own."""
+        if self._rows is not None:
+            _set_own(self, self._rows.row(self._row))
+            self._rows = None
+
+    def get(self, name: str) -> Value:
+        field = self._field(name)
+        value = self._at(field)
+        return field.schema.default if value is None else value
+
+    __getitem__ = get
+
+    def get_without_default(self, name: str) -> Value:
+        return self._at(self._field(name))
+
+    def _at(self, field: Field) -> Value:
+        rows = self._rows
+        if rows is None:
+            return _own(self)[field.index]
+        members = rows.members[field.index]
+        return (rows.read(field.index) if members is None else members)[self._row]
+
+    def read_values(self) -> list[Value]:
+        own: list[Value] = _own(self) if self._rows is None else self._rows.row(self._row)
+        return own
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Struct, (self.schema, self.read_values())
+
+
+_own: Final = vars(Struct)["values"].__get__  # the slot below the property
+_set_own: Final = vars(Struct)["values"].__set__
+
+
+def _views(schema: Schema, rows: StructRows, count: int) -> Iterator[StructView]:
+    new = StructView.__new__
+    for row in range(count):
+        view = new(StructView)
+        view.schema = schema
+        view._rows = rows
+        view._row = row
+        yield view
+
+
+def _references_of_what_nobody_keeps() -> int:
+    things = [object()]
+    for thing in things:
+        return getrefcount(thing)
+    raise AssertionError
+
+
+ALONE: Final = _references_of_what_nobody_keeps()
+"""What `getrefcount` gives in a loop over the only list that holds a thing.
+
+It is only used to see what a plugin keeps: that must not hold on to the columns of a whole batch. A wrong count would
+cost memory and change no value.
+"""
