@@ -30,6 +30,7 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.evolution.evolution_policy import ChangeAction, EvolutionPolicy
 from connectors.iceberg.hadoop_files import read_hadoop_files
 from connectors.iceberg.java_pattern import compile_java_pattern
+from connectors.iceberg.spark.connect_session import RemotePlace
 from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
 from connectors.iceberg.table import WriteMode
 
@@ -1036,6 +1037,30 @@ def _spark(props: Mapping[str, str]) -> dict[str, str]:
     return {"spark." + key.removeprefix("spark."): value for key, value in with_prefix(props, SPARK_PREFIX).items()}
 
 
+def _remote_problems(
+    spark: Mapping[str, str], engine: CommitEngine, ordered: bool
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """What does not go together with Spark Connect: problems by key, and warnings."""
+    remote = SPARK_PREFIX + "remote"
+    problems: list[tuple[str, str]] = []
+    try:
+        RemotePlace.of(spark["spark.remote"])
+    except ConfigError as error:
+        problems.append((remote, error.why))
+    if "spark.master" in spark:
+        problems.append((remote, f"names a Spark, and {SPARK_PREFIX}master another one"))
+    if engine is CommitEngine.DELTA:
+        problems.append((COMMIT_ENGINE, f"delta is not SQL: it cannot go through {remote}"))
+    if ordered and engine is CommitEngine.AUTO:
+        problems.append(
+            (remote, f"commits by SQL MERGE, which loses the order of rows; it excludes {ORDERING_COLUMNS}")
+        )
+    ours = ("spark.remote", "spark.driver.memory", "spark.driver.extraJavaOptions")
+    idle = [key for key in spark if key not in ours and not key.startswith(("spark.sql.", "spark.hadoop."))]
+    hints = [f"{SPARK_PREFIX}{key.removeprefix('spark.')} has no effect with {remote}" for key in sorted(idle)]
+    return problems, hints
+
+
 def _unavailable(text: str) -> bytes:
     if not text.startswith("hex:"):
         return text.encode()
@@ -1138,8 +1163,11 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     if group != real_group:
         warnings.append(f"{CONNECT_GROUP} is {group}, but the connector reads in group {real_group}")
     create = with_prefix(known, AUTO_CREATE_PREFIX)
-    if "spark.remote" in _spark(known):
-        problems.append((SPARK_PREFIX + "remote", "Spark Connect is not supported; set iceberg.spark.master"))
+    spark = _spark(known)
+    if spark.get("spark.remote"):
+        told, hints = _remote_problems(spark, engine, bool(values[ORDERING_COLUMNS]))
+        problems += told
+        warnings += hints
     version = create.get("format-version", "2")
     if version not in ("1", "2", "3"):
         problems.append((AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3"))

@@ -91,9 +91,8 @@ class TableKeeper:
             refuse_foreign_rows=config.foreign_writers.value == "refuse",
             write_props=config.write_props,
         )
-        self._needs_spark = config.mode is WriteMode.MERGE and (
-            config.commit_engine.value == EngineName.MERGE.value or not spark.local
-        )
+        merges_by_sql = config.commit_engine.value == EngineName.MERGE.value
+        self._needs_spark = config.mode is WriteMode.MERGE and (merges_by_sql or not spark.local)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
@@ -304,7 +303,7 @@ class TableKeeper:
         """Remove what earlier epochs left: staged files that no snapshot references, and their branches."""
         config = self._config
         fault_point("before_clean")
-        if config.commit_engine.value == EngineName.MERGE.value:
+        if config.mode_of(name) is WriteMode.MERGE:  # a life before may have merged by SQL
             self._catalog.drop_branches(name, f"connect-{config.connector}-", epoch.number)
         removed = self._catalog.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
         fault_point("after_clean")

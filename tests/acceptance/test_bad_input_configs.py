@@ -102,7 +102,7 @@ def test_each_invalid_value_is_told_with_its_key(case: SinkCase) -> None:
          "merge needs keys; rows are appended here"),
         ({"iceberg.tables.default-partition-by": "days(ts"}, "iceberg.tables.default-partition-by", "days(ts"),
         ({"topics": None}, "topics", "Must configure one of topics or topics.regex"),
-        ({"iceberg.spark.remote": "sc://x"}, "iceberg.tables", "Spark Connect is not supported"),
+        ({"iceberg.spark.remote": "http://x"}, "iceberg.tables", "is not a Spark Connect URL"),
     ],
 )  # fmt: skip
 def test_combinations_that_make_no_sense_are_told_with_their_key(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.iceberg.protocol.ledger import TableVersion
-from connectors.iceberg.spark.commit_request import CommitRequest, EngineName, choose_engine
+from connectors.iceberg.spark.commit_request import CommitRequest, EngineName, TableState, as_it_went, choose_engine
 from connectors.iceberg.spark.merge import merge_statement
 from connectors.iceberg.spark.session import SparkConfig
 from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
@@ -40,14 +40,53 @@ def test_engine_follows_from_the_mode_and_the_files(
     empty: bool,
     chosen: EngineName,
 ) -> None:
-    choice = choose_engine(wanted, mode, files, empty)
+    choice = choose_engine(wanted, mode, files, TableState(empty))
     assert choice.engine is chosen
     assert choice.reason
 
 
+@pytest.mark.parametrize("files", [ROWS, DELETES])
+@pytest.mark.parametrize(
+    ("table", "remote", "ordered", "chosen"),
+    [
+        (TableState(False), True, False, MERGE),
+        (TableState(False, copy_on_write=True), False, False, MERGE),
+        (TableState(False, copy_on_write=True), False, True, DELTA),  # rows keep their order
+        (TableState(False), False, False, DELTA),
+    ],
+)
+def test_sql_is_left_where_nothing_else_reaches_spark_or_the_table_wants_files_rewritten(
+    files: list[StagedFile], table: TableState, remote: bool, ordered: bool, chosen: EngineName
+) -> None:
+    assert choose_engine(AUTO, WriteMode.MERGE, files, table, remote, ordered).engine is chosen
+    assert choose_engine(DELTA, WriteMode.MERGE, files, table, False, ordered).engine is DELTA
+
+
+def test_rows_into_an_empty_table_need_no_spark_wherever_it_is() -> None:
+    assert choose_engine(AUTO, WriteMode.MERGE, ROWS, TableState(True), remote=True).engine is APPEND
+
+
+@pytest.mark.parametrize(
+    ("wanted", "files", "replaced", "engine"),
+    [
+        (AUTO, ROWS, 0, APPEND),
+        (AUTO, ROWS, 1, DELTA),
+        (AUTO, ROWS + DELETES, 0, DELTA),
+        (DELTA, ROWS, 0, DELTA),
+    ],
+)
+def test_delta_that_found_no_staged_key_counts_as_the_append_that_it_was(
+    wanted: EngineName, files: list[StagedFile], replaced: int, engine: EngineName
+) -> None:
+    chosen = choose_engine(wanted, WriteMode.MERGE, files, TableState(False))
+    went = as_it_went(chosen, wanted, files, replaced)
+    assert went.engine is engine
+    assert (went == chosen) is (engine is DELTA)
+
+
 def test_append_cannot_delete() -> None:
     with pytest.raises(ValueError, match="cannot replace"):
-        choose_engine(APPEND, WriteMode.MERGE, DELETES, False)
+        choose_engine(APPEND, WriteMode.MERGE, DELETES, TableState(False))
 
 
 def test_request_without_its_ledger_or_its_key_is_refused() -> None:
@@ -72,6 +111,30 @@ def test_catalog_keys_reach_spark_under_the_catalogs_name() -> None:
     assert settings["spark.master"] == "local[3]"
     assert settings["spark.sql.shuffle.partitions"] == "7"
     assert SparkConfig().session_settings()["spark.sql.catalog.iceberg.type"] == "hive"
+
+
+def test_executors_of_a_cluster_get_our_jars_unless_they_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECT_PY_SPARK_JARS", "/jars/a.jar:/jars/b.jar")
+    cluster = {"spark.master": "spark://far:7077"}
+    assert SparkConfig(spark_properties=cluster).session_settings()["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+    assert "spark.jars" not in SparkConfig().session_settings()
+    there = {**cluster, "spark.executor.extraClassPath": "/opt/iceberg.jar"}
+    assert "spark.jars" not in SparkConfig(spark_properties=there).session_settings()
+
+
+def test_session_behind_spark_connect_gets_the_catalog_and_what_is_for_sql() -> None:
+    config = SparkConfig(
+        "lake",
+        {"type": "rest", "uri": "http://catalog"},
+        {"fs.x": "1"},
+        {"spark.remote": "sc://far", "spark.sql.shuffle.partitions": "7", "spark.driver.memory": "2g"},
+    )
+    settings = config.remote_settings()
+    assert settings["spark.sql.catalog.lake.uri"] == "http://catalog"
+    assert settings["spark.sql.catalog.lake.hadoop.fs.x"] == "1"
+    assert settings["spark.sql.shuffle.partitions"] == "7"
+    assert all(key.startswith("spark.sql.") for key in settings)
+    assert not config.local
 
 
 def test_heap_and_quick_jvm_become_options_of_the_jvm() -> None:

@@ -80,7 +80,22 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
         ({"iceberg.tables": "db.a", "iceberg.table.db.a.route-regex": "x"}, "has no effect without"),
         ({"iceberg.tables": "db.a", "iceberg.ext.topic-to-table": "a:b"}, "cannot be combined"),
         ({"iceberg.ext.topic-to-table": "a:{1}"}, "names no group"),
-        ({"iceberg.tables": "db.a", "iceberg.spark.remote": "sc://x"}, "Spark Connect is not supported"),
+        ({"iceberg.tables": "db.a", "iceberg.spark.remote": "http://x"}, "is not a Spark Connect URL"),
+        ({"iceberg.tables": "db.a", "iceberg.spark.remote": "sc://x:a"}, "is not a Spark Connect URL"),
+        ({"iceberg.tables": "db.a", "iceberg.spark.remote": "sc://x/;token"}, "not of the form name=value"),
+        (
+            {"iceberg.tables": "db.a", "iceberg.spark.remote": "sc://x", "iceberg.spark.master": "spark://y:7077"},
+            "names a Spark, and iceberg.spark.master another one",
+        ),
+        (
+            {
+                "iceberg.tables": "db.a",
+                "iceberg.spark.remote": "sc://x",
+                "iceberg.tables.upsert-mode-enabled": "true",
+                "iceberg.ext.commit-engine": "delta",
+            },
+            "delta is not SQL",
+        ),
         ({"iceberg.ext.topic-to-table": "no-template"}, "not of the form pattern:template"),
         (
             {"iceberg.tables": "db.a", "iceberg.tables.cdc-field": "op", "iceberg.ext.commit-engine": "append"},

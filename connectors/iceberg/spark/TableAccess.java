@@ -12,7 +12,6 @@ import java.util.Set;
 
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.ContentFile;
-import org.apache.iceberg.ManageSnapshots;
 import org.apache.iceberg.ManifestFile;
 import org.apache.iceberg.ManifestFiles;
 import org.apache.iceberg.PartitionSpec;
@@ -438,22 +437,18 @@ public class TableAccess {
     /** Drop branches named prefix, number below `below`, a dash and one more word. */
     public String dropBranches(String name, String prefix, String below) {
         Table table = table(name);
-        ManageSnapshots manage = table.manageSnapshots();
-        int dropped = 0;
+        List dropped = new ArrayList();
         for (Object each : new ArrayList(table.refs().keySet())) {
             String branch = (String) each;
             long number = number(branch, prefix);
             // A longer name is another connector's, whose own begins like ours.
             boolean oneWord = branch.lastIndexOf('-') == branch.indexOf('-', prefix.length());
             if (number >= 0 && number < Long.parseLong(below) && oneWord) {
-                manage.removeBranch(branch);
-                dropped++;
+                dropped.add(branch);
             }
         }
-        if (dropped > 0) {
-            manage.commit();
-        }
-        return JsonUtil.mapper().createObjectNode().put("dropped", dropped).toString();
+        StagedBranches.drop(table, dropped);
+        return JsonUtil.mapper().createObjectNode().put("dropped", dropped.size()).toString();
     }
 
     private Table table(String name) {

@@ -1,6 +1,9 @@
 package connectpy;
 
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -101,7 +104,11 @@ public class TableCommit {
         return id;
     }
 
-    /** Move the ref to the branch's snapshot, set the property and drop the branch: one change of the metadata. */
+    /**
+     * Move the ref to the work branch's snapshot, set the property and drop the branches: one change of the metadata.
+     *
+     * The branch's snapshot must be that of this commit: who lost sight of a MERGE does not know what it did.
+     */
     public String publish(String requestJson) throws IOException {
         JsonNode request = JsonUtil.mapper().readTree(requestJson);
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
@@ -109,7 +116,10 @@ public class TableCommit {
         TableOperations operations = ((BaseTable) table).operations();
         TableMetadata base = operations.current();
         String ref = request.get("ref").asText();
-        String branch = request.get("work_branch").asText();
+        List branches = new ArrayList();
+        for (Iterator i = request.get("branches").elements(); i.hasNext();) {
+            branches.add(((JsonNode) i.next()).asText()); // the first is the work branch
+        }
         Snapshot head = LedgerCheck.head(table, ref);
         LedgerCheck check = new LedgerCheck(table, request);
         if (!check.validate(LedgerCheck.ancestors(table, head))) {
@@ -119,19 +129,24 @@ public class TableCommit {
         if (!String.valueOf(found).equals(request.get("base").asText())) {
             return answer.put("status", "failed, retry").put("reason", ref + " has moved to " + found).toString();
         }
-        long snapshot = ((SnapshotRef) table.refs().get(branch)).snapshotId();
-        Map properties = Prepared.properties(request, String.valueOf(snapshot));
-        TableMetadata next = TableMetadata.buildFrom(base)
-            .setBranchSnapshot(snapshot, ref).removeRef(branch).setProperties(properties).build();
+        SnapshotRef work = (SnapshotRef) table.refs().get(branches.get(0));
+        Map summary = work == null ? new HashMap() : table.snapshot(work.snapshotId()).summary();
+        String commit = request.get("summary").get("kafka.connect.commit-id").asText();
+        if (!commit.equals(summary.get("kafka.connect.commit-id"))) {
+            return answer.put("status", "failed, retry").put("reason", "the MERGE left no snapshot of this commit").toString();
+        }
+        List removed = new ArrayList();
+        TableMetadata.Builder next = TableMetadata.buildFrom(base).setBranchSnapshot(work.snapshotId(), ref)
+            .setProperties(Prepared.properties(request, String.valueOf(work.snapshotId())));
         try {
-            operations.commit(base, next);
-            answer.put("status", "committed").put("snapshot", String.valueOf(snapshot)).put("reason", "");
+            operations.commit(base, StagedBranches.without(next, table, branches, removed).build());
+            answer.put("status", "committed").put("snapshot", String.valueOf(work.snapshotId())).put("reason", "");
         } catch (CommitFailedException e) {
             if (!Prepared.putLanded(answer, table, request)) {
                 return answer.put("status", "failed, retry").put("reason", e.getMessage()).toString();
             }
         }
-        Map summary = table.snapshot(snapshot).summary();
+        StagedBranches.forget(table, removed);
         answer.put("added_files", number(summary, "added-data-files"));
         answer.put("added_rows", number(summary, "added-records"));
         return answer.toString();

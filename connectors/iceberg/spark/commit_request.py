@@ -121,11 +121,35 @@ class EngineChoice:
     reason: str  # one of few, without names: logs and metrics count by it
 
 
-def choose_engine(wanted: EngineName, mode: WriteMode, files: Sequence[StagedFile], table_empty: bool) -> EngineChoice:
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What the choice of an engine depends on, of the table and the ref that is committed to."""
+
+    empty: bool  # it holds no rows
+    copy_on_write: bool = False  # its owner says so in a property; Iceberg's default is no word of anybody
+
+
+def choose_engine(
+    wanted: EngineName,
+    mode: WriteMode,
+    files: Sequence[StagedFile],
+    table: TableState,
+    remote: bool = False,
+    ordered: bool = False,
+) -> EngineChoice:
     """Pick the engine of one commit.
 
-    Facts, claims without files, and upserts into an empty table need no look at the table's rows. `table_empty` holds
-    for the ref that is committed to.
+    Facts, claims without files, and upserts into an empty table need no look at the table's rows. Upserts alone are not
+    enough otherwise: a snapshot that is taken again, or a topic that is read again, brings keys that are there. Whether
+    they are is what the delta engine finds out; see `as_it_went`.
+
+    Args:
+        wanted: `iceberg.ext.commit-engine`.
+        mode: Of the table.
+        files: What is staged.
+        table: What is there.
+        remote: Spark is behind Spark Connect, so only SQL reaches it.
+        ordered: Rows carry their place in the source, which SQL would lose.
 
     Raises:
         ValueError: Append was asked for, and there are rows to replace.
@@ -139,6 +163,19 @@ def choose_engine(wanted: EngineName, mode: WriteMode, files: Sequence[StagedFil
         raise ValueError("commit engine 'append' cannot replace or delete rows")
     if wanted is not EngineName.AUTO:
         return EngineChoice(wanted, "the configuration says so")
-    if table_empty and only_rows:
+    if table.empty and only_rows:
         return EngineChoice(EngineName.APPEND, "the table is empty")
+    if remote:
+        return EngineChoice(EngineName.MERGE, "Spark is behind Spark Connect")
+    if table.copy_on_write and not ordered:
+        return EngineChoice(EngineName.MERGE, "the table is copy-on-write")
     return EngineChoice(EngineName.DELTA, "rows may replace others")
+
+
+def as_it_went(choice: EngineChoice, wanted: EngineName, files: Sequence[StagedFile], replaced: int) -> EngineChoice:
+    """What a delta turned out to be: with no staged key in the table its snapshot is an append, for Iceberg too."""
+    if wanted is not EngineName.AUTO or choice.engine is not EngineName.DELTA or replaced:
+        return choice
+    if any(file.kind is not StagedKind.ROWS for file in files):
+        return choice
+    return EngineChoice(EngineName.APPEND, "no staged key is in the table")

@@ -30,6 +30,8 @@ from connectors.iceberg.spark.commit_request import (
     CommitStatus,
     EngineChoice,
     EngineName,
+    TableState,
+    as_it_went,
     choose_engine,
 )
 from connectors.iceberg.spark.delta import DeltaEngine
@@ -153,7 +155,8 @@ class TableCommitter:
         counts = outcome.counts
         unmatched = counts.unmatched_patches + work.unmatched
         counts = dataclasses.replace(counts, unmatched_patches=unmatched, older_changes=work.older)
-        return dataclasses.replace(outcome, counts=counts, because=choice.reason)
+        went = as_it_went(choice, self._wanted, whole.files, counts.replaced_rows)
+        return dataclasses.replace(outcome, engine=went.engine, counts=counts, because=went.reason)
 
     def _tell(self, table: str, choice: EngineChoice) -> None:
         """Say it when a table's commits go on with another engine, or for another reason."""
@@ -166,8 +169,11 @@ class TableCommitter:
         )  # fmt: skip
 
     def _choose(self, request: CommitRequest, loaded: LoadedTable) -> EngineChoice:
+        merge_mode = loaded.description.properties.get("write.merge.mode", "")
+        state = TableState(loaded.empty, merge_mode.lower() == "copy-on-write")
+        remote = bool(self._driver.config.remote)
         try:
-            return choose_engine(self._wanted, request.mode, request.files, loaded.empty)
+            return choose_engine(self._wanted, request.mode, request.files, state, remote, request.ordered)
         except ValueError as error:
             raise TableUnsuitableError(request.table, str(error)) from error
 

@@ -1,16 +1,22 @@
 """The portable engine, and the oracle of the delta engine: a SQL MERGE, invisible until it is swapped in.
 
-The MERGE runs on a branch of the epoch, which begins at the head whose ledger was checked. What makes it visible is one
-change of the table's metadata: the ref moves to the branch's snapshot if it is still where the branch began, the
-property is set, and the branch goes. A MERGE into the ref itself would repeat by itself on a newer head and win over
+The MERGE runs on a branch that begins at the head whose ledger was checked, and reads staged files as branches of the
+same table: so the Spark that runs it may be this JVM's, a cluster's, or one behind Spark Connect. What makes it visible
+is one change of the table's metadata: the ref moves to the branch's snapshot if it is still where the branch began, the
+property is set, and the branches go. A MERGE into the ref itself would repeat by itself on a newer head and win over
 another coordinator.
+
+Each attempt has branches of its own: a MERGE that nobody waits for any more finds its own gone.
 """
 
 from __future__ import annotations
 
+import logging
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from connect_py.api.errors import CommitStateUnknownError, ConnectError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.spark.commit_request import (
     COMMIT_ID_KEY,
@@ -25,12 +31,15 @@ if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
     from connectors.iceberg.spark.staged_keys import StagedKeys
 
+log = logging.getLogger(__name__)
+
+AFTER_MERGE_PREPARED = "after_merge_prepared"  # fault point: branches are there, and nothing is merged
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."  # holds for every commit of the session until unset
 _UPSERT, _DELETE = 0, 1  # codes of the source rows; patches count up from there
 
 
 class MergeEngine:
-    """Prepare a branch, MERGE into it, publish it."""
+    """Prepare branches, MERGE, publish."""
 
     name = EngineName.MERGE
 
@@ -39,35 +48,52 @@ class MergeEngine:
 
     def commit(self, request: CommitRequest, staged: StagedKeys) -> CommitOutcome:
         """See `CommitEngine.commit`."""
-        prepared = self._call(request, "SparkMerge", "prepareMerge", to_json(request, work_branch=request.work_branch))
+        work = request.work_branch + uuid.uuid4().hex[:8]
+        prepared = self._call(request, "BranchMerge", "prepare", to_json(request, work_branch=work))
         if prepared["status"] != CommitStatus.COMMITTED.value:
             return outcome(self.name, prepared)
-        summary = {**request.summary, COMMIT_ID_KEY: request.commit_id}
-        settings = {_SNAPSHOT_PROPERTY + key: value for key, value in summary.items()}
+        branches = [work, *(part["branch"] for part in prepared["sets"])]
+        fault_point(AFTER_MERGE_PREPARED)
         try:
             if prepared["sets"]:  # else the branch was emptied, and that is all
-                self._driver.set_conf(settings)
-                self._driver.sql(self._statement(request, prepared))
-        finally:
-            self._driver.unset_conf(list(settings))
-            sets = to_json(request, sets=[part["set"] for part in prepared["sets"]])
-            self._call(request, "SparkMerge", "endMerge", sets)
-        fault_point(BEFORE_SWAP)
-        published = to_json(request, work_branch=request.work_branch, base=prepared["base"])
-        return outcome(self.name, self._call(request, "TableCommit", "publish", published))
+                summary = {**request.summary, COMMIT_ID_KEY: request.commit_id}
+                settings = {_SNAPSHOT_PROPERTY + key: value for key, value in summary.items()}
+                self._driver.sql(self._statement(request, work, prepared), settings, request.table)
+            fault_point(BEFORE_SWAP)
+            published = to_json(request, branches=branches, base=prepared["base"])
+            made = outcome(self.name, self._call(request, "TableCommit", "publish", published))
+        except CommitStateUnknownError:
+            raise  # it may yet land, on the metadata as they are
+        except ConnectError:
+            self._discard(request, branches)
+            raise
+        if made.status is not CommitStatus.COMMITTED:
+            self._discard(request, branches)
+        return made
+
+    def _discard(self, request: CommitRequest, branches: Sequence[str]) -> None:
+        """Drop the branches now; where that fails, the next epoch does it."""
+        try:
+            self._driver.call(request.table, "BranchMerge", "discard", to_json(request, branches=list(branches)))
+        except ConnectError as error:
+            log.info("table %s: branches of a merge that came to nothing stay: %s", request.table, error)
 
     def _call(self, request: CommitRequest, name: str, method: str, text: str) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = self._driver.call(request.table, name, method, text)
         return answer
 
-    def _statement(self, request: CommitRequest, prepared: Mapping[str, Any]) -> str:
-        name = [self._driver.config.catalog, *request.table.split("."), f"branch_{request.work_branch}"]
-        columns, keys = prepared["columns"], request.key_columns
-        return merge_statement(".".join(map(quoted, name)), columns, keys, prepared["sets"])
+    def _statement(self, request: CommitRequest, work: str, prepared: Mapping[str, Any]) -> str:
+        table = [self._driver.config.catalog, *request.table.split(".")]
+
+        def branch(name: str) -> str:
+            return ".".join(map(quoted, [*table, f"branch_{name}"]))
+
+        sets = [{**part, "set": branch(part["branch"])} for part in prepared["sets"]]
+        return merge_statement(branch(work), prepared["columns"], request.key_columns, sets)
 
 
 def merge_statement(target: str, columns: Sequence[str], keys: Sequence[str], sets: Sequence[Mapping[str, Any]]) -> str:
-    """The statement for staged sets, as `SparkMerge` describes them; the set's name is quoted already."""
+    """The statement for staged sets, as `BranchMerge` describes them; the set's name is quoted already."""
     sources, updates, absent = [], [], [_DELETE]
     for number, part in enumerate(sets):
         given = set(keys) if part["kind"] == "deletes" else set(columns) - set(part["unavailable"])

@@ -25,8 +25,9 @@ from typing import Any, Final
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
+from connectors.iceberg.spark.connect_session import ConnectSession
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
-from connectors.iceberg.spark.gateway import SparkAbsentError, SparkGateway, SparkGatewayError
+from connectors.iceberg.spark.gateway import JARS_VARIABLE, SparkAbsentError, SparkGateway, SparkGatewayError
 from connectors.iceberg.spark.java_classes import JavaClasses
 from connectors.iceberg.spark.java_errors import translated
 
@@ -34,10 +35,12 @@ log = logging.getLogger(__name__)
 
 STAGE_CATALOG: Final = "connect_py_stage"  # staged files, read as if they were a table
 ICEBERG_SOURCES: Final = (
-    "LedgerCheck", "Prepared", "ParquetFooter", "StagedFiles", "TableAccess", "RowDeletes", "Delta", "TableCommit",
+    "LedgerCheck", "Prepared", "ParquetFooter", "StagedFiles", "StagedBranches", "TableAccess", "RowDeletes", "Delta",
+    "TableCommit",
 )  # fmt: skip # each sees those before
-LATE_SOURCES: Final = (("TableHistory",), ("TableRows",))  # for the audit, and for rows with unavailable values
-SPARK_SOURCES: Final = ("SparkSets", "SparkJoin", "SparkMerge")  # these need a session, and see the others
+# For the audit, for rows with unavailable values, and for SQL merges.
+LATE_SOURCES: Final = (("TableHistory",), ("TableRows",), ("BranchMerge",))
+SPARK_SOURCES: Final = ("SparkSets", "SparkJoin")  # these need a session, and see the others
 DEFAULT_HEAP: Final = "1g"
 # C2 is asked ten times later than by default: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work
 # that comes a few times a minute. What is hot for hours gets there all the same.
@@ -71,8 +74,13 @@ class SparkConfig:
 
     @property
     def local(self) -> bool:
-        """Whether Spark would run in this one JVM, and not on a cluster."""
-        return self.spark_properties.get("spark.master", "local").startswith("local")
+        """Whether Spark would run in this one JVM, and not on a cluster or behind Spark Connect."""
+        return not self.remote and self.spark_properties.get("spark.master", "local").startswith("local")
+
+    @property
+    def remote(self) -> str:
+        """URL of the Spark Connect server; empty: Spark runs in this JVM, or has its driver here."""
+        return self.spark_properties.get("spark.remote", "")
 
     def catalog_settings(self) -> dict[str, str]:
         """What Iceberg's catalog is made from; what is said in Spark's words wins."""
@@ -115,7 +123,29 @@ class SparkConfig:
             **{f"{prefix}.{key}": value for key, value in self.catalog_settings().items()},
             **{f"{prefix}.hadoop.{key}": value for key, value in self.hadoop_settings().items()},
             **{f"spark.hadoop.{key}": value for key, value in self.hadoop_settings().items()},
+            **self._jars_for_executors(),
             **self.spark_properties,
+        }
+
+    def _jars_for_executors(self) -> dict[str, str]:
+        """A cluster's executors get Iceberg from here, unless it is said where they have it."""
+        if self.local or "spark.executor.extraClassPath" in self.spark_properties:
+            return {}
+        return {"spark.jars": ",".join(filter(None, os.environ.get(JARS_VARIABLE, "").split(os.pathsep)))}
+
+    def remote_settings(self) -> dict[str, str]:
+        """Settings of a session behind Spark Connect: those of one's own, for a server that belongs to somebody else.
+
+        The catalog is among them; a server that knows a catalog of this name keeps its own.
+        """
+        prefix = f"spark.sql.catalog.{self.catalog}"
+        return {
+            "spark.sql.iceberg.distribution-mode": "none",
+            "spark.sql.session.timeZone": "UTC",
+            prefix: _SPARK_CATALOG,
+            **{f"{prefix}.{key}": value for key, value in self.catalog_settings().items()},
+            **{f"{prefix}.hadoop.{key}": value for key, value in self.hadoop_settings().items()},
+            **{key: value for key, value in self.spark_properties.items() if key.startswith("spark.sql.")},
         }
 
 
@@ -146,6 +176,7 @@ class SparkDriver:
         self._client: ClientServer | None = None
         self._objects: dict[str, Any] = {}
         self._classes: JavaClasses | None = None
+        self._connect: ConnectSession | None = None
 
     def start(self) -> None:
         """Launch the JVM, make the catalog and compile our classes: about a second.
@@ -220,6 +251,8 @@ class SparkDriver:
             log.error("Spark did not answer within %.0f s: its JVM is killed", seconds)
             if gateway is not None:
                 gateway.kill()
+            if self._connect is not None:
+                self._connect.close()
 
         timer = threading.Timer(seconds, end)
         timer.name = "spark-deadline"
@@ -236,7 +269,11 @@ class SparkDriver:
         Raises:
             CatalogUnavailableError: Spark refuses, or its cluster is away.
         """
-        if self._objects and "session" not in self._objects and self._client is not None:
+        if self.config.remote:
+            if self._connect is None:
+                self._connect = ConnectSession(self.config.remote, self.config.remote_settings())
+            self._connect.start()
+        elif self._objects and "session" not in self._objects and self._client is not None:
             with self.errors("the Spark session"):
                 self._start_spark(self._client.jvm)
 
@@ -263,22 +300,23 @@ class SparkDriver:
             text = getattr(self.java(class_name), method)(*arguments)
         return json.loads(text) if text is not None else None
 
-    def sql(self, statement: str) -> None:
-        """Run one statement. Errors as for `call`."""
-        with self.errors(statement.split("\n", 1)[0]):
-            self.java("session").sql(statement)
-
-    def set_conf(self, settings: Mapping[str, str]) -> None:
-        """Set session settings."""
-        conf = self.java("session").conf()
-        for key, value in settings.items():
-            conf.set(key, value)
-
-    def unset_conf(self, keys: Sequence[str]) -> None:
-        """Take session settings back."""
-        conf = self.java("session").conf()
-        for key in keys:
-            conf.unset(key)
+    def sql(self, statement: str, settings: Mapping[str, str] | None = None, subject: str | None = None) -> None:
+        """Run one statement, with these settings of the session for its time. Subject and errors as for `call`."""
+        subject = subject or statement.split("\n", 1)[0]
+        if self.config.remote:
+            self.start_session()
+            assert self._connect is not None  # just made
+            self._connect.run(subject, statement, settings or {})
+            return
+        session = self.java("session")
+        with self.errors(subject):
+            for key, value in (settings or {}).items():
+                session.conf().set(key, value)
+            try:
+                session.sql(statement)
+            finally:
+                for key in settings or ():
+                    session.conf().unset(key)
 
     @contextlib.contextmanager
     def errors(self, subject: str) -> Iterator[None]:
@@ -322,10 +360,12 @@ class SparkDriver:
         assert self._classes is not None  # the catalog came first
         self._classes.load(SPARK_SOURCES)
         arguments = [session, self._objects["catalog"], self._objects["TableCommit"], STAGE_CATALOG]
-        made = {name: self._classes.make(name, arguments) for name in ("SparkJoin", "SparkMerge")}
-        self._objects |= {"session": session, **made}
+        self._objects |= {"session": session, "SparkJoin": self._classes.make("SparkJoin", arguments)}
 
     def _disconnect(self) -> None:
+        connect, self._connect = self._connect, None
+        if connect is not None:
+            connect.close()
         client, self._client, self._objects = self._client, None, {}
         if client is not None:
             with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone

@@ -6,10 +6,8 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.UUID;
 
 import org.apache.iceberg.DeleteFiles;
-import org.apache.iceberg.ManageSnapshots;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.catalog.Catalog;
@@ -21,23 +19,24 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.iceberg.types.Types;
 import org.apache.iceberg.util.JsonUtil;
 
-/** What a SQL MERGE needs before and after it; `TableCommit.publish` makes its result visible. */
-public class SparkMerge {
+/** What a SQL MERGE on a branch needs before it; `TableCommit.publish` makes its result visible. Nothing needs Spark. */
+public class BranchMerge {
     private final Catalog catalog;
-    private final String stage; // name of the staging catalog
 
-    public SparkMerge(Catalog catalog, String stage) {
+    public BranchMerge(Catalog catalog) {
         this.catalog = catalog;
-        this.stage = stage;
     }
 
-    /** `arguments`: session, catalog, `TableCommit`, name of the staging catalog. */
-    public static SparkMerge make(Object[] arguments) {
-        return new SparkMerge((Catalog) arguments[1], (String) arguments[3]);
+    /** `arguments`: the catalog. */
+    public static BranchMerge make(Object[] arguments) {
+        return new BranchMerge((Catalog) arguments[0]);
     }
 
-    /** A branch at the head whose version is as expected, and the staged files under names that SQL can use. */
-    public String prepareMerge(String requestJson) throws IOException {
+    /**
+     * A work branch at the head whose version is as expected, and a branch for each meaning that staged files have, named
+     * after the work branch with `s` and a number.
+     */
+    public String prepare(String requestJson) throws IOException {
         JsonNode request = JsonUtil.mapper().readTree(requestJson);
         Table table = table(request);
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
@@ -46,31 +45,9 @@ public class SparkMerge {
         if (!check.validate(LedgerCheck.ancestors(table, head))) {
             return answer.put("status", "conflict").put("reason", check.refusal()).toString();
         }
-        String branch = request.get("work_branch").asText();
-        boolean exists = table.refs().containsKey(branch);
-        ManageSnapshots manage = table.manageSnapshots();
-        try {
-            if (exists) {
-                manage.removeBranch(branch); // of a merge that came to nothing
-            }
-            if (head == null) {
-                manage.createBranch(branch);
-            } else {
-                manage.createBranch(branch, head.snapshotId());
-            }
-            manage.commit();
-        } catch (CommitFailedException e) {
-            return answer.put("status", "failed, retry").put("reason", e.getMessage()).toString();
-        }
-        answer.put("status", "committed");
-        answer.put("base", head == null ? null : String.valueOf(head.snapshotId()));
-        ArrayNode columns = answer.putArray("columns");
-        for (Object field : table.schema().columns()) {
-            columns.add(((Types.NestedField) field).name());
-        }
-        ArrayNode sets = answer.putArray("sets");
-        Map byMeaning = new LinkedHashMap(); // kind and unavailable columns -> list of files
+        String work = request.get("work_branch").asText();
         boolean truncates = false;
+        Map byMeaning = new LinkedHashMap(); // kind and unavailable columns -> list of files
         for (Iterator i = request.get("files").elements(); i.hasNext();) {
             JsonNode file = (JsonNode) i.next();
             if (file.get("kind").asText().equals("truncates")) {
@@ -83,19 +60,33 @@ public class SparkMerge {
             }
             ((List) byMeaning.get(meaning)).add(file);
         }
-        if (truncates) {
-            truncate(table, branch, request, byMeaning.isEmpty());
-        }
-        SparkSets named = new SparkSets(table);
+        ArrayNode sets = answer.putArray("sets");
+        StagedBranches branches = new StagedBranches(table);
+        branches.branch(work, head);
         for (Object each : byMeaning.values()) {
-            String set = "merge-" + UUID.randomUUID();
-            named.stage(set, (List) each);
+            String branch = work + "s" + sets.size();
+            branches.stage(branch, (List) each);
             JsonNode first = (JsonNode) ((List) each).get(0);
             ObjectNode part = sets.addObject();
-            part.put("set", stage + "." + SparkSets.quoted(set));
+            part.put("branch", branch);
             part.put("kind", first.get("kind").asText());
             part.set("unavailable", first.get("unavailable"));
             part.set("optional", first.get("optional"));
+        }
+        try {
+            branches.commit();
+        } catch (CommitFailedException e) {
+            return answer.put("status", "failed, retry").put("reason", e.getMessage()).toString();
+        }
+        if (truncates) {
+            table.refresh();
+            truncate(table, work, request, byMeaning.isEmpty());
+        }
+        answer.put("status", "committed");
+        answer.put("base", head == null ? null : String.valueOf(head.snapshotId()));
+        ArrayNode columns = answer.putArray("columns");
+        for (Object field : table.schema().columns()) {
+            columns.add(((Types.NestedField) field).name());
         }
         return answer.toString();
     }
@@ -111,13 +102,14 @@ public class SparkMerge {
         delete.commit();
     }
 
-    public String endMerge(String requestJson) throws IOException {
+    /** Drop the branches of a merge that came to nothing. */
+    public String discard(String requestJson) throws IOException {
         JsonNode request = JsonUtil.mapper().readTree(requestJson);
-        SparkSets named = new SparkSets(table(request));
-        for (Iterator i = request.get("sets").elements(); i.hasNext();) {
-            String name = ((JsonNode) i.next()).asText();
-            named.forget(name.substring(stage.length() + 2, name.length() - 1));
+        List names = new ArrayList();
+        for (Iterator i = request.get("branches").elements(); i.hasNext();) {
+            names.add(((JsonNode) i.next()).asText());
         }
+        StagedBranches.drop(table(request), names);
         return null;
     }
 
