@@ -177,7 +177,7 @@ def quickstart(
 def jars(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[broker|spark|connect|registry|transforms]...", show_default="broker and spark"),
+        typer.Argument(metavar="[broker|spark|s3|connect|registry|transforms]...", show_default="broker and spark"),
     ] = None,
 ) -> None:
     """Fetch and check the Java libraries, so that everything works offline from then on."""

@@ -219,14 +219,12 @@ def _refuse(error: Exception) -> int:
 
 def _export_spark_environment() -> None:
     """Tell the processes of tasks where Java and Spark's jars are, if that is known without a download."""
-    from connect_py.embedded.cache_directory import cache_directory
     from connect_py.embedded.jar_lock import JarLock, JarLockError
     from connect_py.embedded.java_runtime import JavaNotFoundError
     from connect_py.embedded.spark_environment import JARS_VARIABLE, spark_environment
 
     try:
-        lock = JarLock.shipped("spark")
-        if JARS_VARIABLE in os.environ or (cache_directory() / "jars" / f"{lock.name}-{lock.fingerprint}").is_dir():
+        if JARS_VARIABLE in os.environ or JarLock.shipped("spark").fetched:
             os.environ.update(spark_environment())
         else:
             log.info("Spark's jars are not in the cache: Iceberg connectors need `connect-py jars spark` first")

@@ -29,7 +29,7 @@ _LINE = re.compile(
     r"(@(?P<extension>[a-z][a-z.]*))? "
     r"sha256:(?P<digest>[0-9a-f]{64})"
 )
-SHIPPED_LOCKS = ("broker", "spark", "connect", "registry", "transforms", "peers")
+SHIPPED_LOCKS = ("broker", "spark", "s3", "connect", "registry", "transforms", "peers")
 _OTHER_PROCESS_SECONDS = 900.0
 
 
@@ -97,6 +97,11 @@ class JarLock:
         return JarLock(name, tuple(jars))
 
     @property
+    def fetched(self) -> bool:
+        """Whether this user's cache has a folder of this lock, so that `resolve` needs no network; nothing is hashed."""
+        return self._folder(None).is_dir()
+
+    @property
     def fingerprint(self) -> str:
         """Twelve hex digits that change with any file's name or digest; comments do not count."""
         lines = "\n".join(sorted(f"{jar.file_name} {jar.sha256}" for jar in self.jars))
@@ -114,11 +119,10 @@ class JarLock:
             JavaNotFoundError: Fetching needs Java and there is none.
             TimeoutError: Another process has been fetching for a quarter of an hour.
         """
-        jars = (cache or cache_directory()) / "jars"
-        jars.mkdir(parents=True, exist_ok=True)
-        folder = jars / f"{self.name}-{self.fingerprint}"
+        folder = self._folder(cache)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         if not self._matches(folder):
-            with exclusive(jars / f"{self.name}.flock", _OTHER_PROCESS_SECONDS):
+            with exclusive(folder.parent / f"{self.name}.flock", _OTHER_PROCESS_SECONDS):
                 if not self._matches(folder):
                     self._fill(folder)
         return [folder / jar.file_name for jar in self.jars]
@@ -133,6 +137,9 @@ class JarLock:
             elif (digest := sha256_of(folder / jar.file_name)) != jar.sha256:
                 wrong.append(f"{jar} has sha256 {digest}, expected {jar.sha256}")
         return wrong
+
+    def _folder(self, cache: Path | None) -> Path:
+        return (cache or cache_directory()) / "jars" / f"{self.name}-{self.fingerprint}"
 
     def _matches(self, folder: Path) -> bool:
         return folder.is_dir() and not self.complaints(folder)

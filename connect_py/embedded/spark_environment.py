@@ -33,11 +33,21 @@ def spark_environment() -> dict[str, str]:
         name: os.environ.get(name, "") for name in (JAVA_VARIABLE, JARS_VARIABLE, OPTIONS_VARIABLE, CLASSES_VARIABLE)
     }
     ours = not given[JAVA_VARIABLE] and not given[JARS_VARIABLE]
-    jars = given[JARS_VARIABLE] or os.pathsep.join(map(str, JarLock.shipped("spark").resolve()))
+    jars = given[JARS_VARIABLE] or os.pathsep.join(map(str, spark_jars()))
     java = given[JAVA_VARIABLE] or str(find_java().path)
     options = given[OPTIONS_VARIABLE] or (shlex.join(spark_archive().options()) if ours else "")
     classes = given[CLASSES_VARIABLE] or str(cache_directory() / "classes")
     return {JAVA_VARIABLE: java, JARS_VARIABLE: jars, OPTIONS_VARIABLE: options, CLASSES_VARIABLE: classes}
+
+
+def spark_jars() -> list[Path]:
+    """The jars beside pyspark's own: those of lock `spark`, and behind them those of lock `s3` if they were fetched.
+
+    S3 takes an SDK that is as large as all of Iceberg, so whoever needs it fetches it by name. Behind the others it
+    does no harm: an archive of loaded classes fits every class path that begins with its own.
+    """
+    s3 = JarLock.shipped("s3")
+    return [*JarLock.shipped("spark").resolve(), *(s3.resolve() if s3.fetched else ())]
 
 
 def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
