@@ -8,6 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
@@ -101,33 +102,48 @@ class ClusterAdmin:
 
     def topics(self) -> list[str]:
         """The names of all topics."""
+        return sorted(self._partition_counts())
+
+    def _partition_counts(self) -> dict[str, int]:
         try:
             listed = self._admin().list_topics(timeout=REQUEST_SECONDS).topics
         except KafkaException as error:
             raise translated(error, "the list of topics") from error
-        return sorted(name for name, topic in listed.items() if topic.error is None)
+        return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """A group's offsets with their metadata; partitions without one are left out."""
         wanted = [ClientTopicPartition(tp.topic, tp.partition) for tp in partitions]
         if not wanted:
             return {}
-        return _patiently(lambda: self._list_offsets(ConsumerGroupTopicPartitions(group, wanted)))
+        return _patiently(lambda: self._committed(group, wanted))
 
     def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All offsets of a group; empty when there is no such group."""
-        return _patiently(lambda: self._list_offsets(ConsumerGroupTopicPartitions(group)))
+        """All offsets of a group, of topics that exist; empty when there is no such group."""
+        counts = self._partition_counts()
+        return self.committed(group, (TopicPartition(t, p) for t, count in counts.items() for p in range(count)))
 
-    def _list_offsets(self, request: ConsumerGroupTopicPartitions) -> dict[TopicPartition, OffsetAndMetadata]:
-        group = request.group_id
-        futures = self._admin().list_consumer_group_offsets([request], request_timeout=REQUEST_SECONDS)
-        answer = self._answer(futures[group], f"offsets of group {group!r}")
-        for p in answer.topic_partitions:
+    def _committed(self, group: str, partitions: list[ClientTopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """As a consumer asks that never joins its group.
+
+        The library's admin clients ask the same and end the whole process (2.16.0, NULL read in `rd_kafka_cgrp_op`)
+        when the broker answers that it no longer coordinates the group: they have no group to tell of it.
+        """
+        own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
+        try:
+            consumer = Consumer({**self._settings, **own})
+            try:
+                found = consumer.committed(partitions, timeout=REQUEST_SECONDS)
+            finally:
+                consumer.close()
+        except KafkaException as error:
+            raise translated(error, f"offsets of group {group!r}") from error
+        for p in found:
             if p.error is not None:
                 raise translated(KafkaException(p.error), f"offset of {p.topic}-{p.partition} in group {group!r}")
         return {
             TopicPartition(p.topic, p.partition): OffsetAndMetadata(p.offset, p.metadata or "")
-            for p in answer.topic_partitions
+            for p in found
             if p.offset >= 0
         }
 

@@ -8,7 +8,8 @@ import threading
 import time
 from collections import defaultdict
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -80,9 +81,14 @@ class Feed:
         Raises:
             ConnectError: The broker does not answer.
         """
+        settings = {"bootstrap.servers": self._bootstrap_servers, "group.id": group, "enable.auto.commit": False}
+        asked = [ClientTopicPartition(topic_of(table), number) for table in KEYS for number in range(PARTITIONS)]
         try:
-            asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-            found = asked.result(ADMIN_SECONDS).topic_partitions
+            consumer = Consumer(settings, logger=_QUIET)  # never joins the group
+            try:
+                found = consumer.committed(asked, timeout=ADMIN_SECONDS)
+            finally:
+                consumer.close()
         except KafkaException as error:
             raise ConnectError(f"the offsets of group {group} are not known: {error}") from error
         return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}

@@ -200,7 +200,7 @@ def test_a_table_kept_by_key_is_the_same_after_a_rewind(
         assert {p: entry[::2] for p, entry in last_entries(lake, table, topic).items()} == {
             p: [1, end] for p, end in ended.items()
         }
-        assert committed(servers, f"connect-{name}") == ends(servers, topic)
+        assert committed(servers, f"connect-{name}", topic) == ends(servers, topic)
     finally:
         worker.close()
 

@@ -139,7 +139,7 @@ class FaultBench:
     def behind(self, connector: str, topics: Sequence[str]) -> str:
         """What the connector's group has not committed yet; empty: nothing."""
         try:
-            done = committed(self.admin, f"connect-{connector}")
+            done = committed(self.servers, f"connect-{connector}", *topics)
             log_ends = ends(self.admin, *topics)
         except (KafkaException, TimeoutError) as error:
             self._admin = None  # one that a broken connection has left waiting does not come back

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
+
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, cimpl
 
 from connect_py.api.errors import NotFoundError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
@@ -78,3 +81,52 @@ def test_a_cluster_that_is_away_is_worth_another_try(monkeypatch: pytest.MonkeyP
         away.cluster_id()
     with pytest.raises(RetriableError):
         away.topics()
+
+
+OFFSET_FETCH = 9  # of Kafka's requests
+PRODUCER = 0  # of the client library's kinds of clients
+
+
+class PretendedCluster:
+    """The client library's own broker for tests, which answers with the errors that it is told to."""
+
+    def __init__(self, topic: str) -> None:
+        self._library = ctypes.CDLL(cimpl.__file__)
+        for name in ("conf_new", "new", "mock_cluster_new"):
+            getattr(self._library, f"rd_kafka_{name}").restype = ctypes.c_void_p
+        self._library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
+        conf = ctypes.c_void_p(self._library.rd_kafka_conf_new())
+        self._library.rd_kafka_conf_set(conf, b"log_level", b"0", None, ctypes.c_size_t(0))
+        self._client = ctypes.c_void_p(self._library.rd_kafka_new(PRODUCER, conf, None, ctypes.c_size_t(0)))
+        self._cluster = ctypes.c_void_p(self._library.rd_kafka_mock_cluster_new(self._client, 1))
+        self._library.rd_kafka_mock_topic_create(self._cluster, topic.encode(), 1, 1)
+        self.servers = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+
+    def refuse(self, request: int, *errors: int) -> None:
+        """Answer the next requests of this kind with these errors, one each."""
+        codes = (ctypes.c_int * len(errors))(*errors)
+        self._library.rd_kafka_mock_push_request_errors_array(
+            self._cluster, ctypes.c_int16(request), ctypes.c_size_t(len(errors)), codes
+        )
+
+    def close(self) -> None:
+        self._library.rd_kafka_mock_cluster_destroy(self._cluster)
+        self._library.rd_kafka_destroy(self._client)
+
+
+@pytest.fixture
+def pretended() -> Iterator[PretendedCluster]:
+    made = PretendedCluster("t")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("moved", [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE])
+def test_a_group_whose_coordinator_moves_is_asked_for_again_and_the_process_lives_on(
+    pretended: PretendedCluster, moved: int
+) -> None:
+    admin = ClusterAdmin({"bootstrap.servers": pretended.servers})
+    pretended.refuse(OFFSET_FETCH, moved, moved)
+    assert admin.committed("g", [TopicPartition("t", 0)]) == {}
+    pretended.refuse(OFFSET_FETCH, moved)
+    assert admin.group_offsets("g") == {}

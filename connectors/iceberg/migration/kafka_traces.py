@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AdminClient
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
@@ -22,14 +21,18 @@ def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartitio
     Raises:
         ConnectError: The cluster does not answer.
     """
-    admin = AdminClient(dict(settings))
+    own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
     try:
-        answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(ASK_SECONDS)
+        consumer = Consumer({**settings, **own})  # never joins; an admin client may crash when a coordinator moves
+        try:
+            topics = consumer.list_topics(timeout=ASK_SECONDS).topics
+            asked = [ClientTopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
+            found = consumer.committed(asked, timeout=ASK_SECONDS)
+        finally:
+            consumer.close()
     except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return {}
         raise RetriableError(f"offsets of group {group}: {error.args[0].str()}") from error
-    return {TopicPartition(p.topic, p.partition): p.offset for p in answer.topic_partitions if p.offset >= 0}
+    return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
 
 def control_events(settings: Mapping[str, str], topic: str, group: str) -> list[JavaEvent]:
