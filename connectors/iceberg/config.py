@@ -1037,9 +1037,7 @@ def _spark(props: Mapping[str, str]) -> dict[str, str]:
     return {"spark." + key.removeprefix("spark."): value for key, value in with_prefix(props, SPARK_PREFIX).items()}
 
 
-def _remote_problems(
-    spark: Mapping[str, str], engine: CommitEngine, ordered: bool
-) -> tuple[list[tuple[str, str]], list[str]]:
+def _remote_problems(spark: Mapping[str, str], engine: CommitEngine) -> tuple[list[tuple[str, str]], list[str]]:
     """What does not go together with Spark Connect: problems by key, and warnings."""
     remote = SPARK_PREFIX + "remote"
     problems: list[tuple[str, str]] = []
@@ -1051,10 +1049,6 @@ def _remote_problems(
         problems.append((remote, f"names a Spark, and {SPARK_PREFIX}master another one"))
     if engine is CommitEngine.DELTA:
         problems.append((COMMIT_ENGINE, f"delta is not SQL: it cannot go through {remote}"))
-    if ordered and engine is CommitEngine.AUTO:
-        problems.append(
-            (remote, f"commits by SQL MERGE, which loses the order of rows; it excludes {ORDERING_COLUMNS}")
-        )
     ours = ("spark.remote", "spark.driver.memory", "spark.driver.extraJavaOptions")
     idle = [key for key in spark if key not in ours and not key.startswith(("spark.sql.", "spark.hadoop."))]
     hints = [f"{SPARK_PREFIX}{key.removeprefix('spark.')} has no effect with {remote}" for key in sorted(idle)]
@@ -1145,8 +1139,6 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     engine = CommitEngine(values[COMMIT_ENGINE])
     if engine is CommitEngine.APPEND and mode is WriteMode.MERGE:
         problems.append((COMMIT_ENGINE, "append cannot keep one row per key"))
-    if engine is CommitEngine.MERGE and values[ORDERING_COLUMNS]:
-        problems.append((COMMIT_ENGINE, f"merge writes rows anew, without their order; it excludes {ORDERING_COLUMNS}"))
     if engine in (CommitEngine.MERGE, CommitEngine.DELTA) and mode is WriteMode.APPEND:
         problems.append((COMMIT_ENGINE, f"{engine.value} needs keys; rows are appended here"))
     logical = LogicalTypes.CONNECT
@@ -1165,7 +1157,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     create = with_prefix(known, AUTO_CREATE_PREFIX)
     spark = _spark(known)
     if spark.get("spark.remote"):
-        told, hints = _remote_problems(spark, engine, bool(values[ORDERING_COLUMNS]))
+        told, hints = _remote_problems(spark, engine)
         problems += told
         warnings += hints
     version = create.get("format-version", "2")

@@ -26,6 +26,7 @@ from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog
 from connectors.iceberg.spark.commit_request import (
     COMMIT_ID_KEY,
@@ -34,6 +35,7 @@ from connectors.iceberg.spark.commit_request import (
     CommitRequest,
     CommitStatus,
     EngineName,
+    may_merge_by_sql,
 )
 from connectors.iceberg.spark.committer import TableCommitter
 from connectors.iceberg.spark.errors import (
@@ -44,9 +46,11 @@ from connectors.iceberg.spark.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import partition_spec, time_columns
 from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import TableDescription, WriteMode
 
 log = logging.getLogger(__name__)
@@ -158,13 +162,14 @@ class TableKeeper:
     def prepare(self, name: str, need: Need, wish_text: str) -> tuple[TableView, str]:
         """Open a table for tasks, creating or evolving it as they asked and the configuration allows.
 
-        Returns the view of the protocol and the description that goes to the tasks.
+        Returns the view of the protocol and the description that goes to the tasks, without what the configuration
+        says of the storage: that they know themselves.
 
         Raises:
             ChangesHeldError: The rows need what only a person may change; whoever waits for it asks again and again.
             ConnectError: It cannot be had; the text goes to the tasks that wait.
         """
-        wish = Wish.from_text(wish_text)
+        config, wish = self._config, Wish.from_text(wish_text)
         if wish.keys:
             self._record_keys[name] = wish.keys
         try:
@@ -174,6 +179,7 @@ class TableKeeper:
             loaded = self._load(name)
         if need is Need.EVOLVE and wish.changes:
             loaded = self._evolve(loaded, wish)
+        loaded = self._with_order(loaded)
         description = loaded.description
         if description.mode is WriteMode.MERGE and not description.key_columns:
             raise TableUnsuitableError(
@@ -185,7 +191,22 @@ class TableKeeper:
             raise TableUnsuitableError(
                 name, f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged"
             )
-        return loaded.view, json.dumps(description.to_json(), separators=(",", ":"))
+        own = storage_settings(config.catalog).items()  # keys to the storage among them, which no topic needs to hold
+        lent = dict(description.io_properties.items() - own)
+        told = dataclasses.replace(description, io_properties=lent)
+        return loaded.view, json.dumps(told.to_json(), separators=(",", ":"))
+
+    def _with_order(self, loaded: LoadedTable) -> LoadedTable:
+        """With a column for the order of rows, where SQL would lose it otherwise."""
+        table = loaded.description
+        engine = EngineName(self._config.commit_engine.value)
+        if not self._config.ordering_columns or not may_merge_by_sql(engine, table, bool(self._driver.config.remote)):
+            return loaded
+        if any(column["name"] == ORDER for column in json.loads(table.schema)["fields"]):
+            return loaded
+        self._catalog.evolve(table.name, [SchemaChange(ChangeKind.ADD, (ORDER,), '"string"')])
+        log.info("table %s: column %s keeps the order of rows", table.name, ORDER)
+        return self._load(table.name)
 
     def _evolve(self, loaded: LoadedTable, wish: Wish) -> LoadedTable:
         """Make the changes that may be made; hold the rows if they need others."""

@@ -58,6 +58,22 @@ def test_a_truncate_alone_is_a_commit(lake: Lake) -> None:
         assert outcome.snapshot_id == reader.sink.version().ledger_snapshot
 
 
+def test_a_snapshot_that_is_read_again_replaces_the_rows_that_are_there(lake: Lake) -> None:
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1, 2)
+    source.apply(("snapshot",))
+    write(source, 2)
+    for reader in made:
+        reader.take(source, [0])
+    source.apply(("delete", 1))
+    write(source, 3)
+    source.apply(("snapshot",))
+    for reader in made:
+        reader.take(source, [0])
+        assert reader.rows() == source.rows
+
+
 def test_a_changed_key_finds_its_values_after_the_delete_was_committed(lake: Lake) -> None:
     source = Source(1, by_key=True)
     made = both(lake, source)
@@ -119,11 +135,12 @@ def test_a_value_that_is_nowhere_is_null_and_counted(lake: Lake) -> None:
 
 def test_changes_in_several_partitions_without_an_order_are_an_error_that_names_them(lake: Lake) -> None:
     source = Source(2, by_key=False)
-    (reader,) = both(lake, source)
+    made = both(lake, source)
     write(source, 1, 1)
-    reader.ordered = False
-    with pytest.raises(DuplicateKeyError, match=r"\(1,\) in partitions 0 and 1"):
-        reader.take(source, [0, 0])
+    for reader in made:
+        reader.ordered = False
+        with pytest.raises(DuplicateKeyError, match=r"\(1,\) in partitions 0 and 1"):
+            reader.take(source, [0, 0])
 
 
 def test_a_partition_that_lags_overwrites_nothing_newer(lake: Lake) -> None:

@@ -47,19 +47,18 @@ def test_engine_follows_from_the_mode_and_the_files(
 
 @pytest.mark.parametrize("files", [ROWS, DELETES])
 @pytest.mark.parametrize(
-    ("table", "remote", "ordered", "chosen"),
+    ("table", "remote", "chosen"),
     [
-        (TableState(False), True, False, MERGE),
-        (TableState(False, copy_on_write=True), False, False, MERGE),
-        (TableState(False, copy_on_write=True), False, True, DELTA),  # rows keep their order
-        (TableState(False), False, False, DELTA),
+        (TableState(False), True, MERGE),
+        (TableState(False, copy_on_write=True), False, MERGE),
+        (TableState(False), False, DELTA),
     ],
 )
 def test_sql_is_left_where_nothing_else_reaches_spark_or_the_table_wants_files_rewritten(
-    files: list[StagedFile], table: TableState, remote: bool, ordered: bool, chosen: EngineName
+    files: list[StagedFile], table: TableState, remote: bool, chosen: EngineName
 ) -> None:
-    assert choose_engine(AUTO, WriteMode.MERGE, files, table, remote, ordered).engine is chosen
-    assert choose_engine(DELTA, WriteMode.MERGE, files, table, False, ordered).engine is DELTA
+    assert choose_engine(AUTO, WriteMode.MERGE, files, table, remote).engine is chosen
+    assert choose_engine(DELTA, WriteMode.MERGE, files, table).engine is DELTA
 
 
 def test_rows_into_an_empty_table_need_no_spark_wherever_it_is() -> None:

@@ -50,15 +50,6 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
 @pytest.mark.parametrize(
     ("props", "message"),
     [
-        (
-            {
-                "iceberg.tables": "db.a",
-                "iceberg.tables.upsert-mode-enabled": "true",
-                "iceberg.ext.commit-engine": "merge",
-                "iceberg.ext.ordering-columns": "source.sequence",
-            },
-            "without their order",
-        ),
         ({"iceberg.tables": "db.a", "iceberg.ext.envelope": "debezium"}, "needs MERGE"),
         ({"iceberg.tables": "db.a", "iceberg.catalog.type": None}, "Must specify Iceberg catalog properties"),
         (

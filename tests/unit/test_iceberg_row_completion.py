@@ -50,7 +50,7 @@ class Table:
     landed: int | None = None  # what the catalog finds of the commit
     asked: list[dict[str, Any]] = field(default_factory=list)  # requests for a delta
     calls: list[str] = field(default_factory=list)
-    config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(local=True))
+    config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(local=True, remote=""))
 
     # --- as the driver
 

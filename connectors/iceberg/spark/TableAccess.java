@@ -34,7 +34,9 @@ import org.apache.iceberg.exceptions.ForbiddenException;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.io.FileInfo;
+import org.apache.iceberg.io.StorageCredential;
 import org.apache.iceberg.io.SupportsPrefixOperations;
+import org.apache.iceberg.io.SupportsStorageCredentials;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
@@ -73,7 +75,7 @@ public class TableAccess {
         Table table = table(name);
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
         answer.put("location", ((BaseTable) table).operations().current().metadataFileLocation());
-        putAll(answer.putObject("io"), table.io().properties());
+        putAll(answer.putObject("io"), storage(table));
         return answer.toString();
     }
 
@@ -92,7 +94,7 @@ public class TableAccess {
             identifiers.add((String) column);
         }
         putAll(answer.putObject("properties"), table.properties());
-        putAll(answer.putObject("io"), table.io().properties());
+        putAll(answer.putObject("io"), storage(table));
         answer.put("property", (String) table.properties().get(key));
         describeHistory(answer, table, LedgerCheck.head(table, ref), key);
         return answer.toString();
@@ -464,6 +466,23 @@ public class TableAccess {
         String set = (String) table.properties().get("write.data.path");
         String location = set != null ? set : table.location() + "/data";
         return location.endsWith("/") ? location.substring(0, location.length() - 1) : location;
+    }
+
+    /** The file IO's settings, and the credentials that the catalog lent for this table. */
+    private static Map storage(Table table) {
+        Map found = new HashMap(table.io().properties());
+        if (table.io() instanceof SupportsStorageCredentials) {
+            String longest = "";
+            for (Object each : ((SupportsStorageCredentials) table.io()).credentials()) {
+                StorageCredential credential = (StorageCredential) each;
+                String prefix = credential.prefix();
+                if (dataLocation(table).startsWith(prefix) && prefix.length() >= longest.length()) {
+                    found.putAll(credential.config());
+                    longest = prefix;
+                }
+            }
+        }
+        return found;
     }
 
     private static void putAll(ObjectNode node, Map values) {

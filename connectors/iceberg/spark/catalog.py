@@ -15,13 +15,12 @@ from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import SnapshotView, TableView
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.spark.errors import TableMissingError
+from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import TableDescription, WriteMode
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
 
-# What travels to tasks of the file IO's settings: storage keys only, never a catalog's own token or password.
-_IO_PREFIXES = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "oss.", "hf.")
 _CLEAN_SECONDS = 60  # listing a large table and reading its manifests may take long, while commits wait
 _POSITIONS = ("connect-py.ledger.", "kafka.connect.source-offsets.")  # long, and none of the tasks' business
 
@@ -78,8 +77,7 @@ class TableCatalog:
     def metadata(self, name: str) -> tuple[str, dict[str, str]]:
         """The URI of the table's current metadata, and the file IO's settings: enough to read it without a catalog."""
         answer = self._call(name, "metadata", name)
-        io = {key: value for key, value in answer["io"].items() if key.startswith(_IO_PREFIXES)}
-        return answer["location"], io
+        return answer["location"], storage_settings(answer["io"])
 
     def create(
         self, name: str, schema: str, spec: str | None = None, properties: Mapping[str, str] | None = None
@@ -145,7 +143,6 @@ class TableCatalog:
 
 
 def _loaded(name: str, ref: str, answer: Mapping[str, Any], mode: WriteMode, key_columns: Sequence[str]) -> LoadedTable:
-    io_properties = {key: value for key, value in answer["io"].items() if key.startswith(_IO_PREFIXES)}
     description = TableDescription(
         name=name,
         uuid=answer["uuid"],
@@ -158,7 +155,7 @@ def _loaded(name: str, ref: str, answer: Mapping[str, Any], mode: WriteMode, key
         mode=mode,
         key_columns=tuple(key_columns or answer["identifiers"]) if mode is WriteMode.MERGE else (),
         properties={key: value for key, value in answer["properties"].items() if not key.startswith(_POSITIONS)},
-        io_properties=io_properties,
+        io_properties=storage_settings(answer["io"]),
     )
     view = TableView(
         uuid=answer["uuid"],

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from connectors.iceberg.protocol.ledger import TableVersion
-from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
+from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.staged_keys import StagedKeys
@@ -126,7 +126,7 @@ class TableState:
     """What the choice of an engine depends on, of the table and the ref that is committed to."""
 
     empty: bool  # it holds no rows
-    copy_on_write: bool = False  # its owner says so in a property; Iceberg's default is no word of anybody
+    copy_on_write: bool = False  # its owner says so
 
 
 def choose_engine(
@@ -135,7 +135,6 @@ def choose_engine(
     files: Sequence[StagedFile],
     table: TableState,
     remote: bool = False,
-    ordered: bool = False,
 ) -> EngineChoice:
     """Pick the engine of one commit.
 
@@ -149,7 +148,6 @@ def choose_engine(
         files: What is staged.
         table: What is there.
         remote: Spark is behind Spark Connect, so only SQL reaches it.
-        ordered: Rows carry their place in the source, which SQL would lose.
 
     Raises:
         ValueError: Append was asked for, and there are rows to replace.
@@ -167,9 +165,21 @@ def choose_engine(
         return EngineChoice(EngineName.APPEND, "the table is empty")
     if remote:
         return EngineChoice(EngineName.MERGE, "Spark is behind Spark Connect")
-    if table.copy_on_write and not ordered:
+    if table.copy_on_write:
         return EngineChoice(EngineName.MERGE, "the table is copy-on-write")
     return EngineChoice(EngineName.DELTA, "rows may replace others")
+
+
+def may_merge_by_sql(wanted: EngineName, table: TableDescription, remote: bool) -> bool:
+    """Whether some commit to the table may be a SQL MERGE: then the order of its rows has to be a column of it."""
+    if table.mode is not WriteMode.MERGE or wanted not in (EngineName.AUTO, EngineName.MERGE):
+        return False
+    return wanted is EngineName.MERGE or remote or says_copy_on_write(table)
+
+
+def says_copy_on_write(table: TableDescription) -> bool:
+    """Whether its owner wants files rewritten; Iceberg's default, also copy-on-write, is no word of anybody."""
+    return table.properties.get("write.merge.mode", "").lower() == "copy-on-write"
 
 
 def as_it_went(choice: EngineChoice, wanted: EngineName, files: Sequence[StagedFile], replaced: int) -> EngineChoice:

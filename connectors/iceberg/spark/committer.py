@@ -33,6 +33,7 @@ from connectors.iceberg.spark.commit_request import (
     TableState,
     as_it_went,
     choose_engine,
+    says_copy_on_write,
 )
 from connectors.iceberg.spark.delta import DeltaEngine
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
@@ -169,11 +170,10 @@ class TableCommitter:
         )  # fmt: skip
 
     def _choose(self, request: CommitRequest, loaded: LoadedTable) -> EngineChoice:
-        merge_mode = loaded.description.properties.get("write.merge.mode", "")
-        state = TableState(loaded.empty, merge_mode.lower() == "copy-on-write")
+        state = TableState(loaded.empty, says_copy_on_write(loaded.description))
         remote = bool(self._driver.config.remote)
         try:
-            return choose_engine(self._wanted, request.mode, request.files, state, remote, request.ordered)
+            return choose_engine(self._wanted, request.mode, request.files, state, remote)
         except ValueError as error:
             raise TableUnsuitableError(request.table, str(error)) from error
 

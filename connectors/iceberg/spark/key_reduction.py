@@ -21,7 +21,7 @@ from connectors.iceberg.spark.staged_keys import not_ordered
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
-from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD
+from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.table import StagedFile, StagedKind
@@ -215,7 +215,9 @@ class KeyReduction:
         if not wanted:
             return {}
         with self._files.open(file.path) as opened:
-            whole = project(pq.read_table(opened, use_threads=False), self._reader.nullable.append(ORDER_FIELD))
+            whole = project(
+                pq.read_table(opened, use_threads=False), self._reader.nullable.append(self._reader.order_field)
+            )
         return {row: whole.slice(row, 1) for row in wanted}
 
     def _staged_anew(self, file: StagedFile, row: pa.Table, lacking: tuple[str, ...], moved: bool) -> list[StagedFile]:

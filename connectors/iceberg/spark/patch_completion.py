@@ -25,7 +25,7 @@ from connectors.iceberg.spark.row_writer import RowWriter
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
-from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD
+from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.table import StagedFile, StagedKind
@@ -131,7 +131,7 @@ class PatchCompletion:
             rows = rows.drop_columns(names)
         schema = self._reader.nullable
         if ORDER in rows.column_names:
-            schema = schema.append(ORDER_FIELD)
+            schema = schema.append(self._reader.order_field)
         return _Patches(project(rows, schema), keys, tuple(file.unavailable), file.moved, file.optional, first)
 
     # --- finding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from connectors.iceberg.staging.file_output import FileOutput
-from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD
+from connectors.iceberg.staging.ordering import ORDER, order_field
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import with_hidden_values
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription
@@ -37,7 +38,7 @@ class RowWriter:
         partitioner = Partitioner(self._description.schema, self._description.spec)
         schema = self._schema
         if rows.schema.get_field_index(ORDER) >= 0:
-            schema = schema.append(ORDER_FIELD)
+            schema = schema.append(order_field(json.loads(self._description.schema)["fields"]))
         for values, part in partitioner.split(rows):
             columns = [with_hidden_values(part.column(f.name), f.type) for f in schema]
             exact = pa.Table.from_arrays(columns, schema=schema)

@@ -16,7 +16,7 @@ from connectors.iceberg.spark.key_join import KeyJoin, NotJoinable
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.staging.columns import any_true, as_array
 from connectors.iceberg.staging.completion import key_type, plain_array
-from connectors.iceberg.staging.ordering import ORDER
+from connectors.iceberg.staging.ordering import ORDER, order_field
 from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.types import FIELD_ID, arrow_schema, writable_fields
 from connectors.iceberg.table import TableDescription
@@ -48,7 +48,9 @@ class TableReader:
         self._ref = ref
         self._keys = list(key_columns)
         self._files = files
-        self.schema = arrow_schema(writable_fields(json.loads(description.schema)["fields"]))  # of rows to write
+        columns = json.loads(description.schema)["fields"]
+        self.schema = arrow_schema(writable_fields(columns))  # of rows to write
+        self.order_field = order_field(columns)  # and of their order, where they have one
         self.nullable = pa.schema([field.with_nullable(True) for field in self.schema])
 
     def compared(self, name: str, values: pa.ChunkedArray) -> pa.Array:

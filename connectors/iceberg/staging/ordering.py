@@ -6,7 +6,8 @@ says: Debezium's `source.sequence`, numbers, or texts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,15 +18,23 @@ from connect_py.api.errors import DataError
 from connect_py.api.record import Headers
 from connectors.iceberg.staging.columns import as_array
 from connectors.iceberg.staging.types import FIELD_ID
+from connectors.iceberg.staging.types import ORDER as ORDER
 
-ORDER = "__connect_py_order"  # column of staged files
-# No column of the table, so readers pass over it, as over one that was dropped. It has an id because PyIceberg refuses
-# files with columns that have none; the id is beyond those of columns, and below those that Iceberg reserves.
+# Mostly no column of the table, so readers pass over it, as over one that was dropped. It has an id because PyIceberg
+# refuses files with columns that have none; the id is beyond those of columns, and below those that Iceberg reserves.
 ORDER_FIELD = pa.field(ORDER, pa.string(), metadata={FIELD_ID: b"2000000001"})
 _DIGITS = 20  # of the largest number of 64 bits
 _SMALLEST = 1 << 63
 _BETWEEN = "\x01"  # lower than what texts hold, so a shorter one comes first
 _SEQUENCE = r'^\[(?:null|"?(?P<commit>[0-9]{1,20})"?), *"?(?P<position>[0-9]{1,20})"?\]$'
+
+
+def order_field(columns: Sequence[Mapping[str, Any]]) -> pa.Field:
+    """`ORDER` for files of a table with these columns: it is one of them where SQL writes rows anew."""
+    for column in columns:
+        if column["name"] == ORDER:
+            return pa.field(ORDER, pa.string(), metadata={FIELD_ID: str(column["id"]).encode()})
+    return ORDER_FIELD
 
 
 def order_of(batch: Batch, value: Column, columns: Sequence[str]) -> pa.StringArray:

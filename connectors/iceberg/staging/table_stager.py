@@ -41,7 +41,7 @@ from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
-from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD, order_of, running_maximum
+from connectors.iceberg.staging.ordering import ORDER, order_field, order_of, running_maximum
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.staged_file_name import StagedFileName
@@ -156,6 +156,7 @@ class TableStager:
         self.description = description
         table = json.loads(description.schema)
         self._schema = arrow_schema(writable_fields(table["fields"]))
+        self._order_field = order_field(table["fields"])
         self._nullable = pa.schema([f.with_nullable(True) for f in self._schema])
         self._partitioner = Partitioner(description.schema, description.spec)
         self._output = FileOutput(description, self._config.write_props)
@@ -682,7 +683,7 @@ class TableStager:
 
     def _ordered(self, schema: pa.Schema) -> pa.Schema:
         """With the column that orders rows of several partitions, if there is one."""
-        return schema.append(ORDER_FIELD) if self._config.ordering_columns else schema
+        return schema.append(self._order_field) if self._config.ordering_columns else schema
 
     def _upsert_files(
         self, rows: pa.Table, old_keys: Sequence[Key | None], name: StagedFileName

@@ -25,6 +25,7 @@ from connectors.iceberg.table import WriteMode
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
 FIELD_ID = b"PARQUET:field_id"
+ORDER = "__connect_py_order"  # column of staged files: where rows stand in their source; see `staging.ordering`
 INITIAL_DEFAULT = b"connect_py.initial-default"  # in an Arrow field's metadata, Iceberg's JSON; not written to files
 VARIANT = pa.struct([pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
 JSON = "io.debezium.data.Json"
@@ -104,13 +105,17 @@ def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
 
 
 def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The columns that staged files hold: all but optional ones of a type that cannot be written, which stay null.
+    """The columns that records fill: all but optional ones of a type that cannot be written, which stay null.
+
+    `ORDER` is none of them.
 
     Raises:
         DataError: A required column cannot be written.
     """
     kept = []
     for field in fields:
+        if field["name"] == ORDER:
+            continue
         try:
             arrow_type_of(field["type"])
         except DataError:
