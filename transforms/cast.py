@@ -146,7 +146,7 @@ class Cast(Transformation[R]):
         column = self.side.column(batch)
         if column.null_count == len(batch):
             return [batch]
-        columns = self._columns = self._columns or FieldColumns(self)
+        columns = self._columns = self._columns or FieldColumns(self, self.numbers)
         if column.schema is None:
             cast_column, failed = self._schemaless(batch, column, columns)
             return finished(batch, self.apply, self.side.put_column(batch, cast_column), failed)
@@ -171,10 +171,21 @@ class Cast(Transformation[R]):
         if self._whole is None:
             return columns.schemaless(batch, column)
         whole = self._whole
+        refused: set[int] = set()
+        numbers = columns.of_texts("", None, column.data, refused)
+        if numbers is not None and numbers.null_count < len(batch):
+            return Column(None, numbers, column.tombstone), refused
         values, failed = converted(
             schemaless_values(column.data, column.absent), lambda value: cast(None, value, whole)
         )
         return schemaless_column(values, column.tombstone), failed
+
+    def numbers(self, name: str, texts: pa.StringArray) -> pa.Int64Array | None:
+        """What `FieldColumns` asks for."""
+        from transforms.columns import whole_numbers
+
+        bits = BITS.get(self._types[name] if self._whole is None else self._whole)
+        return None if bits is None else whole_numbers(texts, bits)
 
     def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
         """Widening, and texts of whole numbers: what Arrow does as Java does."""

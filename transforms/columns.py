@@ -16,6 +16,7 @@ from connect_py.api.transformation import Transformation
 
 ROWS_PER_CUT = 8  # shorter runs cost more as batches than as rows
 ROWS_TO_BLAME = 32  # fewer are looked at one by one
+_MOST_DIGITS = 18  # that any number may have in 64 bits
 
 
 def children(data: pa.StructArray) -> list[pa.Array]:
@@ -155,6 +156,23 @@ def without(
 def _failures_at(batch: Batch, apply: Callable[[Any], object], suspects: pa.BooleanArray) -> dict[int, Exception]:
     rows = pc.indices_nonzero(suspects).to_pylist()
     return {rows[place]: error for place, error in _failures_by_row(batch.where(suspects), apply).items()}
+
+
+def whole_numbers(texts: pa.StringArray, bits: int) -> pa.Int64Array:
+    """The numbers of so many bits that texts of nothing but ASCII digits, or a minus before them, stand for.
+
+    Null for any other text: of these some may be numbers all the same.
+    """
+    plain = pc.and_(pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), _MOST_DIGITS))
+    if plain.true_count < len(texts) - texts.null_count:
+        plain = pc.match_substring_regex(texts, f"^-?[0-9]{{1,{_MOST_DIGITS}}}$")
+        texts = pc.if_else(plain, texts, pa.scalar(None, texts.type))
+    numbers = texts.cast(pa.int64())
+    limit = 1 << bits - 1
+    fits = pc.and_(pc.greater_equal(numbers, -limit), pc.less(numbers, limit)) if bits < 64 else None
+    if fits is None or fits.false_count == 0:
+        return numbers
+    return pc.if_else(fits, numbers, pa.scalar(None, pa.int64()))
 
 
 def converted(values: Iterable[Value], convert: Callable[[Value], Value]) -> tuple[list[Value], list[int]]:

@@ -7,8 +7,9 @@ from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from connect_py.api.arrow import schemaless_column, schemaless_values, to_array, to_values
+from connect_py.api.arrow import arrow_type, schemaless_column, schemaless_values, to_array, to_values
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import ConnectError, NotColumnar
 from connect_py.api.schema import Schema, Type, Value
@@ -49,8 +50,13 @@ class FieldReference(Protocol):
 class FieldColumns:
     """Replaces columns as the reference replaces fields."""
 
-    def __init__(self, reference: FieldReference) -> None:
+    def __init__(
+        self, reference: FieldReference, numbers: Callable[[str, pa.StringArray], pa.Int64Array | None] | None = None
+    ) -> None:
+        """`numbers` makes whole numbers of the texts of a field, null where the reference has to look at the text;
+        None: the field does not become one."""
         self._reference = reference
+        self._numbers = numbers
         self._defaults = lru_cache(maxsize=64)(defaults)
 
     def with_schema(self, batch: Batch, column: Column) -> tuple[Schema, pa.Array, set[int]]:
@@ -96,9 +102,25 @@ class FieldColumns:
         fast = self._reference.fast(schema, result, data)
         if fast is not None:
             return fast
+        numbers = self.of_texts(name, schema, data, failed)
+        if numbers is not None:
+            return numbers.cast(arrow_type(result))
         values, refused = converted(to_values(schema, data), partial(self._reference.replaced, name, schema))
         failed.update(refused)
         return to_array(result, values)
+
+    def of_texts(self, name: str, schema: Schema | None, data: pa.Array, failed: set[int]) -> pa.Int64Array | None:
+        """Texts as whole numbers, null where they are refused (added to `failed`) or null; None: not by kernels."""
+        if self._numbers is None or not pa.types.is_string(data.type):
+            return None
+        made = self._numbers(name, data)
+        if made is None or made.null_count == data.null_count:
+            return made
+        left = pc.and_(made.is_null(), data.is_valid())
+        values, refused = converted(data.filter(left).to_pylist(), partial(self._reference.replaced, name, schema))
+        rows = pc.indices_nonzero(left).to_pylist()
+        failed.update(rows[place] for place in refused)
+        return pc.replace_with_mask(made, left, pa.array(values, pa.int64()))
 
     def schemaless(self, batch: Batch, column: Column) -> tuple[Column, set[int]]:
         """A column of maps afterwards: members that are replaced are in all of them, null where they were not.
@@ -120,6 +142,10 @@ class FieldColumns:
             member = column.member(name)
             if member is None:
                 columns[name] = pa.nulls(len(batch))
+                continue
+            numbers = self.of_texts(name, None, member.data, failed)
+            if numbers is not None:
+                columns[name] = pa.nulls(len(batch)) if numbers.null_count == len(batch) else numbers
                 continue
             incoming = schemaless_values(member.data, member.absent)
             values, refused = converted(incoming, partial(reference.replaced, name, None))

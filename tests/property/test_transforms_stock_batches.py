@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from transforms_records import check, proves, records
+from transforms_records import EXAMPLES, check, proves, records
 from transforms_rows import FIELDS, Rows
 
 from connect_py.api.record import SinkRecord
+from connect_py.api.schema import OPTIONAL_STRING, Struct, struct
+from connect_py.testing import sink_record
 
 KAFKA = "org.apache.kafka.connect.transforms"
 pytestmark = pytest.mark.timeout(240)  # 2,000 examples each
@@ -30,6 +32,30 @@ lists = st.lists(names, min_size=1, max_size=3, unique=True).map(",".join)
 @given(SIDES, st.fixed_dictionaries({"spec": specs}, optional=NULLS), ROWS)
 def test_casts(side: str, options: dict[str, str], rows: list[SinkRecord]) -> None:
     check({"type": f"{KAFKA}.Cast${side}", **options}, rows)
+
+
+CODE = struct(("code", OPTIONAL_STRING))
+numerals = st.from_regex(r"[+-]?[0-9]{1,21}", fullmatch=True) | st.sampled_from(
+    ["", "-", "0x1F", " 5", "1.5", "٣", "5\n"]
+)
+
+
+@settings(EXAMPLES, max_examples=500)
+@given(
+    st.sampled_from(["int8", "int16", "int32", "int64"]),
+    st.lists(st.none() | st.integers(-200, 200).map(str) | numerals, min_size=1, max_size=8),
+    st.sampled_from(["whole", "map", "struct"]),
+    st.booleans(),
+)
+def test_casts_of_texts_to_numbers(kind: str, texts: list[str | None], form: str, schemaless: bool) -> None:
+    if form == "struct":
+        rows = [sink_record(value=Struct(CODE, [t]), value_schema=CODE, offset=n) for n, t in enumerate(texts)]
+    elif form == "map":
+        rows = [sink_record(value={"code": t}, offset=n) for n, t in enumerate(texts)]
+    else:
+        schema = None if schemaless else OPTIONAL_STRING
+        rows = [sink_record(value=t, value_schema=schema, offset=n) for n, t in enumerate(texts)]
+    check({"type": f"{KAFKA}.Cast$Value", "spec": kind if form == "whole" else f"code:{kind}"}, rows)
 
 
 @proves(f"{KAFKA}.MaskField")
