@@ -23,9 +23,10 @@ MAX_STRING_LENGTH: Final = 20_000_000  # characters
 
 _BLANK = " \t\n\r"
 _SPOILT = "\xaa"  # for bytes that are no text: they may follow a value, but not a number or word directly
-_STRING = r'"(?:[^"\\]|\\.)*"'
+_STRING = r'"(?:[^"\\]++|\\.)*+"'  # without a way back: one costs memory and time by the character
 _LEADING_ZEROS = re.compile(_STRING + r"|(?<![\d.eE+-])(-?)0+(?=\d)", re.DOTALL)
 _ZEROS_FIRST = re.compile(r"-?0\d")
+_ZERO_BEFORE = re.compile(r"0\d")  # a zero was taken for the whole number, and then there came a digit
 _STRUCTURE = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
@@ -99,7 +100,9 @@ def _read(data: bytes, decoder: json.JSONDecoder) -> Any:
     deep = data.count(b"[") + data.count(b"{") > MAX_DEPTH // 4
     try:
         value, end = _decode(decoder, text, deep=deep)
-    except json.JSONDecodeError:
+    except json.JSONDecodeError as error:
+        if not _ZERO_BEFORE.match(text, max(0, error.pos - 1)):
+            raise
         zeroless = _LEADING_ZEROS.sub(lambda m: m[1] if m[1] is not None else m[0], text)
         if zeroless == text:
             raise
