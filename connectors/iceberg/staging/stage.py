@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from connectors.iceberg.staging.envelope import shape
 from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
 from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
 
 _DELETED_ID = 1_000_000  # until the catalog assigns one
@@ -127,7 +129,9 @@ class Stage:
         known = self._stagers.get(table)
         if known is not None and known[0] == answer:
             return known[1]
-        description = TableDescription.from_json(json.loads(answer))
+        described = TableDescription.from_json(json.loads(answer))
+        storage = {**storage_settings(self._config.catalog), **described.io_properties}
+        description = dataclasses.replace(described, io_properties=storage)
         if known is not None and known[1].description.uuid == description.uuid:
             stager = known[1]
             stager.evolve(description)
