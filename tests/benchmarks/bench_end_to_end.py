@@ -32,7 +32,7 @@ import loaded_topics
 import pyarrow as pa
 import pyarrow.compute as pc
 from lakehouse import LEDGER, Lakehouse
-from loaded_topics import FORMATS, MODES, Feed, LoadedTopic
+from loaded_topics import FORMATS, MODES, Feed, FullTopic, LoadedTopic
 from process_watch import ProcessWatch, Sampler
 from results import DEFAULT_FILE, keep, machine_microseconds, medians, print_table
 from worker_process import WorkerProcess
@@ -41,6 +41,8 @@ from connect_py.embedded.broker import KafkaBroker
 from connect_py.embedded.spark_environment import spark_environment
 
 TABLE = "db.orders"
+SUMMED = ("id", "quantity", "updated_at")
+Expected = pa.Table | dict[str, int]
 TASKS = 2
 DEADLINE_SECONDS = 400.0
 SAMPLE_SECONDS = 1.0
@@ -100,7 +102,7 @@ class Bench:
     options: Mapping[str, str]  # connector properties
 
 
-def run(bench: Bench, feed: Feed, mode: str, heading: str, expected: pa.Table | None) -> dict[str, object]:
+def run(bench: Bench, feed: Feed | FullTopic, mode: str, heading: str, expected: Expected) -> dict[str, object]:
     """One worker's life, until the table is complete."""
     topic = feed.topic
     machine = machine_microseconds()
@@ -127,7 +129,8 @@ def run(bench: Bench, feed: Feed, mode: str, heading: str, expected: pa.Table | 
             "format": topic.form, "mode": mode, "events": topic.events, "records": topic.records, "cycles": cycles,
             "whole": round(whole), "steady": round(steady), "elapsed_seconds": round(progress.samples[-1][0], 1),
             "start_cpu_seconds": round(progress.samples[0][1], 2), "cpu_by_kind": watch.by_kind(),
-            **{f"{kind} MB": value for kind, value in watch.peaks().items()}, "machine": round(machine, 2),
+            **{f"{kind} MB": value for kind, value in watch.peaks().items()}, "MB": round(watch.peak_total_mb),
+            "machine": round(machine, 2),
             "options": dict(bench.options), "steps": feed.steps,
             "samples": [(round(t, 1), round(c, 2), n) for t, c, n in progress.samples],
         }  # fmt: skip
@@ -144,7 +147,7 @@ def discard(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def follow(progress: Progress, feed: Feed, failed: Callable[[], bool], log_end: Callable[[], str]) -> None:
+def follow(progress: Progress, feed: Feed | FullTopic, failed: Callable[[], bool], log_end: Callable[[], str]) -> None:
     """Feed, and sample each second, until the table covers the topic.
 
     Raises:
@@ -171,29 +174,37 @@ def settle(watch: ProcessWatch) -> None:
         before, now = now, watch.look()
 
 
-def verify(lake: Lakehouse, topic: LoadedTopic, mode: str, expected: pa.Table | None) -> None:
+def verify(lake: Lakehouse, topic: LoadedTopic, mode: str, expected: Expected) -> None:
     """Compare the table with what the load is known to leave.
 
     Raises:
         SystemExit: They differ.
     """
     rows = lake.rows(TABLE)
-    if expected is None:
-        if rows.num_rows != topic.events:
-            raise SystemExit(f"{rows.num_rows} rows, expected {topic.events}")
+    if isinstance(expected, dict):
+        found = {"rows": rows.num_rows, **{name: pc.sum(rows[name]).as_py() for name in SUMMED}}
+        if found != expected:
+            raise SystemExit(f"{mode} from {topic.form}: {found}, expected {expected}")
         return
-    found = rows.select(expected.column_names).sort_by("id")
-    if found.num_rows != expected.num_rows:
-        raise SystemExit(f"{found.num_rows} rows, expected {expected.num_rows}")
+    rows = rows.select(expected.column_names).sort_by("id")
+    if rows.num_rows != expected.num_rows:
+        raise SystemExit(f"{rows.num_rows} rows, expected {expected.num_rows}")
     for name in expected.column_names:
-        if not pc.all(pc.equal(found[name].cast(expected[name].type), expected[name])).as_py():
+        if not pc.all(pc.equal(rows[name].cast(expected[name].type), expected[name])).as_py():
             raise SystemExit(f"column {name} of {mode} from {topic.form} is not as expected")
 
 
-def expected_table(topic: LoadedTopic) -> pa.Table:
-    """What upserts leave: the last state of each key."""
-    rows = [row for _, row in sorted(cdc_load.expected(topic.events, topic.keys).items())]
-    return pa.Table.from_pylist(rows)
+def expected_content(topic: LoadedTopic, mode: str) -> Expected:
+    """Of upserts the last state of each key; of appended events how many there are and the sums of some columns."""
+    if mode == "upsert":
+        rows = [row for _, row in sorted(cdc_load.expected(topic.events, topic.keys).items())]
+        return pa.Table.from_pylist(rows)
+    sums = dict.fromkeys(SUMMED, 0)
+    for _, event in cdc_load.events(topic.events, topic.keys):
+        row = event["after"] or event["before"]  # a delete is a row, too: as it was
+        for name in SUMMED:
+            sums[name] += row[name]
+    return {"rows": topic.events, **sums}
 
 
 def main() -> None:
@@ -216,7 +227,7 @@ def main() -> None:
         for form in options.formats.split(","):
             topic = loaded_topics.load(broker.bootstrap_servers, form, options.events, options.events // 5)
             for mode in options.modes.split(","):
-                expected = expected_table(topic) if mode == "upsert" else None
+                expected = expected_content(topic, mode)
                 runs = []
                 for repeat in range(options.repeat):
                     heading = f"{form}-{mode}-{repeat}"

@@ -1,11 +1,14 @@
-"""Ours beside what a user could pick instead, on the same topics of one broker, one after the other.
+"""Ours beside what a user could pick instead, on the same topic of one broker, one after the other.
 
-    python tests/benchmarks/bench_peers.py [-n 1000000] [--formats json,json-schema,avro] [--modes append,upsert]
+    python tests/benchmarks/bench_peers.py -n 1000000 [--formats json,json-schema,avro] [--modes append,upsert]
 
-Append: the Iceberg project's sink on the Java worker, as their packages and scripts start it. Upsert (JSON): Spark
-Structured Streaming with a `MERGE` per batch. Each contender runs alone; counted is the CPU time of all its processes
-from the moment that work is given to it (Spark: from its start, for there it is one), of the broker none. Tables are
-compared with what the load must leave. Both figures as in bench_end_to_end.py; *times* is ours by theirs.
+Append: the Iceberg project's sink on the Java worker, as their packages and scripts start it (Kafka's own heap and
+collector options, two tasks, the same commit interval); both read the very same topic. Upsert (JSON): Spark Structured
+Streaming with a `MERGE` per batch; each is fed a copy of the topic, the next 200,000 events when its table covers those
+before. Each contender runs alone; counted is the CPU time of all its processes from the moment that work is given to it
+(*start* is what it took until then; Spark gets its work at its start), of the broker none. Tables are compared with
+what the load must leave. *whole* and *steady* as in bench_end_to_end.py, *MB* is the largest sum of proportional memory
+of all processes at one moment, *times* is ours by theirs.
 """
 
 from __future__ import annotations
@@ -16,26 +19,41 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
 import loaded_topics
-import pyarrow as pa
-from bench_end_to_end import TABLE, TASKS, Bench, Progress, discard, expected_table, follow, run, settle, verify
+from bench_end_to_end import (
+    TABLE,
+    TASKS,
+    Bench,
+    Expected,
+    Progress,
+    discard,
+    expected_content,
+    follow,
+    run,
+    settle,
+    verify,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 from lakehouse import Lakehouse
-from loaded_topics import FORMATS, MODES, Feed, LoadedTopic
+from loaded_topics import FORMATS, MODES, Feed, FullTopic, LoadedTopic
 from peer_java_sink import JavaSinkWorker, artifacts, java_sink_config, rows_in_table
 from process_watch import ProcessWatch
-from results import DEFAULT_FILE, keep, machine_microseconds, print_table
+from results import DEFAULT_FILE, keep, machine_microseconds, print_table, versions_line
 
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.embedded.java_runtime import find_java
 
 STOP_SECONDS = 30.0
+APPEND_TIMES, UPSERT_TIMES = 5, 3.5  # goals: ours by theirs
+UPSERT_WHOLE, UPSERT_STEADY = 60_000, 130_000  # events per CPU second
+MEMORY_MB = 1_500
 
 
-def run_java_sink(bench: Bench, feed: Feed, heading: str) -> dict[str, object]:
+def run_java_sink(bench: Bench, feed: Feed | FullTopic, expected: Expected, heading: str) -> dict[str, object]:
     """The Java worker's life, until the table has all rows."""
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     lake = Lakehouse(folder / "lake")
@@ -46,7 +64,6 @@ def run_java_sink(bench: Bench, feed: Feed, heading: str) -> dict[str, object]:
     worker = JavaSinkWorker(folder, bench.broker.bootstrap_servers, heading)
     machine = machine_microseconds()
     try:
-        feed.copy_step()
         worker.start()
         watch = ProcessWatch(worker.pid)
         settle(watch)
@@ -57,14 +74,14 @@ def run_java_sink(bench: Bench, feed: Feed, heading: str) -> dict[str, object]:
             config["iceberg.control.topic"] = control
             worker.put(heading, {**config, "tasks.max": str(TASKS), **bench.options})
             follow(progress, feed, lambda: "FAILED" in worker.states(heading), partial(worker.log_end, 80))
-        verify(lake, feed.topic, "append", None)
+        verify(lake, feed.topic, "append", expected)
         return measured("Java sink", feed.topic, "append", progress, watch, machine)
     finally:
         worker.close()
         discard(folder)
 
 
-def run_spark_stream(bench: Bench, feed: Feed, expected: pa.Table) -> dict[str, object]:
+def run_spark_stream(bench: Bench, feed: Feed | FullTopic, expected: Expected) -> dict[str, object]:
     """The streaming query's life, until its table covers the topic."""
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     lake = Lakehouse(folder / "lake")
@@ -108,7 +125,8 @@ def measured(
     return {
         "contender": contender, "format": topic.form, "mode": mode, "events": topic.events, "records": topic.records,
         "whole": round(whole), "steady": round(steady), "elapsed_seconds": round(progress.samples[-1][0], 1),
-        "MB": round(sum(watch.peaks().values())), "machine": round(machine, 2),
+        "MB": round(watch.peak_total_mb), "peaks": watch.peaks(), "start_cpu_seconds": round(progress.samples[0][1], 2),
+        "machine": round(machine, 2),
         "samples": [(round(t, 1), round(c, 2), n) for t, c, n in progress.samples],
     }  # fmt: skip
 
@@ -126,34 +144,68 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
     more = {"iceberg.control.commit.interval-ms": options.interval_ms}
     shown = []
+    expected: dict[str, Expected] = {}  # by mode: formats hold the same events
+    started = time.monotonic()
     with KafkaBroker() as broker, loaded_topics.registry() as registry_url:
         bench = Bench(broker, registry_url, more)
+        servers = broker.bootstrap_servers
         for form in options.formats.split(","):
-            topic = loaded_topics.load(broker.bootstrap_servers, form, options.events, options.events // 5)
+            topic = loaded_topics.load(servers, form, options.events, options.events // 5)
             for mode in options.modes.split(","):
                 if mode == "upsert" and form != "json":
                     continue
-                expected = expected_table(topic) if mode == "upsert" else None
-                steps = max(1, options.events // options.step) if mode == "upsert" else 1
-                feeds = [Feed(broker.bootstrap_servers, topic, f"{topic.name}-{mode}-{who}", steps) for who in "ab"]
-                ours = run(bench, feeds[0], mode, f"{form}-{mode}", expected)
-                if expected is None:
-                    theirs = run_java_sink(bench, feeds[1], f"java-{form}")
+                if mode not in expected:
+                    expected[mode] = expected_content(topic, mode)
+                if mode == "append":
+                    ours = run(bench, FullTopic(topic), mode, f"{form}-{mode}", expected[mode])
+                    theirs = run_java_sink(bench, FullTopic(topic), expected[mode], f"java-{form}")
                 else:
-                    theirs = run_spark_stream(bench, feeds[1], expected)
+                    steps = max(1, options.events // options.step)
+                    feeds = [Feed(servers, topic, f"{topic.name}-{mode}-{who}", steps) for who in "ab"]
+                    ours = run(bench, feeds[0], mode, f"{form}-{mode}", expected[mode])
+                    theirs = run_spark_stream(bench, feeds[1], expected[mode])
                 keep(options.json, "peers", {**ours, "contender": "connect-py"})
                 keep(options.json, "peers", theirs)
                 shown += [_row("connect-py", ours), _row(str(theirs["contender"]), theirs), _times(ours, theirs)]
-                print(shown[-3:], file=sys.stderr, flush=True)
-    print(f"{options.events} events, {TASKS} tasks; events per CPU second; all processes' peak PSS")
-    print_table(["format", "mode", "contender", "whole", "steady", "seconds", "MB", "machine"], shown)
+                print(f"{time.monotonic() - started:.0f} s: {shown[-3:]}", file=sys.stderr, flush=True)
+    print(f"{options.events} events, {TASKS} tasks, a commit every {int(options.interval_ms) / 1000:g} s;"
+          f" upserts by {options.step} events; events per CPU second")  # fmt: skip
+    print(versions_line())
+    print_table(["format", "mode", "contender", "whole", "steady", "seconds", "start", "MB", "machine"], shown)
+    for line in goals(shown):
+        print(line)
+
+
+def goals(shown: list[list[str]]) -> list[str]:
+    """Which of the goals that stand in the documentation were reached, and how."""
+    told = []
+    for ours, theirs, _ in zip(shown[::3], shown[1::3], shown[2::3], strict=True):
+        form, mode = ours[:2]
+        whole, steady = _number(ours[3]), _number(ours[4])
+        ratio = whole / _number(theirs[3])
+        if mode == "append":
+            told.append(_goal(f"append {form}: times the Java sink's whole run", ratio, APPEND_TIMES))
+        else:
+            told.append(_goal("upsert: events per CPU second, whole run", whole, UPSERT_WHOLE))
+            told.append(_goal("upsert: events per CPU second, steady", steady, UPSERT_STEADY))
+            told.append(_goal("upsert: times Spark streaming's whole run", ratio, UPSERT_TIMES))
+        told.append(_goal(f"{mode} {form}: peak memory, MB", _number(ours[7]), MEMORY_MB, most=True))
+    return told
+
+
+def _goal(what: str, found: float, wanted: float, *, most: bool = False) -> str:
+    reached = found <= wanted if most else found >= wanted
+    return f"{what}: {found:,.1f}, goal {wanted:,g}: {'reached' if reached else 'MISSED'}"
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
 
 
 def _row(contender: str, line: dict[str, object]) -> list[str]:
-    memory = line.get("MB") or sum(int(str(value)) for key, value in line.items() if key.endswith(" MB"))
     return [
         str(line["format"]), str(line["mode"]), contender, f"{line['whole']:,}", f"{line['steady']:,}",
-        f"{line['elapsed_seconds']}", f"{memory}", f"{line['machine']}",
+        f"{line['elapsed_seconds']}", f"{line['start_cpu_seconds']}", f"{line['MB']}", f"{line['machine']}",
     ]  # fmt: skip
 
 
@@ -162,7 +214,7 @@ def _times(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
         f"{float(str(ours[kind])) / float(str(theirs[kind])):.1f}x" if ours[kind] and theirs[kind] else ""
         for kind in ("whole", "steady")
     ]
-    return ["", "", "times", *quotients, "", "", ""]
+    return ["", "", "times", *quotients, "", "", "", ""]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own documentation
 from connect_py.embedded.jar_lock import JarLock
 
 TABLE = "lake.db.orders"
-_ROW = (
+ROW = (
     "id BIGINT, customer_id INT, quantity INT, price DOUBLE, status STRING, sku STRING, comment STRING, email STRING,"
     " created_at BIGINT, updated_at BIGINT"
 )
@@ -58,7 +58,7 @@ def session(lake: Path) -> SparkSession:
 
 def envelope(value: Column) -> Column:
     """What the batch needs of a change event."""
-    return F.from_json(value.cast("string"), f"before STRUCT<id: BIGINT>, after STRUCT<{_ROW}>, op STRING")
+    return F.from_json(value.cast("string"), f"before STRUCT<id: BIGINT>, after STRUCT<{ROW}>, op STRING")
 
 
 def merge(batch: DataFrame, _number: int) -> None:
@@ -75,7 +75,7 @@ def merge(batch: DataFrame, _number: int) -> None:
 
 
 def _names() -> list[str]:
-    return [column.split()[0] for column in _ROW.split(",")]
+    return [column.split()[0] for column in ROW.split(",")]
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def main() -> None:
     spark = session(lake)
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.db")
     spark.sql(
-        f"CREATE TABLE {TABLE} ({_ROW}) USING iceberg TBLPROPERTIES ('format-version'='3',"
+        f"CREATE TABLE {TABLE} ({ROW}) USING iceberg TBLPROPERTIES ('format-version'='3',"
         " 'write.merge.mode'='merge-on-read', 'write.distribution-mode'='none')"
     )
     query = (

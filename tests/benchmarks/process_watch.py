@@ -18,6 +18,7 @@ class Usage:
 
     kind: str
     cpu_seconds: float = 0.0
+    pss_mb: float = 0.0  # at the last look at memory
     peak_pss_mb: float = 0.0
 
 
@@ -31,6 +32,7 @@ class ProcessWatch:
 
     pid: int
     used: dict[int, Usage] = field(default_factory=dict)
+    peak_total_mb: float = 0.0  # of all processes together, at one look
 
     def look(self, *, memory: bool = False) -> float:
         """Total CPU seconds so far, of everything below `pid` and itself."""
@@ -47,12 +49,14 @@ class ProcessWatch:
                 usage.kind = self._kind(process, alive, names)
                 usage.cpu_seconds = times.user + times.system + times.children_user + times.children_system
                 if memory:
-                    usage.peak_pss_mb = max(usage.peak_pss_mb, _pss_mb(process.pid))
+                    usage.pss_mb = _pss_mb(process.pid)
+                    usage.peak_pss_mb = max(usage.peak_pss_mb, usage.pss_mb)
             except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
                 continue
         gone = self.used.keys() - {p.pid for p in alive}
         for pid in gone:  # its parent has its time now
-            self.used[pid].cpu_seconds = 0.0
+            self.used[pid].cpu_seconds = self.used[pid].pss_mb = 0.0
+        self.peak_total_mb = max(self.peak_total_mb, sum(self.memory().values()))
         return self.total()
 
     def total(self) -> float:
@@ -63,6 +67,13 @@ class ProcessWatch:
         found: dict[str, float] = {}
         for usage in self.used.values():
             found[usage.kind] = round(found.get(usage.kind, 0.0) + usage.cpu_seconds, 2)
+        return found
+
+    def memory(self) -> dict[str, float]:
+        """Proportional memory by kind of process at the last look at it, in MB."""
+        found: dict[str, float] = {}
+        for usage in self.used.values():
+            found[usage.kind] = found.get(usage.kind, 0.0) + usage.pss_mb
         return found
 
     def peaks(self) -> dict[str, float]:

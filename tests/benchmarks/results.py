@@ -12,8 +12,11 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from connect_py.embedded.jar_lock import JarLock
+
 DEFAULT_FILE = Path(__file__).parents[2] / "build" / "benchmarks.jsonl"
 _LIBRARIES = ("confluent-kafka", "pyarrow", "msgspec", "polars", "pyiceberg", "pyspark")
+_JARS = ("connect-runtime", "iceberg-kafka-connect", "iceberg-spark-runtime", "spark-sql-kafka")
 _TEXT = json.dumps({f"field{i}": [i, str(i), None, i / 7] for i in range(12)})
 
 
@@ -41,6 +44,15 @@ def keep(file: Path, benchmark: str, measured: Mapping[str, object]) -> None:
     }
     with file.open("a") as lines:
         lines.write(json.dumps(line) + "\n")
+
+
+def versions_line(locks: Sequence[str] = ("spark", "connect", "peers")) -> str:
+    """What is compared: Python's libraries, and the artifacts that the locks were made for."""
+    ours = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in _LIBRARIES)]
+    jars = {jar.artifact: jar.version for lock in locks for jar in JarLock.shipped(lock).jars}
+    return ", ".join(
+        ours + [f"{name} {found}" for name, found in jars.items() if name.startswith(_JARS) and "-events" not in name]
+    )
 
 
 def medians(runs: Sequence[Mapping[str, object]]) -> dict[str, float]:
