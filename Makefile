@@ -25,7 +25,7 @@ unexport SECONDS
 install: $(STAMP)
 
 # A stamp newer than what it was made from means that there is nothing to do. `venv` repairs a half-made folder.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt native/Cargo.toml $(wildcard native/src/*.rs)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "make: $$($(PYTHON) --version) is too old, 3.11 or newer is needed; try: make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
@@ -72,8 +72,11 @@ docs: install
 quickstart: install
 	$(BIN)/connect-py quickstart $(QUICKSTART_OPTIONS)
 
+# A short form of every benchmark, then one table of all figures; docs/benchmarks.md names the long forms.
 bench: install
-	@set -e; for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark; done
+	@set -e; since=$$(date -u +%Y-%m-%dT%H:%M:%S); \
+	  for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark; done; \
+	  echo "== all"; $(BIN)/python tests/benchmarks/summary.py --since $$since
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -39,7 +39,7 @@ from bench_end_to_end import TABLE, TASKS, discard, settle, verify
 from catalog_watch import CatalogWatch
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from freshness import Produced, Trend, commit_seconds, percentile, visible_at
+from freshness import Produced, commit_seconds, percentile, trends, visible_at
 from lakehouse import Lakehouse
 from line_chart import Panel, draw
 from loaded_topics import HERE, PARTITIONS, LoadedTopic, sink_config
@@ -58,8 +58,6 @@ KEYS = CYCLE // 5
 SAMPLE_SECONDS = 1.0
 PARTS = (0.5, 0.95, 0.99, 1.0)
 END_SECONDS = 120.0  # for the last records to come
-LAG_TOLERANCE, LAG_LEAST_SECONDS = 0.2, 0.5
-MEMORY_TOLERANCE, MEMORY_LEAST_MB = 0.1, 20.0
 
 
 @dataclass(slots=True)
@@ -200,25 +198,13 @@ def run(options: argparse.Namespace, servers: str, broker: KafkaBroker, folder: 
         "rate": options.rate, "seconds": options.seconds, "interval_ms": options.interval_ms, "records": records,
         "commits": len(commits), "machine": round(machine, 2), "generator": said.decode().strip(),
         "commit_to_visible": sorted(commit_seconds(commits, starts)),
-        "produced_to_visible": dict(zip(PARTS, pc.quantile(ages, PARTS).to_pylist(), strict=True)),
+        "produced_to_visible": dict(zip(map(str, PARTS), pc.quantile(ages, PARTS).to_pylist(), strict=True)),
         "at": samples.seconds,
         "lag": [produced.lag_seconds(at, commit) for at, commit in zip(samples.at_ms, seen, strict=True)],
         "behind": [produced.behind(at, commit) for at, commit in zip(samples.at_ms, seen, strict=True)],
         "memory": samples.memory, "peak MB": round(watch.peak_total_mb), "peaks": watch.peaks(),
         "cpu": samples.cpu, "others": samples.others, "options": options.option,
     }  # fmt: skip
-
-
-def trends(found: dict[str, Any]) -> list[tuple[str, Trend, bool]]:
-    """Of lag and memory after the first sixth: the line through them, and whether it is flat."""
-    first = next(n for n, at in enumerate(found["at"]) if at >= found["at"][-1] / 6)
-    at = found["at"][first:]
-    lag = Trend.of(at, found["lag"][first:])
-    memory = Trend.of(at, [sum(kinds.values()) for kinds in found["memory"][first:]])
-    return [
-        ("lag, s", lag, lag.is_flat(LAG_TOLERANCE, LAG_LEAST_SECONDS)),
-        ("memory, MB", memory, memory.is_flat(MEMORY_TOLERANCE, MEMORY_LEAST_MB)),
-    ]
 
 
 def minutes(found: dict[str, Any]) -> list[list[str]]:
@@ -264,18 +250,17 @@ def report(found: dict[str, Any]) -> None:
         ["minute", "lag p50", "p95", "max s", "behind p50", "max", "MB", "sink cores", "generator", "broker"],
         minutes(found),
     )
-    for name, trend, flat in trends(found):
-        print(f"{name}: {trend.start:.2f} at first, {trend.gain:+.2f} until the end: {'flat' if flat else 'NOT FLAT'}")
+    for trend in trends(found):
+        told = "flat" if trend.flat else "NOT FLAT"
+        print(f"{trend.name}: {trend.start:.2f} at first, {trend.gain:+.2f} until the end: {told}")
     commit = found["commit_to_visible"]
     print(
         f"commit to visible, {len(commit)} cycles: median {percentile(commit, 0.5):.2f} s,"
         f" 95 % {percentile(commit, 0.95):.2f} s, at most {percentile(commit, 1):.2f} s"
     )
-    produced: dict[float, float] = found["produced_to_visible"]
-    print(
-        f"produced to visible: median {produced[0.5]:.2f} s, 95 % {produced[0.95]:.2f} s, 99 % {produced[0.99]:.2f} s,"
-        f" at most {produced[1]:.2f} s; peak memory of all processes together {found['peak MB']} MB"
-    )
+    median, most, nearly_all, longest = (f"{found['produced_to_visible'][str(part)]:.2f} s" for part in PARTS)
+    print(f"produced to visible: median {median}, 95 % {most}, 99 % {nearly_all}, at most {longest}")
+    print(f"peak memory of all processes together {found['peak MB']} MB, by kind {found['peaks']}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

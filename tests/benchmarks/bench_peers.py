@@ -48,9 +48,6 @@ from connect_py.embedded.broker import KafkaBroker
 from connect_py.embedded.java_runtime import find_java
 
 STOP_SECONDS = 30.0
-APPEND_TIMES, UPSERT_TIMES = 5, 3.5  # goals: ours by theirs
-UPSERT_WHOLE, UPSERT_STEADY = 60_000, 130_000  # events per CPU second
-MEMORY_MB = 1_500
 
 
 def run_java_sink(bench: Bench, feed: Feed | FullTopic, expected: Expected, heading: str) -> dict[str, object]:
@@ -172,34 +169,6 @@ def main() -> None:
           f" upserts by {options.step} events; events per CPU second")  # fmt: skip
     print(versions_line())
     print_table(["format", "mode", "contender", "whole", "steady", "seconds", "start", "MB", "machine"], shown)
-    for line in goals(shown):
-        print(line)
-
-
-def goals(shown: list[list[str]]) -> list[str]:
-    """Which of the goals that stand in the documentation were reached, and how."""
-    told = []
-    for ours, theirs, _ in zip(shown[::3], shown[1::3], shown[2::3], strict=True):
-        form, mode = ours[:2]
-        whole, steady = _number(ours[3]), _number(ours[4])
-        ratio = whole / _number(theirs[3])
-        if mode == "append":
-            told.append(_goal(f"append {form}: times the Java sink's whole run", ratio, APPEND_TIMES))
-        else:
-            told.append(_goal("upsert: events per CPU second, whole run", whole, UPSERT_WHOLE))
-            told.append(_goal("upsert: events per CPU second, steady", steady, UPSERT_STEADY))
-            told.append(_goal("upsert: times Spark streaming's whole run", ratio, UPSERT_TIMES))
-        told.append(_goal(f"{mode} {form}: peak memory, MB", _number(ours[7]), MEMORY_MB, most=True))
-    return told
-
-
-def _goal(what: str, found: float, wanted: float, *, most: bool = False) -> str:
-    reached = found <= wanted if most else found >= wanted
-    return f"{what}: {found:,.1f}, goal {wanted:,g}: {'reached' if reached else 'MISSED'}"
-
-
-def _number(text: str) -> float:
-    return float(text.replace(",", ""))
 
 
 def _row(contender: str, line: dict[str, object]) -> list[str]:

@@ -7,10 +7,16 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from catalog_watch import Commit
+
+if TYPE_CHECKING:
+    from catalog_watch import Commit
+
+LAG_TOLERANCE, LAG_LEAST_SECONDS = 0.2, 0.5  # what a flat line may gain: this part of its start, or so much
+MEMORY_TOLERANCE, MEMORY_LEAST_MB = 0.1, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +41,10 @@ class Produced:
     def ages_at_sight(self, commits: Sequence[Commit]) -> pa.Array:
         """Seconds from being produced to being seen, of every record of all commits but the first."""
         ages = [
-            pc.divide(
-                pc.subtract(commit.seen_ms, pa.array(times[_next(before, partition) : _next(commit, partition)])), 1000
-            )
+            pc.divide(pc.subtract(commit.seen_ms, pa.array(new, pa.float64())), 1000.0)
             for before, commit in pairwise(commits)
             for partition, times in self.times.items()
+            if (new := times[_next(before, partition) : _next(commit, partition)])
         ]
         return pa.concat_arrays(ages)
 
@@ -66,20 +71,34 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A line through samples: what they start with by it, and what they gain until the last."""
+    """A line through samples: what they start with by it, what they gain until the last, and what may be gained."""
 
+    name: str
     start: float
     gain: float
+    most: float
 
     @classmethod
-    def of(cls, times: Sequence[float], values: Sequence[float]) -> Trend:
-        """Least squares; at least two different times."""
+    def of(cls, name: str, times: Sequence[float], values: Sequence[float], part: float, least: float) -> Trend:
+        """Least squares, at least two different times; flat is a gain of `part` of the start, or of `least`."""
         slope, at_zero = statistics.linear_regression(times, values)
-        return cls(at_zero + slope * times[0], slope * (times[-1] - times[0]))
+        start = at_zero + slope * times[0]
+        return cls(name, start, slope * (times[-1] - times[0]), max(part * start, least))
 
-    def is_flat(self, tolerance: float, least: float) -> bool:
-        """Whether it gains at most this part of its start, or `least`, in the samples' unit."""
-        return self.gain <= max(tolerance * self.start, least)
+    @property
+    def flat(self) -> bool:
+        return self.gain <= self.most
+
+
+def trends(found: Mapping[str, Any]) -> list[Trend]:
+    """Of a run's lag and memory, after the first sixth: whether they are flat."""
+    first = next(n for n, at in enumerate(found["at"]) if at >= found["at"][-1] / 6)
+    at = found["at"][first:]
+    memory = [sum(kinds.values()) for kinds in found["memory"][first:]]
+    return [
+        Trend.of("lag, s", at, found["lag"][first:], LAG_TOLERANCE, LAG_LEAST_SECONDS),
+        Trend.of("memory, MB", at, memory, MEMORY_TOLERANCE, MEMORY_LEAST_MB),
+    ]
 
 
 def _next(commit: Commit | None, partition: int) -> int:
