@@ -31,9 +31,11 @@ class Replay:
 
     @classmethod
     def of(cls, headers: RawHeaders) -> Self | None:
-        """Read the header; None: there is none, or it is somebody else's."""
-        for name, data in headers:
-            if name == REPLAY_HEADER and data is not None:
+        """Read the header, the last one of its name; None: there is none, or it is somebody else's."""
+        for name, data in reversed(headers):
+            if name == REPLAY_HEADER:
+                if data is None:
+                    return None
                 try:
                     found = json.loads(data)
                     return cls(str(found["topic"]), *(int(found[k]) for k in ("partition", "offset", "attempt")))
@@ -43,5 +45,6 @@ class Replay:
 
 
 def without_replay(headers: RawHeaders) -> RawHeaders:
-    """The headers that the record had at its first place."""
-    return [header for header in headers if header[0] != REPLAY_HEADER]
+    """The headers that a replay had as a record at its first place: all but the one that makes it a replay."""
+    last = max(place for place, header in enumerate(headers) if header[0] == REPLAY_HEADER)
+    return [*headers[:last], *headers[last + 1 :]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from sink_task_stand import EPOCH, TABLES, Stand, make_stand
 from connect_py.api.dead_letter import DeadLetter
 from connect_py.api.errors import ConfigError, ConnectError, FailureReason
 from connect_py.api.record import RecordOrigin, TimestampType
+from connect_py.api.replay import Replay
 from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.error_handling.task_dead_letters import TaskDeadLetters
 from connect_py.testing import FakeClock
 from connectors.iceberg.config import IcebergSinkConfig, validate
-from connectors.iceberg.dead_letters.dead_letter_rows import config_hash
+from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows, config_hash
 from connectors.iceberg.protocol.messages import Need, OpenTable, Report, StartCommit, TableRefused
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table import WriteMode
@@ -45,6 +47,22 @@ def letter(offset: int, reason: FailureReason = FailureReason.VALUE_CONVERTER) -
         origin, 1_700_000_000_123, TimestampType.CREATE_TIME, reason, "VALUE_CONVERTER", "org.x.Converter",
         "org.x.DataException", "not readable", 1_700_000_001_000,
     )  # fmt: skip
+
+
+def test_headers_of_a_record_that_is_no_replay_are_kept_whatever_their_names() -> None:
+    rows = DeadLetterRows("orders-sink", 0, {})
+    own = ("connect-py.replay", b"no place of ours")
+    found = letter(7)
+    mine = replace(found, origin=found.origin._replace(headers=(own, ("h", b"x"))))
+    replay = Replay("orders", 0, 3, 1)
+    again = replace(
+        mine, origin=mine.origin._replace(headers=(*mine.origin.headers, replay.to_header())), replay=replay
+    )
+    for dead in (mine, again):
+        (batch,) = rows.batches([dead])
+        (row,) = batch.value.data.to_pylist()
+        assert [(h["key"], h["value"]) for h in row["headers"]] == [own, ("h", b"x")]
+        assert (row["offset"], row["attempt"]) == ((3, 1) if dead is again else (7, 0))
 
 
 @pytest.fixture

@@ -80,7 +80,8 @@ class DeadLetterRows:
         origin, replay = letter.origin, letter.replay
         first = replay or origin
         message = letter.error_message
-        headers = [Struct(_HEADER, pair) for pair in without_replay(origin.headers)]
+        kept = origin.headers if replay is None else without_replay(origin.headers)  # elsewhere it is the record's own
+        headers = [Struct(_HEADER, pair) for pair in kept]
         values = (
             first.topic, first.partition, first.offset, letter.timestamp, letter.timestamp_type.value, origin.key,
             origin.value, headers, letter.reason.value, letter.stage, letter.class_name, letter.error_class,
