@@ -21,6 +21,7 @@ from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.clock import SystemClock
 from connect_py.kafka.group_offset_deletion import delete_group_offsets
+from connect_py.kafka.refusals import REFUSALS
 
 REQUEST_SECONDS = 10.0
 AGAIN_SECONDS: Final = 0.1
@@ -42,10 +43,7 @@ _PASSING: Final = frozenset({
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
 })  # fmt: skip
-_REFUSED: Final = frozenset({
-    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.UNSUPPORTED_VERSION, KafkaError._AUTHENTICATION,
-})  # fmt: skip
+_REFUSED: Final = REFUSALS | {KafkaError.UNSUPPORTED_VERSION}
 # A topic that can never be made like this.
 _IMPOSSIBLE: Final = frozenset({
     KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_PARTITIONS, KafkaError.INVALID_CONFIG,

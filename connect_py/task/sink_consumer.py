@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.kafka.client_log import client_log
+from connect_py.kafka.refusals import REFUSALS
 from connect_py.metrics.client_statistics import INTERVAL_MS, ClientStatistics
 from connect_py.task.record_pipeline import Consumed
 
@@ -31,10 +32,6 @@ _PASSING: Final = frozenset({
     KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR, KafkaError.REPLICA_NOT_AVAILABLE,
-})  # fmt: skip
-_FATAL_WHERE_EVER: Final = frozenset({
-    KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._FATAL,
-    KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED,
 })  # fmt: skip
 
 # How the client says that a leader was elected whose log ends earlier, and where it does. It gives no number otherwise.
@@ -379,7 +376,7 @@ class SinkConsumer:
         self._on_commit(error, offsets)
 
     def _client_error(self, error: KafkaError) -> None:
-        if error.code() in _FATAL_WHERE_EVER or error.fatal():
+        if error.code() in REFUSALS or error.code() == KafkaError._FATAL or error.fatal():
             self._error = self._error or ConnectError(f"the consumer cannot go on: {error.str()}")
         elif error.code() != self._last_news:  # a broker that is away is told once, not at every attempt
             self._last_news = error.code()

@@ -13,15 +13,15 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.errors import ConnectError
 from connect_py.kafka.client_log import client_log
+from connect_py.kafka.refusals import REFUSALS
 from connect_py.storage.storage_clients import Settings
 
 POLL_SECONDS: Final = 0.2  # a stop is noticed this late
 
-_LASTING: Final = frozenset({  # the client would try again for ever
-    KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+# A topic that is gone is not waited for: its record was in it.
+_LASTING: Final = REFUSALS | {
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
-})  # fmt: skip
+}  # fmt: skip
 
 log = logging.getLogger(__name__)
 
