@@ -1,0 +1,244 @@
+"""Both engines, and SQL MERGE on whatever Spark there is, leave the same tables: the Debezium recordings prove it.
+
+Places: this machine's own Spark, a stand-alone cluster by `iceberg.spark.master`, and Spark Connect by
+`iceberg.spark.remote`. The connector is the same everywhere but for that key. The short form takes a table to
+each of the two; the long one takes all recordings everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from corpus_recording import AVRO_SCHEMAS, recorded_tables
+from corpus_replay import (
+    APPENDED,
+    COLUMNS,
+    RECORDINGS,
+    World,
+    assert_holds_what_the_source_held,
+    await_caught_up,
+    create_topics,
+    namespace_of,
+    part_of,
+    produce,
+    replay,
+    sink_config,
+)
+from lakehouse import Lakehouse
+from schema_registry_stub import schema_registry
+from spark_elsewhere import ConnectServer, StandaloneCluster
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+from connectors.iceberg.audit.table_audit import Verdict, audit
+from connectors.iceberg.audit.table_history import TableHistory
+from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+
+SPREAD = {"spread": 3}  # partitions
+MERGED = sorted(COLUMNS.keys() - {APPENDED})
+ENGINE = "iceberg.ext.commit-engine"
+ORDER = "__connect_py_order"
+RECOVER_SECONDS = 180.0
+
+
+@pytest.fixture(scope="module")
+def world(
+    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("engines")
+    environment = {**spark_environment, "CONNECT_PY_FAULTS": f"@{folder / 'faults'}", "SPARK_LOCAL_IP": "127.0.0.1"}
+    worker = WorkerProcess(folder / "worker", kafka_broker.bootstrap_servers, "engines", environment=environment)
+    try:
+        with schema_registry(AVRO_SCHEMAS) as registry:
+            yield World(kafka_broker, worker.start(), Lakehouse(folder / "lake"), registry, "corpus.")
+    finally:
+        worker.close()
+
+
+@contextmanager
+def elsewhere(kind: str, folder: Path, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """A Spark to go to, and the one key that leads there."""
+    with ExitStack() as stack:
+        if kind == "cluster":
+            cluster = stack.enter_context(StandaloneCluster(folder / "cluster", environment))
+            yield {"iceberg.spark.master": cluster.url}
+            assert cluster.executors() > 0, "nothing ran on the cluster"
+        elif kind == "connect":
+            server = stack.enter_context(ConnectServer(folder / "connect", environment))
+            yield {"iceberg.spark.remote": server.url}
+        else:
+            yield {}
+
+
+def at(world: World, place: str) -> World:
+    """Topics and tables of its own."""
+    return dataclasses.replace(
+        world, prefix=f"corpus.{place}.", lakehouse=Lakehouse(world.lakehouse.directory.parent / place)
+    )
+
+
+def chosen(world: World, connector: str) -> dict[str, set[str]]:
+    """The engines of a connector's commits, and why they were taken, from the metrics."""
+    found: dict[str, set[str]] = {}
+    for line in httpx.get(f"{world.worker.url}/metrics", timeout=30).text.splitlines():
+        if "iceberg_engine_choices_total{" in line and f'connector="{connector}"' in line:
+            labels = dict(part.split("=", 1) for part in line[line.index("{") + 1 : line.rindex("}")].split(","))
+            found.setdefault(labels["engine"].strip('"'), set()).add(labels["reason"].strip('"'))
+    return found
+
+
+def assert_proven(lakehouse: Lakehouse, tables: Collection[str]) -> None:
+    """The audit of every table."""
+    catalog = {key.removeprefix("iceberg.catalog."): value for key, value in lakehouse.sink_config().items()}
+    del catalog["iceberg.catalog"]
+    with SparkDriver(
+        SparkConfig("lake", catalog, quick_jvm=True), log_path=lakehouse.directory / "audit.log"
+    ) as driver:
+        for table in tables:
+            report = audit(TableHistory.read(driver, table, "main"))
+            assert report.verdict is Verdict.PROVEN, report.to_json()
+
+
+def contents(lakehouse: Lakehouse, table: str) -> list[dict[str, Any]]:
+    rows = lakehouse.rows(table)
+    kept = [name for name in rows.column_names if name != ORDER]  # SQL needs it as a column, delta does not
+    return sorted(rows.select(kept).to_pylist(), key=repr)
+
+
+def assert_nothing_is_left(lakehouse: Lakehouse, table: str) -> None:
+    """No branch, and no snapshot of staged files."""
+    found = lakehouse.table(table)
+    assert found is not None
+    assert set(found.refs()) == {"main"}
+    assert not [s for s in found.snapshots() if s.summary and "connect-py.staged" in s.summary.additional_properties]
+
+
+@pytest.mark.timeout(300)  # a cluster or server, a connector with its JVM, and three commits by SQL
+@pytest.mark.parametrize(
+    ("kind", "table", "engine"), [("cluster", "toasted", {ENGINE: "merge"}), ("connect", "orders", {})]
+)
+def test_table_that_is_merged_by_another_spark_holds_what_the_source_held(
+    world: World, tmp_path: Path, spark_environment: Mapping[str, str], kind: str, table: str, engine: dict[str, str]
+) -> None:
+    """`orders` has truncates and changes of a key in several partitions; `toasted` values that are not sent."""
+    there = at(world, f"short-{kind}")
+    with (
+        elsewhere(kind, tmp_path, spark_environment) as key,
+        replay(there, "json-schema", [table], SPREAD, {**key, **engine}) as (connector,),
+    ):
+        assert_holds_what_the_source_held(there, "json-schema", "spread", table)
+        assert "merge" in chosen(world, connector)
+    name = f"{namespace_of('json-schema')}.spread_{table}"
+    assert_nothing_is_left(there.lakehouse, name)
+    assert_proven(there.lakehouse, [name])
+
+
+PLACES: Mapping[str, tuple[str, dict[str, str]]] = {
+    "local-delta": ("local", {ENGINE: "delta"}),
+    "local-merge": ("local", {ENGINE: "merge"}),
+    "cluster-delta": ("cluster", {ENGINE: "delta"}),
+    "cluster-merge": ("cluster", {ENGINE: "merge"}),
+    "connect": ("connect", {}),
+}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)  # five places, one after the other
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_all_tables_of_a_recording_are_the_same_everywhere(
+    world: World, tmp_path: Path, spark_environment: Mapping[str, str], recording: str
+) -> None:
+    tables = [f"{namespace_of(recording)}.spread_{table}" for table in MERGED]
+    seen: dict[str, list[list[dict[str, Any]]]] = {}
+    for place, (kind, engine) in PLACES.items():
+        there = at(world, f"{recording}-{place}")
+        with (
+            elsewhere(kind, tmp_path / place, spark_environment) as key,
+            replay(there, recording, MERGED, SPREAD, {**key, **engine}),
+        ):
+            for table in MERGED:
+                assert_holds_what_the_source_held(there, recording, "spread", table)
+        assert_proven(there.lakehouse, tables)
+        seen[place] = [contents(there.lakehouse, table) for table in tables]
+    for place, rows in seen.items():
+        for table, found, expected in zip(MERGED, rows, seen["local-delta"], strict=True):
+            assert found == expected, f"{table} differs between {place} and local-delta"
+
+
+# --- what dies in between
+
+
+def begun(there: World, name: str, config: Mapping[str, str]) -> Sequence[Any]:
+    """A connector that has committed the first part of `orders`."""
+    topic = f"{there.prefix}json-schema.spread.orders"
+    create_topics(there, {topic: SPREAD["spread"]})
+    there.worker.put(name, {**sink_config(there, "json-schema", "events"), **config, "topics": topic})
+    records = recorded_tables("json-schema")["orders"]
+    produce(there, {topic: part_of(records, 0, 2)}, SPREAD["spread"])
+    await_caught_up(there, name, [topic])
+    return records
+
+
+def finished(there: World, name: str) -> None:
+    """Everything is in, exactly once, and what was left over is gone."""
+    topic = f"{there.prefix}json-schema.spread.orders"
+    there.worker.wait_until(there.worker.healthy, RECOVER_SECONDS, "the worker")
+    there.worker.wait_until(
+        lambda: there.worker.states(name) == ["RUNNING"] * 3, RECOVER_SECONDS, "connector and tasks to run"
+    )
+    await_caught_up(there, name, [topic])
+    assert_holds_what_the_source_held(there, "json-schema", "spread", "orders")
+    there.worker.delete(name)
+    assert_proven(there.lakehouse, [f"{namespace_of('json-schema')}.spread_orders"])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("point", ["after_merge_prepared", "before_compare_and_swap", "after_swap"])
+def test_worker_that_dies_around_a_merge_over_spark_connect_loses_and_doubles_nothing(
+    world: World, tmp_path: Path, spark_environment: Mapping[str, str], point: str
+) -> None:
+    there = at(world, f"kill-{point}")
+    name = f"kill-{point}"
+    faults = Path(world.worker.environment["CONNECT_PY_FAULTS"].removeprefix("@"))
+    with ConnectServer(tmp_path, spark_environment) as server:
+        records = begun(there, name, {"iceberg.spark.remote": server.url})
+        faults.write_text(f"{point}=killgroup")
+        produce(there, {f"{there.prefix}json-schema.spread.orders": part_of(records, 1, 2)}, SPREAD["spread"])
+        world.worker.wait_for_death(RECOVER_SECONDS)
+        faults.unlink()
+        world.worker.start()
+        finished(there, name)
+    assert_nothing_is_left(there.lakehouse, f"{namespace_of('json-schema')}.spread_orders")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_spark_connect_server_that_dies_in_a_merge_and_returns_loses_and_doubles_nothing(
+    world: World, tmp_path: Path, spark_environment: Mapping[str, str]
+) -> None:
+    there = at(world, "server-dies")
+    slow = {  # a MERGE of many small tasks
+        "iceberg.spark.sql.shuffle.partitions": "400",
+        "iceberg.spark.sql.autoBroadcastJoinThreshold": "-1",
+        "iceberg.spark.sql.adaptive.enabled": "false",
+    }
+    with ConnectServer(tmp_path, spark_environment) as server:
+        records = begun(there, "server-dies", {"iceberg.spark.remote": server.url, **slow})
+        before = server.tasks()
+        produce(there, {f"{there.prefix}json-schema.spread.orders": part_of(records, 1, 2)}, SPREAD["spread"])
+        world.worker.wait_until(lambda: server.tasks() > before + 20, RECOVER_SECONDS, "a MERGE to be under way")
+        server.kill()
+        world.worker.wait_until(
+            lambda: "has an unknown outcome" in world.worker.log_path.read_text(errors="replace")
+            or "Spark Connect at 127.0.0.1" in world.worker.log_path.read_text(errors="replace"),
+            RECOVER_SECONDS, "the coordinator to notice",
+        )  # fmt: skip
+        server.start()
+        finished(there, "server-dies")
