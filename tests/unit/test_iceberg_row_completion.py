@@ -19,9 +19,10 @@ from connectors.iceberg.spark import patch_completion
 from connectors.iceberg.spark.catalog import LoadedTable
 from connectors.iceberg.spark.commit_request import CommitRequest, CommitStatus
 from connectors.iceberg.spark.committer import CommitOutcome, TableCommitter
-from connectors.iceberg.spark.errors import TableUnsuitableError
+from connectors.iceberg.spark.errors import DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.spark.key_join import KeyJoin
 from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD
+from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.staging.types import arrow_schema
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
@@ -92,7 +93,7 @@ class Table:
         spec = {"spec-id": 0, "fields": []}
         return TableDescription(
             "db.t", "u", 2, str(self.folder), str(self.folder / "data"), self.schema_id, json.dumps(schema),
-            json.dumps(spec), WriteMode.MERGE, ("id",),
+            json.dumps(spec), WriteMode.MERGE, (self.key,),
         )  # fmt: skip
 
     def file(self, rows: Rows) -> str:
@@ -104,21 +105,30 @@ class Table:
     ) -> StagedFile:
         """As a task stages rows; those that moved have their former key as `old`, ordered ones their place as `at`."""
         schema = pa.schema([f.with_nullable(True) for f in self._schema()] + [ORDER_FIELD] * ordered)
+        old = OLD_KEY_COLUMN + self.key
         if moved:
-            schema = schema.append(pa.field(OLD_KEY_COLUMN + "id", pa.int64(), nullable=False))
-        named = [{**row, OLD_KEY_COLUMN + "id": row.get("old"), ORDER: row.get("at")} for row in rows]
+            schema = schema.append(pa.field(old, pa.int64(), nullable=False))
+        named = [{**row, old: row.get("old"), ORDER: row.get("at")} for row in rows]
         path = self._write(pa.Table.from_pylist(named, schema))
         size = Path(path).stat().st_size
         return StagedFile(
             kind, path, len(rows), size, self.schema_id, 0, unavailable=tuple(unavailable), moved=moved
         )  # fmt: skip
 
+    @property
+    def key(self) -> str:
+        return str(self.fields[0]["name"])
+
+    def rename_key(self, name: str) -> None:
+        self.fields = [{**self.fields[0], "name": name}, *self.fields[1:]]
+        self.schema_id += 1
+
     def patches(self, rows: Rows, unavailable: Sequence[str] = ("big",), **more: Any) -> StagedFile:
         return self.staged(StagedKind.PATCHES, rows, unavailable, **more)
 
     def commit(self, *files: StagedFile, ordered: bool = False, **more: Any) -> CommitOutcome:
         request = CommitRequest(
-            "db.t", "c1", TableVersion("u", None, None), KEY, "{}", {KEY: "{}"}, files, WriteMode.MERGE, ("id",),
+            "db.t", "c1", TableVersion("u", None, None), KEY, "{}", {KEY: "{}"}, files, WriteMode.MERGE, (self.key,),
             ordered,
         )  # fmt: skip
         return TableCommitter(self, self, **more).commit(request)  # type: ignore[arg-type]
@@ -126,8 +136,9 @@ class Table:
     def rows(self) -> list[dict[str, Any]]:
         """The whole rows that the last delta was asked to add."""
         paths = [file["path"] for file in self.asked[-1]["files"] if file["kind"] == "rows"]
-        found = [row for path in paths for row in pq.read_table(path).to_pylist()]
-        return sorted(({name: row[name] for name in row if name != ORDER} for row in found), key=lambda row: row["id"])
+        schema = pa.schema([f.with_nullable(True) for f in self._schema()])
+        found = [row for path in paths for row in project(pq.read_table(path), schema).to_pylist()]
+        return sorted(({name: row[name] for name in row if name != ORDER} for row in found), key=lambda r: r[self.key])
 
     def made(self) -> list[Path]:
         """What the coordinator wrote, as long as it is there."""
@@ -281,3 +292,30 @@ def test_files_of_the_coordinator_are_written_as_the_configuration_says(table: T
     table.commit(table.patches([{"id": 1, "n": 5}]), write_props={"write.parquet.compression-codec": "gzip"})
     (made,) = table.made()
     assert pq.read_metadata(made).row_group(0).column(0).compression == "GZIP"
+
+
+def test_rows_staged_before_a_key_column_was_renamed_are_found_by_their_field_id(table: Table) -> None:
+    table.snapshots[None] = [table.file([{"id": id_, "n": 1, "big": f"b{id_}"} for id_ in (1, 2)])]
+    staged = [
+        table.patches([{"id": 1, "n": 5}]),
+        table.patches([{"id": 3, "n": 6, "old": 2}], moved=True),
+        table.staged(StagedKind.ROWS, [{"id": 4, "n": 7, "big": "b4"}]),
+    ]
+    table.rename_key("number")
+    table.commit(*staged)
+    assert table.rows() == [
+        {"number": 1, "n": 5, "big": "b1"}, {"number": 3, "n": 6, "big": "b2"}, {"number": 4, "n": 7, "big": "b4"}
+    ]  # fmt: skip
+    twice = table.staged(StagedKind.ROWS, [{"number": 4, "n": 8, "big": "b4"}])
+    with pytest.raises(DuplicateKeyError, match=r"\(4,\)"):
+        table.commit(*staged, twice)
+
+
+def test_ordered_changes_staged_before_a_key_column_was_renamed_meet_later_ones(table: Table) -> None:
+    table.snapshots[None] = [table.file([{"id": 2, "n": 1, "big": "b2"}])]
+    moved = table.patches([{"id": 3, "n": 6, "old": 2, "at": "10"}], moved=True, ordered=True)
+    value = table.staged(StagedKind.ROWS, [{"id": 1, "n": 5, "big": "b1", "at": "10"}], ordered=True)
+    table.rename_key("number")
+    later = table.patches([{"number": 1, "n": 7, "at": "20"}, {"number": 3, "n": 8, "at": "20"}], ordered=True)
+    table.commit(moved, value, later, ordered=True)
+    assert table.rows() == [{"number": 1, "n": 7, "big": "b1"}, {"number": 3, "n": 8, "big": "b2"}]

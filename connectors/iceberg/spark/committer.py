@@ -181,13 +181,13 @@ class TableCommitter:
         """The request as an engine takes it: one change per key, and whole rows where no engine completes them."""
         request = work.request
         if request.mode is not WriteMode.MERGE:
-            return request, StagedKeys(request, work.files)
+            return request, work.keys(request)
         try:
             request = work.named()
-            staged = StagedKeys(request, work.files)
+            staged = work.keys(request)
             if request.ordered:
                 request = work.reduced()
-                staged = StagedKeys(request, work.files)
+                staged = work.keys(request)
             staged.check()
             whole = work.completed(request, self._patches(request, engine))
         except OSError as error:
@@ -198,7 +198,7 @@ class TableCommitter:
         except ConnectError:
             work.concluded(CommitStatus.CONFLICT)
             raise
-        return whole, staged if whole is request else StagedKeys(whole, work.files)
+        return whole, staged if whole is request else work.keys(whole)
 
     def _patches(self, request: CommitRequest, engine: EngineName) -> list[StagedFile]:
         """The patches to complete here: those that the engine cannot complete, or only by a Spark session.
@@ -252,6 +252,10 @@ class _Work:
     @cached_property
     def _writer(self) -> RowWriter:
         return RowWriter(self._description, self.request, self._reader.schema, self._write_props)
+
+    def keys(self, request: CommitRequest) -> StagedKeys:
+        """Those of this form of the request."""
+        return StagedKeys(request, self._reader.schema, self.files)
 
     def concluded(self, status: CommitStatus) -> None:
         """Take back what was written when the commit surely did not land."""

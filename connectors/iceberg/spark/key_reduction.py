@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from connectors.iceberg.spark.key_join import NotJoinable
 from connectors.iceberg.spark.row_writer import RowWriter
+from connectors.iceberg.spark.staged_columns import projected, read_staged
 from connectors.iceberg.spark.staged_keys import not_ordered
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
 from connectors.iceberg.staging.ordering import ORDER
-from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.table import StagedFile, StagedKind
 
@@ -116,10 +116,11 @@ class KeyReduction:
 
     def _changes(self, staged: Sequence[StagedFile]) -> pa.Table:
         """Key columns, `ORDER`, `_RANK`, and where the row is, of every staged row."""
+        keys = [self._reader.schema.field(name) for name in self._keys]
         parts = []
         for number, file in enumerate(staged):
-            with self._files.open(file.path) as opened:
-                read = pq.read_table(opened, columns=[*self._keys, ORDER], use_threads=False)
+            with self._files.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
+                read = read_staged(parquet, keys, ORDER)
             rank = _DELETES if file.kind is StagedKind.DELETES else _REST
             columns = [self._reader.compared(name, read.column(name)) for name in self._keys]
             columns += [as_array(read.column(ORDER)).fill_null(""), pa.repeat(rank, len(read))]
@@ -215,9 +216,8 @@ class KeyReduction:
         if not wanted:
             return {}
         with self._files.open(file.path) as opened:
-            whole = project(
-                pq.read_table(opened, use_threads=False), self._reader.nullable.append(self._reader.order_field)
-            )
+            schema = self._reader.nullable.append(self._reader.order_field)
+            whole = projected(pq.read_table(opened, use_threads=False), schema, self._keys)
         return {row: whole.slice(row, 1) for row in wanted}
 
     def _staged_anew(self, file: StagedFile, row: pa.Table, lacking: tuple[str, ...], moved: bool) -> list[StagedFile]:

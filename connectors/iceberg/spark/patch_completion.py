@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.spark.key_join import NotJoinable
 from connectors.iceberg.spark.row_writer import RowWriter
+from connectors.iceberg.spark.staged_columns import staged_names
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
@@ -123,7 +124,8 @@ class PatchCompletion:
     def _read(self, file: StagedFile, first: int) -> _Patches:
         with self._files.open(file.path) as opened:
             rows = pq.read_table(opened, use_threads=False)
-        names = [OLD_KEY_COLUMN + name if file.moved else name for name in self._keys]
+        names = staged_names(rows.schema, [self._reader.schema.field(key) for key in self._keys])
+        names = [OLD_KEY_COLUMN + name for name in names] if file.moved else names
         columns = [self._reader.compared(key, rows.column(name)) for key, name in zip(self._keys, names, strict=True)]
         numbers = pa.array(range(first, first + len(rows)), pa.int64())
         keys = pa.table([*columns, numbers], names=[*self._keys, _PATCH])

@@ -45,9 +45,10 @@ def not_ordered(
 class StagedKeys:
     """The key columns of a request's staged files, read once, when first asked for."""
 
-    def __init__(self, request: CommitRequest, files: TableFiles) -> None:
-        """`files` opens what the table's paths name, staged files among them."""
+    def __init__(self, request: CommitRequest, schema: pa.Schema, files: TableFiles) -> None:
+        """`schema`: the table's. `files` opens what its paths name, staged files among them."""
         self._request = request
+        self._columns = [schema.field(name) for name in request.key_columns]
         self._staged = [file for file in request.files if file.kind not in (StagedKind.TRUNCATES, StagedKind.LEFT)]
         self.files = files
         self._table: pa.Table | None = None
@@ -115,8 +116,10 @@ class StagedKeys:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        with self.files.open(file.path) as opened:
-            keys = pq.read_table(opened, columns=list(self._request.key_columns), use_threads=False)
+        from connectors.iceberg.spark.staged_columns import read_staged
+
+        with self.files.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
+            keys = read_staged(parquet, self._columns)
         for index, column in enumerate(keys.columns):
             if isinstance(column.type, pa.ExtensionType):  # UUIDs: Arrow groups and joins their bytes only
                 stored = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
