@@ -11,7 +11,8 @@ import io
 import json
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import Schema
 from connect_py.converters.avro_constant_texts import ConstantTexts, TextLearner, all_are
 from connect_py.converters.avro_schema import PRIMITIVES, AvroType
+from connect_py.converters.native.decoder import Kind, NativeDecoder, Node
 from connect_py.converters.registry_converter import ID_PREFIX, DamagedMessage
 
 if TYPE_CHECKING:
@@ -127,6 +129,10 @@ class AvroColumns:
         self._short: _Layout | None = None
         self._texts = TextLearner(avro.plain)
         self.possible = avro.columnar
+        try:
+            self._native: NativeDecoder | None = NativeDecoder(_node(avro.plain))
+        except NotColumnar:
+            self._native = None
 
     def read(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
         """Make the column of messages, at least one of them not null, and say which are null (None: none is).
@@ -137,15 +143,36 @@ class AvroColumns:
         """
         if not self.possible:
             raise NotColumnar("unions of several types")
+        if self._native is not None:
+            return self._read_native(self._native, messages)
+        body, null = self._bodies(messages)
+        return self._column(body), null
+
+    def _read_native(
+        self, native: NativeDecoder, messages: Sequence[bytes | None]
+    ) -> tuple[pa.Array, pa.BooleanArray | None]:
         import pyarrow as pa
 
-        body, null = self._bodies(messages)
+        prefix = next(m for m in messages if m is not None)[:ID_PREFIX]
+        decoded, odd = native.read_avro(messages, prefix)
+        if any(_names_another_schema(messages[place] or b"", prefix) for place in odd):
+            raise NotColumnar("ids differ")
+        column = self._column(decoded.array())
+        if odd:
+            raise DamagedMessage(odd, "messages of another schema", column)
+        nulls = list(map(operator.is_, messages, repeat(None))) if None in messages else []
+        return column, pa.array(nulls, pa.bool_()) if nulls else None
+
+    def _column(self, body: pa.Array) -> pa.Array:
+        """Make the column of the Connect schema of bodies in their plain form."""
+        import pyarrow as pa
+
         try:
             column = self._avro.column(self._avro.schema, body)
             column.validate()
-            return column, null
         except (pa.ArrowException, OverflowError) as error:
             raise NotColumnar(str(error)) from error
+        return column
 
     def _bodies(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
         if self._short is not None:
@@ -176,7 +203,7 @@ class AvroColumns:
         try:
             self._whole.read(inside)
         except NotColumnar as error:
-            raise DamagedMessage(start, str(error), stop) from error
+            raise DamagedMessage(range(start, stop), str(error)) from error
 
     @staticmethod
     def _odd_part(layout: _Layout, messages: Sequence[bytes | None]) -> tuple[int, int]:
@@ -192,6 +219,33 @@ class AvroColumns:
             except NotColumnar:
                 stop = middle
         return start, stop
+
+
+def _names_another_schema(message: bytes, prefix: bytes) -> bool:
+    return len(message) >= ID_PREFIX and not message[0] and not message.startswith(prefix)
+
+
+def _node(plain: Any, name: str = "") -> Node:
+    """What the native decoder reads; NotColumnar: it has no form for this."""
+    null = plain.index("null") if isinstance(plain, list) and len(plain) == 2 and "null" in plain else None
+    if null is not None:
+        return replace(_node(plain[1 - null], name), nullable=True, low=null)
+    if isinstance(plain, str) and plain in _NATIVE_KINDS:
+        return Node(_NATIVE_KINDS[plain], name, nullable=False)
+    if isinstance(plain, dict) and plain["type"] == "record":
+        members = [_node(field["type"], field["name"]) for field in plain["fields"]]
+        return Node(Kind.OBJECT, name, nullable=False, children=members)
+    if isinstance(plain, dict) and plain["type"] == "array":
+        return Node(Kind.LIST, name, nullable=False, children=[_node(plain["items"])])
+    if isinstance(plain, dict) and plain["type"] == "fixed":
+        return Node(Kind.FIXED, name, nullable=False, high=plain["size"])
+    raise NotColumnar("a union of several types")
+
+
+_NATIVE_KINDS: Mapping[str, Kind] = {
+    "boolean": Kind.BOOLEAN, "int": Kind.INT32, "long": Kind.INT64, "float": Kind.FLOAT32, "double": Kind.FLOAT64,
+    "bytes": Kind.BYTES, "string": Kind.TEXT,
+}  # fmt: skip
 
 
 def _table(container: io.BytesIO) -> pa.Table:

@@ -21,6 +21,7 @@ from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Schema, SchemaAndValue
 from connect_py.converters.json_schema_columns import SchemaReader, column_of, schema_reader
+from connect_py.converters.native.json_with_schema import NativeJsonWithSchema
 from connect_py.converters.schemaless_json_reader import FREE_CUTS, MIN_ROWS_PER_CUT, NULL_TEXT, REFUSED
 
 MAX_PREFIXES: Final = 64  # per topic: schema texts that are known at a time
@@ -52,6 +53,7 @@ class _Payloads:
     schema: Schema
     reader: SchemaReader
     decode: Callable[[bytes], Any]
+    native: NativeJsonWithSchema | None
 
     def owns(self, messages: Sequence[bytes | None]) -> list[bool]:
         """Say of each message whether it is one of these; a null is."""
@@ -60,24 +62,24 @@ class _Payloads:
             return [True] * len(messages)
         return [m is None or (m.startswith(prefix) and m.endswith(_CLOSE)) for m in messages]
 
-    def all_texts(self, messages: Sequence[bytes | None]) -> list[bytes] | None:
+    def all_texts(self, messages: Sequence[bytes | None]) -> Sequence[bytes | None] | None:
         """Cut the payloads out of messages in one pass over their bytes; None: some message is not owned."""
         if not self.tail:
             return self.texts(messages)
         prefix = self.prefix
-        texts = [NULL_TEXT if m is None else m.removeprefix(prefix).removesuffix(_CLOSE) for m in messages]
-        nulls = sum(map(operator.is_, messages, repeat(None)))
-        cut = (len(messages) - nulls) * (len(prefix) + len(_CLOSE))  # less was cut where either is not there
-        if sum(map(len, texts)) - nulls * len(NULL_TEXT) != sum(map(len, filter(None, messages))) - cut:
+        texts = [None if m is None else m.removeprefix(prefix).removesuffix(_CLOSE) for m in messages]
+        there = len(messages) - sum(map(operator.is_, messages, repeat(None)))
+        cut = there * (len(prefix) + len(_CLOSE))  # less was cut where either is not there
+        if sum(map(len, filter(None, texts))) != sum(map(len, filter(None, messages))) - cut:
             return None
         return texts
 
-    def texts(self, messages: Sequence[bytes | None]) -> list[bytes]:
+    def texts(self, messages: Sequence[bytes | None]) -> Sequence[bytes | None]:
         """Cut the payloads out of messages that are owned."""
         if not self.tail:
-            return [m or NULL_TEXT for m in messages]
+            return messages
         start = len(self.prefix)
-        return [NULL_TEXT if m is None else m[start : -len(_CLOSE)] for m in messages]
+        return [None if m is None else m[start : -len(_CLOSE)] for m in messages]
 
 
 class EnvelopedJsonReader:
@@ -108,7 +110,11 @@ class EnvelopedJsonReader:
             if len(self._readers) > MAX_PREFIXES:
                 self._readers.clear()
             self._readers[schema] = reader
-        return _Payloads(prefix, tail, schema, reader, msgspec.json.Decoder(reader.type | None).decode)
+        try:
+            native = NativeJsonWithSchema(reader)
+        except NotColumnar:
+            native = None
+        return _Payloads(prefix, tail, schema, reader, msgspec.json.Decoder(reader.type | None).decode, native)
 
     def read(self, data: Sequence[bytes | None]) -> list[ColumnRun]:
         """Convert messages; a run ends where the schema changes.
@@ -116,6 +122,9 @@ class EnvelopedJsonReader:
         Raises:
             NotColumnar: Schemas change too often, there is data without a schema, or a value has no column form.
         """
+        whole = self._whole(data)
+        if whole is not None:
+            return [whole]
         runs: list[ColumnRun] = []
         start = 0
         while start < len(data):
@@ -125,6 +134,19 @@ class EnvelopedJsonReader:
             runs.append(run.read(whole=not runs))
             start = runs[-1].stop
         return runs
+
+    def _whole(self, data: Sequence[bytes | None]) -> ColumnRun | None:
+        """Read all messages by the native decoder; None: they are not of one schema, or not all as it takes them."""
+        payloads = self._choose(data, 0)
+        texts = None if payloads is None or payloads.native is None else payloads.all_texts(data)
+        if payloads is None or payloads.native is None or texts is None:
+            return None
+        try:
+            return ColumnRun(
+                0, len(data), *payloads.native.read(texts, lambda place: self._reference(data[place] or b""))
+            )
+        except NotColumnar:
+            return None
 
     def _choose(self, data: Sequence[bytes | None], start: int) -> _Payloads | None:
         """Find out what reads the first message that has a schema; None: no message has one."""
@@ -237,10 +259,10 @@ class _Run:
             at = end + 1
         return False
 
-    def _decode(self, payloads: _Payloads, messages: Sequence[bytes | None], texts: Sequence[bytes]) -> None:
+    def _decode(self, payloads: _Payloads, messages: Sequence[bytes | None], texts: Sequence[bytes | None]) -> None:
         rows = self._rows
         first = len(rows)
-        waiting = iter(texts)
+        waiting = iter([text or NULL_TEXT for text in texts])
         while True:
             try:
                 rows.extend(map(payloads.decode, waiting))  # what was decoded before an error stays in the list

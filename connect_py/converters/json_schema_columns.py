@@ -20,6 +20,7 @@ from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import DECIMAL, TIME, Schema, Struct, Type, Value, decimal_scale
 from connect_py.converters.decoded_columns import DecodedRows, RowReader, member_getters, repeated_text
 from connect_py.converters.json_values import INTEGER_BITS, MILLIS_PER_DAY, unscaled, unscaled_bytes
+from connect_py.converters.native.decoder import IGNORES_OTHERS, Decoded, Kind, Node
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,6 +90,23 @@ class SchemaReader:
             values = [self.default if v is None else v for v in values]
         return self.row_values(values)
 
+    def node(self, name: str = "") -> Node:
+        """What the native decoder reads where the value, or the member of this name, stands.
+
+        Raises:
+            NotColumnar: It has no form for this.
+        """
+        raise NotColumnar("not for the native decoder")
+
+    def native_column(self, decoded: Decoded) -> pa.Array:
+        """Make of what the native decoder read what `column` makes. Errors as for `check`."""
+        raise NotImplementedError
+
+    def native_member_column(self, decoded: Decoded) -> pa.Array:
+        """The same as `native_column` for members of a container: nulls become the default, if there is one."""
+        column = self.native_column(decoded)
+        return column if self.default is None else column.fill_null(self.column([self.default])[0])
+
     def struct_member_column(self, values: Sequence[Any], null: pa.BooleanArray | None) -> pa.Array:
         """The same as `member_column` for a member of structs, of which `null` marks those that are null."""
         if self.schema.type is Type.STRING and self.default is None:
@@ -115,6 +133,20 @@ class _IntegerReader(SchemaReader):
         column = pa.array(values, storage)
         return column if storage == wanted else column.view(wanted)
 
+    def node(self, name: str = "") -> Node:
+        kind = Kind.INT64 if self.schema.type is Type.INT64 else Kind.INT32
+        half = 1 << (INTEGER_BITS[self.schema.type] - 1)
+        is_time = self.schema.name == TIME and self.schema.type is Type.INT32
+        low, high = (0, MILLIS_PER_DAY) if is_time else (-half, half - 1)
+        return Node(kind, name, self.null_allowed, low, high)
+
+    def native_column(self, decoded: Decoded) -> pa.Array:
+        from connect_py.api import arrow
+
+        wanted = arrow.arrow_type(self.schema)
+        column = decoded.array().cast(arrow.storage_type(wanted))
+        return column if column.type == wanted else column.view(wanted)
+
     def row_values(self, values: Sequence[Any]) -> list[Value]:
         return list(values)
 
@@ -130,6 +162,12 @@ class _PlainReader(SchemaReader):
 
         return pa.array(values, arrow.arrow_type(self.schema))
 
+    def node(self, name: str = "") -> Node:
+        return Node(_NATIVE_KINDS[self.schema.type], name, self.null_allowed)
+
+    def native_column(self, decoded: Decoded) -> pa.Array:
+        return decoded.array()
+
     def row_values(self, values: Sequence[Any]) -> list[Value]:
         if self.schema.type is Type.FLOAT32:  # has fewer digits than what was decoded
             return super().row_values(values)
@@ -142,6 +180,13 @@ _PLAIN_TYPES: Mapping[Type, Any] = {
     Type.BOOLEAN: bool,
     Type.STRING: str,
     Type.BYTES: bytes,
+}
+_NATIVE_KINDS: Mapping[Type, Kind] = {
+    Type.FLOAT32: Kind.FLOAT32,
+    Type.FLOAT64: Kind.FLOAT64,
+    Type.BOOLEAN: Kind.BOOLEAN,
+    Type.STRING: Kind.TEXT,
+    Type.BYTES: Kind.BYTES,
 }
 
 
@@ -173,6 +218,12 @@ class _DecimalReader(SchemaReader):
         from connect_py.api import arrow
 
         return arrow.decimal_array(self.schema, values)
+
+    def node(self, name: str = "") -> Node:
+        return Node(Kind.BYTES, name, self.null_allowed, low=1)
+
+    def native_column(self, decoded: Decoded) -> pa.Array:
+        return self.column(decoded.array().to_pylist())
 
 
 class _StructReader(SchemaReader):
@@ -269,6 +320,16 @@ class _StructReader(SchemaReader):
             return self._structs([v or self.stand_in for v in values], mask)
         return self._structs(rows, None).take(arrow.spread_indices(there))
 
+    def node(self, name: str = "") -> Node:
+        if self.default is not None:
+            return super().node(name)
+        members = [m.node(f.name) for m, f in zip(self._members, self.schema.fields, strict=True)]
+        return Node(Kind.OBJECT, name, self.null_allowed, low=IGNORES_OTHERS, children=members)
+
+    def native_column(self, decoded: Decoded) -> pa.Array:
+        members = [m.native_member_column(d) for m, d in zip(self._members, decoded.children, strict=True)]
+        return decoded.structs([f.name for f in self.schema.fields], members)
+
     def _structs(self, rows: Sequence[Any], null: pa.BooleanArray | None) -> pa.Array:
         import pyarrow as pa
 
@@ -309,6 +370,14 @@ class _ListReader(SchemaReader):
 
         items = self._items.member_column(list(chain.from_iterable(filter(None, values))))
         return arrow.list_array([None if v is None else len(v) for v in values], items)
+
+    def node(self, name: str = "") -> Node:
+        if self.default is not None:
+            return super().node(name)
+        return Node(Kind.LIST, name, self.null_allowed, children=[self._items.node()])
+
+    def native_column(self, decoded: Decoded) -> pa.Array:
+        return decoded.list_of(self._items.native_member_column(decoded.children[0]))
 
 
 class _MapReader(SchemaReader):

@@ -61,12 +61,13 @@ def _looks_at_headers(configs: Mapping[str, str], side: str) -> bool:
 
 
 class DamagedMessage(NotColumnar):
-    """One message, or one of a few, keeps all of them from being columns."""
+    """Some messages keep all of them from being columns."""
 
-    def __init__(self, index: int, why: str, stop: int | None = None) -> None:
-        """It is the one at `index`, or one of those from there to `stop`."""
+    def __init__(self, places: Sequence[int], why: str, others: pa.Array | None = None) -> None:
+        """It is one of those at `places`, or each of them where `others` is given: the column with nulls there."""
         super().__init__(why)
-        self.places = range(index, index + 1 if stop is None else stop)
+        self.places = places
+        self.others = others
 
 
 class MessageReader(ABC):
@@ -317,39 +318,42 @@ class RegistryConverter(Converter):
                 return None
             column, tombstone = reader.columns(data)
         except DamagedMessage as damaged:
-            return self._without_damaged(topic, data, reader, damaged.places)
+            return self._without_damaged(topic, data, reader, damaged)
         except (DataError, NotColumnar):
             return None
         return ColumnRun(0, len(data), Column(reader.schema, column, tombstone))
 
     def _without_damaged(
-        self, topic: str, data: Sequence[bytes | None], reader: MessageReader, places: range
+        self, topic: str, data: Sequence[bytes | None], reader: MessageReader, damaged: DamagedMessage
     ) -> ColumnRun | None:
         """The same when a few messages are damaged; None: they are many, or the reference form takes one of them."""
         import pyarrow as pa
 
         nulls = [m is None for m in data]
+        tombstone = pa.array(nulls, pa.bool_()) if any(nulls) else None
         part = list(data)
         failures: dict[int, Exception] = {}
         for _ in range(_MAX_DAMAGED):
-            found = self._refused(topic, part, places)
+            found = self._refused(topic, part, damaged.places)
             failures |= found
+            if damaged.others is not None:
+                whole = ColumnRun(0, len(data), Column(reader.schema, damaged.others, tombstone), failures)
+                return whole if len(found) == len(damaged.places) else None
             for index in found:
                 part[index] = None
             if not found or part.count(None) == len(part):
                 return None
             try:
                 column, _ = reader.columns(part)
-            except DamagedMessage as damaged:
-                places = damaged.places
+            except DamagedMessage as another:
+                damaged = another
             except NotColumnar:
                 return None
             else:
-                tombstone = pa.array(nulls, pa.bool_()) if any(nulls) else None
                 return ColumnRun(0, len(data), Column(reader.schema, column, tombstone), failures)
         return None
 
-    def _refused(self, topic: str, part: Sequence[bytes | None], places: range) -> dict[int, Exception]:
+    def _refused(self, topic: str, part: Sequence[bytes | None], places: Sequence[int]) -> dict[int, Exception]:
         """Those of the messages that the reference form refuses."""
         found: dict[int, Exception] = {}
         for index in places:

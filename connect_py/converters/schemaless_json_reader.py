@@ -14,6 +14,7 @@ from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.converters.json_shape import Reader, Shape, column_of
 from connect_py.converters.json_text import read_json
+from connect_py.converters.native.schemaless_json import NativeSchemalessJson
 
 MAX_WIDENINGS = 12  # per run; each looks twice as far ahead as the one before
 FREE_CUTS = 8  # per call
@@ -41,6 +42,10 @@ class SchemalessJsonReader:
             self._start_over(None)
             raise
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._reader.type)
+        try:
+            self._native: NativeSchemalessJson | None = NativeSchemalessJson(self._shape)
+        except NotColumnar:
+            self._native = None
 
     def read(self, data: Sequence[bytes | None]) -> list[ColumnRun]:
         """Convert messages; a run ends where a member changes its kind.
@@ -48,6 +53,9 @@ class SchemalessJsonReader:
         Raises:
             NotColumnar: Kinds change too often, or a value has no column form at all.
         """
+        whole = self._whole(data)
+        if whole is not None:
+            return [whole]
         runs: list[ColumnRun] = []
         start = 0
         while start < len(data):
@@ -56,6 +64,15 @@ class SchemalessJsonReader:
             runs.append(self._run(data, start))
             start = runs[-1].stop
         return runs
+
+    def _whole(self, data: Sequence[bytes | None]) -> ColumnRun | None:
+        """Read all messages by the native decoder; None: they are not of the shape that is known."""
+        if self._native is None:
+            return None
+        try:
+            return ColumnRun(0, len(data), *self._native.read(data))
+        except NotColumnar:
+            return None
 
     def _run(self, data: Sequence[bytes | None], start: int) -> ColumnRun:
         messages = [NULL_TEXT if m is None else m for m in (data[start:] if start else data)]

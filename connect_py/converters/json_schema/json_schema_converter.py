@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -17,6 +19,7 @@ from connect_py.converters.json_schema.json_schema_values import JsonSchemaValid
 from connect_py.converters.json_schema.json_schema_writing import JsonSchemaValueWriter, JsonSchemaWriter
 from connect_py.converters.json_schema_columns import schema_reader
 from connect_py.converters.json_text import read_json
+from connect_py.converters.native.decoder import NativeDecoder
 from connect_py.converters.registry_converter import (
     CONFIG_DEF,
     UNKNOWN_MAGIC,
@@ -103,6 +106,10 @@ class _JsonReader(MessageReader):
                 self._decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(self._reader.type)
             except NotColumnar:
                 self.columnar = False
+        self._native: NativeDecoder | None = None
+        if self.columnar:
+            with suppress(NotColumnar):
+                self._native = NativeDecoder(replace(self._reader.node(), nullable=False))
 
     def value(self, body: bytes) -> Value:
         tree = read_json(body, exact=True)
@@ -113,12 +120,20 @@ class _JsonReader(MessageReader):
     def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
         import pyarrow as pa
 
+        if self._native is not None:
+            bodies = self.bodies(messages)
+            decoded, odd = self._native.read_json(bodies)
+            if not any(self._takes(bodies[place]) for place in odd):
+                column = self._reader.native_column(decoded)
+                if odd:
+                    raise DamagedMessage(odd, "messages of another schema", column)
+                return column, decoded.is_null()
         decode = self._decoder.decode
         rows: list[Any] = []
         try:
             rows.extend(None if body is None else decode(body) for body in self.bodies(messages))
         except REFUSED as error:  # what was decoded before stays in the list
-            raise DamagedMessage(len(rows), str(error)) from error
+            raise DamagedMessage([len(rows)], str(error)) from error
         try:
             column = self._reader.column(rows)
         except REFUSED as error:
@@ -127,6 +142,14 @@ class _JsonReader(MessageReader):
         if rows.count(None) > sum(nulls):
             raise NotColumnar("payloads that are null")
         return column, pa.array(nulls, pa.bool_()) if any(nulls) else None
+
+    def _takes(self, body: bytes | None) -> bool:
+        """Whether msgspec takes what the native decoder did not take."""
+        try:
+            self._decoder.decode(body or b"")
+        except REFUSED:
+            return False
+        return True
 
 
 def _lenient(schema: Schema) -> Schema:

@@ -106,7 +106,7 @@ class _ProtobufReader(MessageReader):
         try:
             parsed.extend(None if body is None else self._parse(body) for body in self.bodies(messages))
         except (DecodeError, DataError) as error:  # what was parsed before stays in the list
-            raise DamagedMessage(len(parsed), str(error)) from error
+            raise DamagedMessage([len(parsed)], str(error)) from error
         try:
             return self._type.column(self.schema, parsed), pa.array(nulls, pa.bool_()) if any(nulls) else None
         except (DecodeError, DataError, pa.ArrowException, OverflowError) as error:

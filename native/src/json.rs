@@ -1,0 +1,483 @@
+//! JSON messages. What is taken is a part of what msgspec takes, with the same values; everything else is odd.
+
+use crate::columns::{Column, Odd, Values};
+use crate::plan::{Kind, Node};
+
+/// The largest powers of ten that doubles hold exactly.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+/// `min` of an object that may have members which the plan does not know.
+const IGNORES_OTHERS: i64 = 1;
+const MAX_DEPTH: usize = 100;
+const EXACT: u64 = 1 << 53;
+
+pub struct Message<'a> {
+    data: &'a [u8],
+    at: usize,
+}
+
+/// Read one message into the column; on `Odd` the column holds an unfinished row.
+pub fn read(node: &Node, column: &mut Column, data: &[u8]) -> Result<(), Odd> {
+    std::str::from_utf8(data).map_err(|_| Odd)?;
+    let mut message = Message { data, at: 0 };
+    message.blanks();
+    message.value(node, column)?;
+    message.blanks();
+    if message.at == data.len() {
+        Ok(())
+    } else {
+        Err(Odd)
+    }
+}
+
+enum Number {
+    Integer(i64),
+    Other(f64),
+}
+
+impl<'a> Message<'a> {
+    #[inline]
+    fn peek(&self) -> u8 {
+        self.data.get(self.at).copied().unwrap_or(0) // no JSON has a 0 outside of texts
+    }
+
+    #[inline]
+    fn blanks(&mut self) {
+        while matches!(self.peek(), b' ' | b'\n' | b'\r' | b'\t') {
+            self.at += 1;
+        }
+    }
+
+    #[inline]
+    fn expect(&mut self, text: &[u8]) -> Result<(), Odd> {
+        if self.data[self.at..].starts_with(text) {
+            self.at += text.len();
+            return Ok(());
+        }
+        Err(Odd)
+    }
+
+    #[inline]
+    fn value(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
+        if self.peek() == b'n' {
+            self.expect(b"null")?;
+            if !node.nullable {
+                return Err(Odd);
+            }
+            column.push_null();
+            return Ok(());
+        }
+        match node.kind {
+            Kind::Object => return self.object(node, column),
+            Kind::List => return self.list(node, column),
+            Kind::Text => return self.text(column),
+            Kind::Bytes => return self.base64(node, column),
+            Kind::Null | Kind::Fixed => return Err(Odd),
+            _ => {}
+        }
+        match &mut column.values {
+            Values::Flags(values) => values.push(self.boolean()?),
+            Values::Int64(values) if node.kind == Kind::Number => match self.number()? {
+                Number::Integer(number) => {
+                    column.integers = true;
+                    values.push(number);
+                }
+                Number::Other(number) => {
+                    column.others = true;
+                    values.push(number.to_bits() as i64);
+                }
+            },
+            Values::Int64(values) => values.push(self.integer(node)?),
+            Values::Int32(values) => values.push(self.integer(node)? as i32),
+            Values::Float32(values) => values.push(self.double()? as f32),
+            Values::Float64(values) => values.push(self.double()?),
+            _ => return Err(Odd),
+        }
+        column.done();
+        Ok(())
+    }
+
+    fn boolean(&mut self) -> Result<u8, Odd> {
+        if self.peek() == b't' {
+            self.expect(b"true").map(|()| 1)
+        } else {
+            self.expect(b"false").map(|()| 0)
+        }
+    }
+
+    #[inline]
+    fn integer(&mut self, node: &Node) -> Result<i64, Odd> {
+        match self.number()? {
+            Number::Integer(number) if node.min <= number && number <= node.max => Ok(number),
+            _ => Err(Odd),
+        }
+    }
+
+    #[inline]
+    fn double(&mut self) -> Result<f64, Odd> {
+        match self.number()? {
+            Number::Integer(number) if number.unsigned_abs() <= EXACT => Ok(number as f64),
+            Number::Integer(_) => Err(Odd),
+            Number::Other(number) => Ok(number),
+        }
+    }
+
+    #[inline]
+    fn digits(&mut self, number: &mut u64, count: &mut usize) {
+        while self.peek().is_ascii_digit() {
+            *number = number.wrapping_mul(10).wrapping_add(u64::from(self.peek() - b'0'));
+            *count += 1;
+            self.at += 1;
+        }
+    }
+
+    #[inline]
+    fn number(&mut self) -> Result<Number, Odd> {
+        let start = self.at;
+        let negative = self.peek() == b'-';
+        self.at += usize::from(negative);
+        let zero_first = self.peek() == b'0';
+        let (mut number, mut count) = (0, 0);
+        self.digits(&mut number, &mut count);
+        if count == 0 || zero_first && count > 1 {
+            return Err(Odd);
+        }
+        if !matches!(self.peek(), b'.' | b'e' | b'E') {
+            if count > 18 || negative && number == 0 {
+                return self.long_integer(start);
+            }
+            return Ok(Number::Integer(if negative { -(number as i64) } else { number as i64 }));
+        }
+        let mut exponent: i64 = 0;
+        if self.peek() == b'.' {
+            self.at += 1;
+            let whole = count;
+            self.digits(&mut number, &mut count);
+            if count == whole {
+                return Err(Odd);
+            }
+            exponent = -((count - whole) as i64);
+        }
+        if matches!(self.peek(), b'e' | b'E') {
+            self.at += 1;
+            let down = self.peek() == b'-';
+            self.at += usize::from(matches!(self.peek(), b'-' | b'+'));
+            let (mut power, mut places) = (0, 0);
+            self.digits(&mut power, &mut places);
+            if places == 0 || places > 6 {
+                return Err(Odd);
+            }
+            exponent += if down { -(power as i64) } else { power as i64 };
+        }
+        let distance = exponent.unsigned_abs() as usize;
+        if count <= 19 && number <= EXACT && distance < POWERS.len() {
+            let exact = number as f64;
+            let size = if exponent < 0 { exact / POWERS[distance] } else { exact * POWERS[distance] };
+            return Ok(Number::Other(if negative { -size } else { size }));
+        }
+        let text = std::str::from_utf8(&self.data[start..self.at]).map_err(|_| Odd)?;
+        match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Number::Other(number)),
+            _ => Err(Odd),
+        }
+    }
+
+    /// An integer of many digits, or -0.
+    fn long_integer(&mut self, start: usize) -> Result<Number, Odd> {
+        let text = std::str::from_utf8(&self.data[start..self.at]).map_err(|_| Odd)?;
+        text.parse().map(Number::Integer).map_err(|_| Odd)
+    }
+
+    /// The raw inside of a text, and whether something in it is escaped.
+    #[inline]
+    fn raw_text(&mut self) -> Result<(&'a [u8], bool), Odd> {
+        if self.peek() != b'"' {
+            return Err(Odd);
+        }
+        self.at += 1;
+        let start = self.at;
+        let mut escaped = false;
+        loop {
+            self.at += plain_bytes(&self.data[self.at..]);
+            match self.peek() {
+                b'"' => break,
+                b'\\' => {
+                    escaped = true;
+                    self.at += 2;
+                    if self.at > self.data.len() {
+                        return Err(Odd);
+                    }
+                }
+                _ => return Err(Odd),
+            }
+        }
+        let inside = &self.data[start..self.at];
+        self.at += 1;
+        Ok((inside, escaped))
+    }
+
+    #[inline]
+    fn text(&mut self, column: &mut Column) -> Result<(), Odd> {
+        let (inside, escaped) = self.raw_text()?;
+        if escaped {
+            return column.push_bytes(&unescaped(inside)?);
+        }
+        column.push_bytes(inside)
+    }
+
+    /// `min` is the fewest bytes.
+    fn base64(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
+        let (inside, escaped) = self.raw_text()?;
+        if escaped || (inside.len() as i64) < node.min {
+            return Err(Odd);
+        }
+        column.push_bytes(&from_base64(inside)?)
+    }
+
+    fn list(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
+        self.expect(b"[")?;
+        self.blanks();
+        let item = &node.children[0];
+        if self.peek() == b']' {
+            self.at += 1;
+        } else {
+            loop {
+                self.value(item, &mut column.children[0])?;
+                self.blanks();
+                match self.peek() {
+                    b',' => self.at += 1,
+                    b']' => break,
+                    _ => return Err(Odd),
+                }
+                self.blanks();
+            }
+            self.at += 1;
+        }
+        let end = i32::try_from(column.children[0].rows).map_err(|_| Odd)?;
+        let Values::List(ends) = &mut column.values else { return Err(Odd) };
+        ends.push(end);
+        column.done();
+        Ok(())
+    }
+
+    fn object(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
+        self.expect(b"{")?;
+        self.blanks();
+        let row = column.rows;
+        let mut next = 0;
+        let mut found = 0;
+        if self.peek() == b'}' {
+            self.at += 1;
+        } else {
+            loop {
+                let known = self.member_name(node, next)?;
+                self.blanks();
+                match known {
+                    Some(place) => {
+                        let member = &mut column.children[place];
+                        if member.rows != row {
+                            return Err(Odd); // twice in one object
+                        }
+                        self.value(&node.children[place], member)?;
+                        found += 1;
+                        next = place + 1;
+                    }
+                    None if node.min == IGNORES_OTHERS => self.skip(0)?,
+                    None => return Err(Odd),
+                }
+                self.blanks();
+                match self.peek() {
+                    b',' => self.at += 1,
+                    b'}' => break,
+                    _ => return Err(Odd),
+                }
+                self.blanks();
+            }
+            self.at += 1;
+        }
+        if found < node.children.len() {
+            for (child, member) in node.children.iter().zip(&mut column.children) {
+                if member.rows == row {
+                    if !child.nullable {
+                        return Err(Odd);
+                    }
+                    member.push_absent();
+                }
+            }
+        }
+        column.done();
+        Ok(())
+    }
+
+    #[inline]
+    fn member_name(&mut self, node: &Node, next: usize) -> Result<Option<usize>, Odd> {
+        if let Some(child) = node.children.get(next) {
+            if self.data[self.at..].starts_with(&child.quoted) {
+                self.at += child.quoted.len();
+                return Ok(Some(next));
+            }
+        }
+        let (name, escaped) = self.raw_text()?;
+        if escaped {
+            return Err(Odd);
+        }
+        self.blanks();
+        self.expect(b":")?;
+        Ok(node.place(name, next))
+    }
+
+    /// Pass a value that nobody asked for.
+    fn skip(&mut self, depth: usize) -> Result<(), Odd> {
+        if depth > MAX_DEPTH {
+            return Err(Odd);
+        }
+        let (open, close) = (self.peek(), if self.peek() == b'{' { b'}' } else { b']' });
+        match open {
+            b'"' => return self.raw_text().and_then(|(inside, escaped)| if escaped { unescaped(inside).map(drop) } else { Ok(()) }),
+            b't' | b'f' => return self.boolean().map(drop),
+            b'n' => return self.expect(b"null"),
+            b'{' | b'[' => self.at += 1,
+            _ => return self.number().map(drop),
+        }
+        self.blanks();
+        if self.peek() == close {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            if open == b'{' {
+                self.skip_name()?;
+            }
+            self.skip(depth + 1)?;
+            self.blanks();
+            let next = self.peek();
+            self.at += 1;
+            if next == close {
+                return Ok(());
+            }
+            if next != b',' {
+                return Err(Odd);
+            }
+            self.blanks();
+        }
+    }
+
+    fn skip_name(&mut self) -> Result<(), Odd> {
+        let (name, escaped) = self.raw_text()?;
+        if escaped {
+            unescaped(name)?;
+        }
+        self.blanks();
+        self.expect(b":")?;
+        self.blanks();
+        Ok(())
+    }
+}
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGHS: u64 = 0x8080_8080_8080_8080;
+
+#[inline]
+fn zero_bytes(eight: u64) -> u64 {
+    eight.wrapping_sub(ONES) & !eight & HIGHS
+}
+
+/// How many bytes come before the first quote, backslash or control character.
+#[inline]
+fn plain_bytes(data: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(chunk) = data.get(at..at + 8) {
+        let eight = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
+        let quote = zero_bytes(eight ^ (ONES * u64::from(b'"')));
+        let backslash = zero_bytes(eight ^ (ONES * u64::from(b'\\')));
+        let control = eight.wrapping_sub(ONES * 0x20) & !eight & HIGHS;
+        let found = quote | backslash | control;
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8; // the lowest mark is exact, higher ones may not be
+        }
+        at += 8;
+    }
+    while at < data.len() && data[at] >= 0x20 && data[at] != b'"' && data[at] != b'\\' {
+        at += 1;
+    }
+    at
+}
+
+fn unescaped(inside: &[u8]) -> Result<Vec<u8>, Odd> {
+    let mut text = Vec::with_capacity(inside.len());
+    let mut rest = inside;
+    while let Some(place) = rest.iter().position(|byte| *byte == b'\\') {
+        text.extend_from_slice(&rest[..place]);
+        rest = &rest[place + 1..];
+        let (code, tail) = rest.split_first().ok_or(Odd)?;
+        rest = tail;
+        let plain = match code {
+            b'"' | b'\\' | b'/' => *code,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => {
+                let mut unit = hex(rest)?;
+                rest = &rest[4..];
+                if (0xD800..0xDC00).contains(&unit) {
+                    let low = hex(rest.strip_prefix(b"\\u").ok_or(Odd)?)?;
+                    if !(0xDC00..0xE000).contains(&low) {
+                        return Err(Odd);
+                    }
+                    rest = &rest[6..];
+                    unit = 0x10000 + ((unit - 0xD800) << 10 | (low - 0xDC00));
+                }
+                let character = char::from_u32(unit).ok_or(Odd)?;
+                text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                continue;
+            }
+            _ => return Err(Odd),
+        };
+        text.push(plain);
+    }
+    text.extend_from_slice(rest);
+    Ok(text)
+}
+
+fn hex(text: &[u8]) -> Result<u32, Odd> {
+    let digits = text.get(..4).ok_or(Odd)?;
+    let mut unit = 0;
+    for digit in digits {
+        unit = unit << 4 | (*digit as char).to_digit(16).ok_or(Odd)?;
+    }
+    Ok(unit)
+}
+
+fn from_base64(text: &[u8]) -> Result<Vec<u8>, Odd> {
+    if text.len() % 4 != 0 {
+        return Err(Odd);
+    }
+    let padding = text.iter().rev().take(2).take_while(|byte| **byte == b'=').count();
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut pending, mut bits) = (0u32, 0);
+    for byte in &text[..text.len() - padding] {
+        let six = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return Err(Odd),
+        };
+        pending = pending << 6 | u32::from(six);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((pending >> bits) as u8);
+            pending &= (1 << bits) - 1;
+        }
+    }
+    if pending != 0 {
+        return Err(Odd);
+    }
+    Ok(bytes)
+}

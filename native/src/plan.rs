@@ -1,0 +1,139 @@
+//! What is to be read: a tree of nodes, as Python describes it.
+//!
+//! A description is the nodes in preorder, each: kind (1 byte), nullable (1), smallest and largest value (8 and 8, little
+//! endian; of `Fixed` the size), length of the name (4), the name, number of children (4).
+
+use std::collections::HashMap;
+
+/// Wider objects find members that are not the next one by hashing.
+const MANY: usize = 24;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Null = 0,
+    Boolean = 1,
+    Int32 = 2,
+    Int64 = 3,
+    Float32 = 4,
+    Float64 = 5,
+    /// JSON only: integers or other numbers; which of them is for the caller to see afterwards.
+    Number = 6,
+    Text = 7,
+    /// In JSON a text in base64.
+    Bytes = 8,
+    Fixed = 9,
+    List = 10,
+    Object = 11,
+}
+
+impl Kind {
+    fn of(code: u8) -> Option<Kind> {
+        use Kind::*;
+        let kinds = [
+            Null, Boolean, Int32, Int64, Float32, Float64, Number, Text, Bytes, Fixed, List, Object,
+        ];
+        kinds.get(code as usize).copied()
+    }
+}
+
+pub struct Node {
+    pub kind: Kind,
+    pub nullable: bool,
+    pub min: i64,
+    pub max: i64,
+    pub name: Vec<u8>,
+    /// The name as it stands in most objects: quoted, with a colon.
+    pub quoted: Vec<u8>,
+    pub children: Vec<Node>,
+    /// Avro: the fewest bytes that a value takes.
+    pub width: usize,
+    places: HashMap<Vec<u8>, usize>,
+}
+
+impl Node {
+    /// The member of this name; `next` is where it stands if members come in their usual order.
+    pub fn place(&self, name: &[u8], next: usize) -> Option<usize> {
+        if let Some(node) = self.children.get(next) {
+            if node.name == name {
+                return Some(next);
+            }
+        }
+        if self.places.is_empty() {
+            return self.children.iter().position(|child| child.name == name);
+        }
+        self.places.get(name).copied()
+    }
+
+    pub fn fixed_size(&self) -> usize {
+        self.max as usize
+    }
+}
+
+struct Description<'a>(&'a [u8]);
+
+impl Description<'_> {
+    fn take(&mut self, count: usize) -> Option<&[u8]> {
+        if count > self.0.len() {
+            return None;
+        }
+        let (head, tail) = self.0.split_at(count);
+        self.0 = tail;
+        Some(head)
+    }
+
+    fn number(&mut self) -> Option<i64> {
+        Some(i64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn count(&mut self) -> Option<usize> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?) as usize)
+    }
+
+    fn node(&mut self) -> Option<Node> {
+        let kind = Kind::of(self.take(1)?[0])?;
+        let nullable = self.take(1)?[0] != 0;
+        let (min, max) = (self.number()?, self.number()?);
+        let length = self.count()?;
+        let name = self.take(length)?.to_vec();
+        let mut children = Vec::new();
+        for _ in 0..self.count()? {
+            children.push(self.node()?);
+        }
+        if kind == Kind::List && children.len() != 1 || kind == Kind::Fixed && max < 0 {
+            return None;
+        }
+        let places = if children.len() > MANY {
+            let named = children.iter().enumerate();
+            named.map(|(place, child)| (child.name.clone(), place)).collect()
+        } else {
+            HashMap::new()
+        };
+        let mut quoted = vec![b'"'];
+        quoted.extend_from_slice(&name);
+        quoted.extend_from_slice(b"\":");
+        let mut node = Node { kind, nullable, min, max, name, quoted, children, width: 0, places };
+        node.width = width(&node);
+        Some(node)
+    }
+}
+
+fn width(node: &Node) -> usize {
+    if node.nullable {
+        return 1;
+    }
+    match node.kind {
+        Kind::Null => 0,
+        Kind::Float32 => 4,
+        Kind::Float64 => 8,
+        Kind::Fixed => node.fixed_size(),
+        Kind::Object => node.children.iter().map(|child| child.width).sum(),
+        _ => 1,
+    }
+}
+
+/// Read a description; None: it is not one.
+pub fn plan(description: &[u8]) -> Option<Node> {
+    let mut rest = Description(description);
+    let node = rest.node()?;
+    rest.0.is_empty().then_some(node)
+}
