@@ -142,11 +142,10 @@ class EnvelopedJsonReader:
         if payloads is None or payloads.native is None or texts is None:
             return None
         try:
-            return ColumnRun(
-                0, len(data), *payloads.native.read(texts, lambda place: self._reference(data[place] or b""))
-            )
+            column, failures = payloads.native.read(texts, lambda place: self._reference(data[place] or b""))
         except NotColumnar:
             return None
+        return ColumnRun(0, len(data), column, failures)
 
     def _choose(self, data: Sequence[bytes | None], start: int) -> _Payloads | None:
         """Find out what reads the first message that has a schema; None: no message has one."""

@@ -70,9 +70,10 @@ class SchemalessJsonReader:
         if self._native is None:
             return None
         try:
-            return ColumnRun(0, len(data), *self._native.read(data))
+            column, failures = self._native.read(data)
         except NotColumnar:
             return None
+        return ColumnRun(0, len(data), column, failures)
 
     def _run(self, data: Sequence[bytes | None], start: int) -> ColumnRun:
         messages = [NULL_TEXT if m is None else m for m in (data[start:] if start else data)]
