@@ -289,10 +289,13 @@ def record_of_row(
     return unchanging
 
 
-def make_whole(record: SinkRecord) -> None:
-    """Make what nobody looked at, and let go of the batch."""
-    for name in MADE_LATER:
-        getattr(record, name)
+def make_whole(record: SinkRecord, twin: SinkRecord | None) -> None:
+    """Make what nobody looked at, or take it from a record that has the same, and let go of the batch."""
+    for name, made_already in MADE_LATER.items():
+        try:
+            made_already(record)
+        except AttributeError:
+            object.__setattr__(record, name, getattr(record if twin is None else twin, name))
     object.__setattr__(record, "_rows", None)
 
 
