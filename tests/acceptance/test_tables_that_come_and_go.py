@@ -13,6 +13,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 from sink_case import KAFKA_SECONDS, SinkCase
 
+from connectors.iceberg.commands.held import HeldChange, held_changes
+
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
 pytestmark = pytest.mark.timeout(120)  # a Spark driver starts on a busy machine
@@ -110,6 +112,9 @@ def test_a_change_that_is_left_to_a_person_holds_its_rows_and_is_listed(case: Si
     case.await_log("rows wait until somebody lets it add column new of type string")
     held = f'connect_py_iceberg_held_changes{{change="add column new of type string",connector="{case.name}"'
     case.worker.wait_until(lambda: held in metrics(case), 30, "the held change among the metrics")
+    assert held_changes(httpx.URL(case.worker.url), case.name) == [
+        HeldChange(case.name, case.table, "add column new of type string")
+    ]
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert case.ids() == [1]
     table = lakehouse.catalog.load_table(case.table)

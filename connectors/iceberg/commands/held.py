@@ -1,0 +1,83 @@
+"""`connect-py held`: which changes of tables rows wait for, because the configuration leaves them to a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import httpx
+
+METRIC = "connect_py_iceberg_held_changes"
+HELD, UNKNOWN = 1, 2
+ASK_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HeldChange:
+    """Rows of a connector wait until somebody changes a table like this, or the configuration."""
+
+    connector: str
+    table: str
+    change: str
+
+
+def held(
+    worker: Annotated[str, typer.Argument(metavar="URL", help="A worker of the cluster.")] = "http://localhost:8083",
+    connector: Annotated[str | None, typer.Option(help="This one only. [default: all]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """List the changes of tables that rows wait for: what `hold` in the connectors' evolution settings has stopped.
+
+    Every worker of the cluster that runs tasks is asked for its metrics. Exit status 0: nothing waits; 1: something
+    does; 2: a worker does not answer.
+    """
+    import json
+
+    import httpx
+
+    try:
+        found = held_changes(httpx.URL(worker), connector)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        typer.echo(f"connect-py: {worker}: {error}", err=True)
+        raise typer.Exit(UNKNOWN) from error
+    if as_json:
+        each = [{"connector": h.connector, "table": h.table, "change": h.change} for h in found]
+        typer.echo(json.dumps({"held": each}, indent=2))
+    else:
+        for change in found:
+            typer.echo(f"{change.connector}: table {change.table} waits for somebody to {change.change}")
+    raise typer.Exit(HELD if found else 0)
+
+
+def held_changes(worker: httpx.URL, connector: str | None = None) -> list[HeldChange]:
+    """Ask the cluster of this worker; sorted.
+
+    Raises:
+        httpx.HTTPError: A worker does not answer, or refuses: an unknown connector among other things.
+    """
+    import httpx
+    from prometheus_client.parser import text_string_to_metric_families
+
+    with httpx.Client(timeout=ASK_SECONDS) as client:
+
+        def ask(at: httpx.URL, path: str) -> httpx.Response:
+            return client.get(at.copy_with(path=at.path.rstrip("/") + path)).raise_for_status()
+
+        names: list[str] = ask(worker, "/connectors").json() if connector is None else [connector]
+        workers = {
+            task["worker_id"] for name in names for task in ask(worker, f"/connectors/{name}/status").json()["tasks"]
+        }
+        found = set()
+        for place in workers:
+            host, _, port = place.rpartition(":")
+            for family in text_string_to_metric_families(
+                ask(worker.copy_with(host=host, port=int(port)), "/metrics").text
+            ):
+                for sample in family.samples:
+                    if sample.name == METRIC and sample.value and sample.labels["connector"] in names:
+                        labels = sample.labels
+                        found.add(HeldChange(labels["connector"], labels["table"], labels["change"]))
+    return sorted(found)

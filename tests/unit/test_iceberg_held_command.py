@@ -1,0 +1,96 @@
+"""`connect-py held` against workers that tell what rows wait for."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from connectors.iceberg.commands.held import METRIC, held
+
+
+@contextmanager
+def serving(pages: Mapping[str, str]) -> Iterator[str]:
+    """A worker with these pages; yields its host and port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = pages.get(self.path)
+            self.send_response(404 if page is None else 200)
+            self.end_headers()
+            self.wfile.write((page or "").encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def sample(connector: str, change: str, value: int = 1) -> str:
+    return f'{METRIC}{{change="{change}",connector="{connector}",table="db.{connector}",task="0"}} {value}\n'
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    app = typer.Typer()
+    app.command()(held)
+    told = CliRunner().invoke(app, list(arguments))
+    return told.exit_code, told.output
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """Two workers, each with the first task of a connector; the URL of one."""
+    other = {"/metrics": sample("lines", "widen column n to long") + sample("gone", "add column x of type int")}
+    with ExitStack() as stack:
+        second = stack.enter_context(serving(other))
+        pages = {
+            "/connectors": '["orders", "lines", "idle"]',
+            "/connectors/lines/status": json.dumps({"tasks": [{"id": 0, "worker_id": second}]}),
+            "/connectors/idle/status": json.dumps({"tasks": []}),
+        }
+        first = stack.enter_context(serving(pages))
+        orders = {"tasks": [{"id": 0, "worker_id": first}, {"id": 1, "worker_id": second}]}
+        pages["/connectors/orders/status"] = json.dumps(orders)
+        pages["/metrics"] = sample("orders", "add column new of type string") + sample(
+            "orders", "make column b optional", 0
+        )
+        yield f"http://{first}"
+
+
+def test_what_rows_wait_for_is_listed_for_people_and_machines_whatever_worker_knows_it(cluster: str) -> None:
+    assert run(cluster) == (
+        1,
+        "lines: table db.lines waits for somebody to widen column n to long\n"
+        "orders: table db.orders waits for somebody to add column new of type string\n",
+    )
+    status, text = run(cluster, "--connector", "lines", "--json")
+    assert status == 1
+    assert json.loads(text) == {
+        "held": [{"connector": "lines", "table": "db.lines", "change": "widen column n to long"}]
+    }
+
+
+def test_nothing_that_waits_is_told_by_the_exit_status(cluster: str) -> None:
+    assert run(cluster, "--connector", "idle") == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [("http://127.0.0.1:1",), ("--connector", "unknown")])
+def test_a_worker_that_does_not_answer_is_not_taken_for_nothing_that_waits(
+    cluster: str, arguments: tuple[str, ...]
+) -> None:
+    status, text = run(*(arguments if arguments[0].startswith("http") else (cluster, *arguments)))
+    assert (status, text[:18]) == (2, "connect-py: http:/")
