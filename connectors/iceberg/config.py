@@ -97,6 +97,7 @@ KEY_SOURCE = "iceberg.ext.key-source"
 FOREIGN_WRITERS = "iceberg.ext.foreign-writers"
 RECREATED_TOPIC = "iceberg.ext.recreated-topic"
 MAX_STAGED_CYCLES = "iceberg.ext.max-staged-cycles"
+MAX_STAGED_BYTES = "iceberg.ext.max-staged-bytes"
 STAGING_MEMORY = "iceberg.ext.staging-memory-bytes"
 TARGET_FILE_SIZE = "iceberg.ext.target-file-size-bytes"
 CHANNEL_REPLICATION = "iceberg.ext.channel-replication-factor"
@@ -613,6 +614,14 @@ def _config_def() -> ConfigDef:
         doc="Cycles that may wait for their commit before tasks pause.",
     )
     d.define(
+        MAX_STAGED_BYTES,
+        Type.LONG,
+        default=4096 * MEGABYTE,
+        validator=at_least(MEGABYTE),
+        importance=low,
+        doc="Bytes of rows, in memory and on disk, that a task collects for one cycle; beyond, it pauses.",
+    )
+    d.define(
         STAGING_MEMORY,
         Type.LONG,
         default=128 * MEGABYTE,
@@ -797,6 +806,7 @@ class IcebergSinkConfig:
     foreign_writers: ForeignWriters
     recreated_topic: RecreatedTopic
     max_staged_cycles: int
+    max_staged_bytes: int
     staging_memory_bytes: int
     target_file_size_bytes: int
     channel_replication: int
@@ -1211,6 +1221,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         changelog_suffix=values[CHANGELOG_SUFFIX] or None, key_source=KeySource(values[KEY_SOURCE]),
         foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
         recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
+        max_staged_bytes=values[MAX_STAGED_BYTES],
         staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],
         channel_replication=values[CHANNEL_REPLICATION], quick_jvm=values[QUICK_JVM],
         dead_letter_table=dead_letters or None, replay_topic=replay or None,

@@ -24,7 +24,7 @@ from connect_py.api.errors import BadRows, ConnectError, DataError, FailureReaso
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
 from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
-from connectors.iceberg.config import CHANGELOG_SUFFIX, IcebergSinkConfig, MissingTable, Unrouted
+from connectors.iceberg.config import CHANGELOG_SUFFIX, MAX_STAGED_BYTES, IcebergSinkConfig, MissingTable, Unrouted
 from connectors.iceberg.coordinator import Coordinator
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
 from connectors.iceberg.dead_letters.waiting_letters import WaitingLetters
@@ -500,6 +500,18 @@ class IcebergSinkTask(SinkTask):
                 self.context.request_commit()  # the group follows the tables at once, not a flush interval later
         self._carry_out(self._state.on_tick(now))
         self._metrics.staged(self._state.staged_cycles)
+        self._bound_staging()
+
+    def _bound_staging(self) -> None:
+        """Read nothing while the open cycle holds as much as it may: the commit before it takes long."""
+        staged, limit = self._stage.staged_bytes, self._config.max_staged_bytes
+        paused = self._state.fill(full=staged >= limit)
+        if paused and staged >= limit:
+            log.warning(
+                "%d bytes of rows wait for the next cycle, as many as %s allows: nothing is read until then",
+                staged, MAX_STAGED_BYTES, extra={"action": "staging_full"},
+            )  # fmt: skip
+        self._carry_out(paused)
 
     def _carry_out(self, actions: Iterable[TaskAction]) -> None:
         for action in actions:

@@ -117,6 +117,7 @@ class TaskState:
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._tables: dict[str, tuple[str, str]] = {}  # name -> (uuid, opaque answer)
         self._skipped: set[str] = set()  # tables to go on without, until the next cycle looks for them again
+        self._full = False  # no more may be staged in the open ranges
 
     # --- partitions come and go
 
@@ -215,6 +216,13 @@ class TaskState:
             Seek(partition, state.next),
             *self._ask_table(state.hold),
         ]
+
+    def fill(self, *, full: bool) -> list[TaskAction]:
+        """Say whether the open ranges hold as much as may be staged: then nothing is read until their files close."""
+        if full == self._full:
+            return []
+        self._full = full
+        return self._flow(self._partitions)
 
     # --- time and messages
 
@@ -468,7 +476,8 @@ class TaskState:
             state = self._partitions.get(partition)
             if state is None:
                 continue
-            wish = not state.attached or state.hold is not None or len(state.reported) > self._max_staged
+            waits = state.hold is not None or len(state.reported) > self._max_staged
+            wish = self._full or not state.attached or waits
             if wish != state.paused:
                 state.paused = wish
                 (pause if wish else resume).add(partition)

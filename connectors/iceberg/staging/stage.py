@@ -59,6 +59,11 @@ class Stage:
         self._epoch: Epoch | None = None
         self._stagers: dict[str, tuple[str, TableStager]] = {}  # by table: the answer it was made from
 
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of rows of the open cycle, in memory and on disk."""
+        return self._budget.used + self._budget.spilled
+
     def creation(self, table: str, batch: Batch) -> str:
         """What to ask for when a table is not open: how these rows would create it."""
         config = self._config

@@ -75,6 +75,7 @@ class MemoryBudget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self.spilled = 0  # bytes that went to disk, as they were counted in memory
         self._stagers: WeakSet[TableStager] = WeakSet()
 
     def share(self, stager: TableStager) -> None:
@@ -110,6 +111,7 @@ class _Held:
     left: list[int] = field(default_factory=list)
     bytes: int = 0
     spilled: list[Path] = field(default_factory=list)
+    spilled_bytes: int = 0
 
 
 class TableStager:
@@ -543,6 +545,8 @@ class TableStager:
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
                 writer.write_table(rows)
             held.spilled.append(path)
+            held.spilled_bytes += held.bytes
+            self._budget.spilled += held.bytes
             self._free(held)
 
     def _scratch_folder(self) -> Path:
@@ -786,6 +790,7 @@ class TableStager:
         if held is None:
             return
         self._free(held)
+        self._budget.spilled -= held.spilled_bytes
         for path in held.spilled:
             path.unlink(missing_ok=True)
         if not any(other.spilled for other in self._held.values()):
