@@ -41,7 +41,7 @@ from connect_py.embedded.broker import KafkaBroker
 from connect_py.embedded.spark_environment import spark_environment
 
 TABLE = "db.orders"
-SUMMED = ("id", "quantity", "updated_at")
+SUMMED = ("id", "customer_id", "quantity")
 Expected = pa.Table | dict[str, int]
 TASKS = 2
 DEADLINE_SECONDS = 400.0

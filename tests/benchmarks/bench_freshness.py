@@ -3,9 +3,9 @@
     python tests/benchmarks/bench_freshness.py --rate 20000 --seconds 600 --interval-ms 5000 --picture freshness.svg
     python tests/benchmarks/bench_freshness.py --rate 1000 --seconds 120 --interval-ms 2000
 
-A broker, a worker with two tasks that upserts, and `cdc_load.py --cycle`, which repeats change events that it encoded
-beforehand: 200,000 events of 40,000 keys, deletes with tombstones. All on one machine, so the sink has what the broker
-and the generator leave of it.
+A broker, a worker with two tasks that upserts, and `cdc_load.py --cycle`, which repeats at random, a hundred at a
+time, change events that it encoded beforehand: 300,000 events of 150,000 keys, deletes with tombstones. All on one
+machine, so the sink has what the broker and the generator leave of it.
 
 *Seen* is when the snapshot is found in the catalog by somebody who looks every 10 ms. *Commit to visible* begins when
 the coordinator writes START_COMMIT to its channel, and so includes that tasks close their files. *Produced to visible*
@@ -53,8 +53,8 @@ from connectors.iceberg.protocol.messages import StartCommit, decode
 
 TOPIC = "orders"
 NAME = "fresh"
-CYCLE = 200_000  # events that are encoded beforehand
-KEYS = CYCLE // 5
+CYCLE = 300_000  # events that are encoded beforehand
+KEYS = CYCLE // 2
 SAMPLE_SECONDS = 1.0
 PARTS = (0.5, 0.95, 0.99, 1.0)
 END_SECONDS = 120.0  # for the last records to come
