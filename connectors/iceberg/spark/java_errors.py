@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
+    SparkLostError,
     TableForbiddenError,
     TableMissingError,
     TableUnsuitableError,
@@ -29,6 +31,21 @@ _UNSUITABLE = {
     "org.apache.spark.sql.catalyst.parser.ParseException",
 }
 _UNKNOWN = f"{_ICEBERG}CommitStateUnknownException"
+# What Java says when Amazon's library is not on the class path: by the class itself, by Iceberg, which looks for a
+# constructor then, and by Hadoop, whom Iceberg's resolving file IO asks instead.
+_NO_S3: Final = (
+    re.compile(r"software[./]amazon[./]awssdk"),
+    re.compile(r"org\.apache\.iceberg\.aws\.\S+: Cannot find constructor"),
+    re.compile(r'No FileSystem for scheme "?s3"?$'),
+)
+_LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
+# What the storage says, and what a person can do about it.
+_HINTS: Final = (
+    (re.compile(r"Service: S3, Status Code: 40[13]"), "the storage refuses these credentials: see iceberg.catalog.s3.*"),
+    (re.compile(r"bucket does not exist"), "see iceberg.catalog.warehouse, and the location of the table"),
+    (re.compile(r"Unable to load region"), "set iceberg.catalog.client.region, or AWS_REGION"),
+)
+_LONGEST: Final = 300  # characters of what Java says where we know better what to say
 
 
 def translated(subject: str, exception: Any) -> ConnectError:
@@ -38,6 +55,11 @@ def translated(subject: str, exception: Any) -> ConnectError:
     while cause is not None and len(chain) < 10:
         chain.append((cause.getClass().getName(), str(cause.getMessage() or "").split("\n", 1)[0]))
         cause = cause.getCause()
+    if any(_lacks_s3(name, message) for name, message in chain):
+        return SparkLostError(
+            f"{subject}: Iceberg's library for S3 and AWS is not there: run `connect-py jars s3` on each worker, then "
+            "restart them; where CONNECT_PY_SPARK_JARS names the jars, add iceberg-aws-bundle to it"
+        )
     for name, message in chain:
         if name == _UNKNOWN:
             return CommitStateUnknownError(f"{subject}: {message}")
@@ -51,4 +73,12 @@ def translated(subject: str, exception: Any) -> ConnectError:
     told = f"{name.rsplit('.', 1)[-1]}: {message}"
     if root_message and root_message not in message:  # what REST clients say first names no address
         told += f" ({root.rsplit('.', 1)[-1]}: {root_message})"
+    for pattern, hint in _HINTS:
+        if pattern.search(told):
+            return CatalogUnavailableError(f"{subject}: {hint}: {told[:_LONGEST]}")
     return CatalogUnavailableError(f"{subject}: {told}")
+
+
+def _lacks_s3(name: str, message: str) -> bool:
+    linking = name.endswith(_LINKING) and any(pattern.search(message) for pattern in _NO_S3[:2])
+    return linking or _NO_S3[2].search(message) is not None
