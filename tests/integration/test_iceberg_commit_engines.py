@@ -130,6 +130,38 @@ def test_first_rows_of_an_empty_merge_table_are_appended(lake: Lake) -> None:
     assert sink.commit(sink.stage([order(1, "a")])).engine is EngineName.DELTA
 
 
+def test_delta_that_finds_no_staged_key_is_an_append_for_everybody(lake: Lake) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    outcome = sink.commit(sink.stage([order(1, "b"), order(2, "a")]))
+    assert (outcome.engine, outcome.because) == (EngineName.APPEND, "no staged key is in the table")
+    assert [dict(row)["operation"] for row in lake.rows(f"{sink.name}.snapshots", "operation")] == ["append"] * 2
+
+
+def test_copy_on_write_table_is_merged_by_sql_and_gets_no_deletes(lake: Lake) -> None:
+    sink = lake.make(**{"write.merge.mode": "copy-on-write"})
+    sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
+    outcome = sink.commit(sink.stage([order(1, "a", "south")]))
+    assert outcome.engine is EngineName.MERGE
+    assert keys(sink) == [(1, "a"), (1, "b")]
+    assert lake.rows(f"{sink.name}.delete_files", "file_path") == []
+
+
+@pytest.mark.parametrize("spec", [None, BY_REGION])
+def test_merge_leaves_no_branch_and_no_staged_snapshot_behind(lake: Lake, spec: str | None) -> None:
+    sink = lake.make(spec=spec)
+    sink.commit(sink.stage([order(1, "a"), order(1, "b")]), EngineName.MERGE)
+    rows = sink.stage([order(1, "a", "south")]) + sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES)
+    stale = sink.request(rows)
+    sink.commit(rows, EngineName.MERGE)
+    assert sink.committer(EngineName.MERGE).commit(stale).status is CommitStatus.CONFLICT
+    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
+    assert len(lake.rows(f"{sink.name}.snapshots", "snapshot_id")) == 3, "the empty one that a first MERGE begins at"
+    manifests = {dict(row)["path"].rpartition("/")[2] for row in lake.rows(f"{sink.name}.all_manifests", "path")}
+    folder = lake.folder / "warehouse" / sink.name.replace(".", "/") / "metadata"
+    assert {path.name for path in folder.glob("*-m*.avro")} == manifests
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_compaction_between_cycles_is_no_conflict(lake: Lake, engine: EngineName) -> None:
     sink = lake.make(version=2)
