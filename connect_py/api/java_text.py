@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import struct
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from connect_py.api.schema import Schema, Struct, Type, Value
+from connect_py.api.schema import DATE, TIME, TIMESTAMP, Schema, Struct, Type, Value
 
 _PLAIN_LOW, _PLAIN_HIGH = Decimal("0.001"), Decimal(10_000_000)  # Java prints doubles in between without an exponent
 _FLOAT32 = struct.Struct("<f")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def java_text(schema: Schema | None, value: Value) -> str:
-    """What `Object.toString` gives for a value; `schema`, if known, tells 32-bit floats."""
+    """What `Object.toString` gives for a value; `schema`, if known, tells 32-bit floats, and moments (in UTC).
+
+    Bytes, which Java prints as a place in memory, are base64.
+    """
     if value is None:
         return "null"
     if isinstance(value, str):
@@ -32,7 +40,21 @@ def java_text(schema: Schema | None, value: Value) -> str:
         return "{" + ", ".join(f"{java_text(keys, k)}={java_text(items, v)}" for k, v in value.items()) + "}"
     if isinstance(value, Decimal):
         return decimal_text(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, int) and schema is not None and schema.name in (DATE, TIME, TIMESTAMP):
+        try:
+            return _moment_text(timedelta(days=value) if schema.name == DATE else timedelta(milliseconds=value))
+        except OverflowError:  # before the year 1 or after 9999
+            return str(value)
     return str(value)
+
+
+def _moment_text(since: timedelta) -> str:
+    """Java's `Date.toString` in UTC."""
+    moment = _EPOCH + since
+    day, month = _DAYS[moment.weekday()], _MONTHS[moment.month - 1]
+    return f"{day} {month} {moment:%d %H:%M:%S} UTC {moment.year:04}"
 
 
 def decimal_text(value: Decimal) -> str:

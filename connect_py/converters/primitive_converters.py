@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError
 from connect_py.api.record import MutableHeaders, RawHeaders
-from connect_py.api.schema import Schema, SchemaAndValue, Type, Value, validate_value
+from connect_py.api.schema import (
+    DATE,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    SchemaAndValue,
+    Type,
+    Value,
+    java_class_name,
+    validate_value,
+)
 from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
+
+_MOMENTS: Final = frozenset({DATE, TIME, TIMESTAMP})  # dates in Java, whatever their type
 
 
 class _PrimitiveConverter(ValueAndHeaderConverter):
@@ -39,11 +51,16 @@ class _PrimitiveConverter(ValueAndHeaderConverter):
     ) -> bytes | None:
         if value is None:
             return None
+        if schema is not None and (schema.type is not self._schema.type or schema.name in _MOMENTS):
+            raise DataError(self._refusal(schema, value))
         try:
             validate_value(self._schema, value)
             return self._format.pack(value)
         except (DataError, struct.error, OverflowError) as error:
-            raise DataError(f"Failed to serialize to {self._label}: ") from error
+            raise DataError(self._refusal(schema, value)) from error
+
+    def _refusal(self, schema: Schema | None, value: Value) -> str:
+        return f"Failed to serialize to {self._label} (was class {java_class_name(value, schema)}): "
 
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
@@ -109,6 +126,16 @@ class BooleanConverter(_PrimitiveConverter):
     _label = "boolean"
     _format = struct.Struct("?")
     _schema = Schema(Type.BOOLEAN, optional=True)
+
+    def from_connect(
+        self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
+    ) -> bytes | None:
+        if schema is not None and schema.type is not Type.BOOLEAN:
+            raise DataError(f"Invalid schema type for BooleanConverter: {schema.type.name}")
+        return super().from_connect(topic, schema, value, headers)
+
+    def _refusal(self, schema: Schema | None, value: Value) -> str:
+        return f"BooleanConverter is not compatible with objects of type class {java_class_name(value, schema)}"
 
     def _read(self, data: bytes) -> Value:
         if data not in (b"\0", b"\1"):
