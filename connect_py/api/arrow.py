@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import chain, pairwise
+from operator import is_
 from typing import Any
 
 import pyarrow as pa
@@ -260,13 +261,18 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
 
 
 def rows_taken(schema: Schema, values: Sequence[Struct | None]) -> tuple[StructRows, list[int | None]] | None:
-    """The structs and their rows, where all these are views of one column that still says the same; else None."""
+    """The structs and the row of each, where all are views of one column that still says the same; else None.
+
+    The row of a null is None, or one that is null.
+    """
     first = next((v for v in values if v is not None), None)
     if not isinstance(first, StructView) or first.place is None:
         return None
     rows = first.place[0]
     if not rows.intact or rows.schema != schema:
         return None
+    if len(values) == len(rows.views) and all(map(is_, values, rows.views)):
+        return rows, list(range(len(values)))
     taken: list[int | None] = []
     for value in values:
         if value is None:
@@ -281,9 +287,7 @@ def rows_taken(schema: Schema, values: Sequence[Struct | None]) -> tuple[StructR
 
 def _taken(structs: StructRows, rows: list[int | None]) -> pa.Array:
     data = structs.column.data
-    if len(rows) == len(data) and all(row == place or row is None for place, row in enumerate(rows)):
-        return data if data.null_count == rows.count(None) else data.take(pa.array(rows, pa.int64()))
-    return data.take(pa.array(rows, pa.int64()))
+    return data if rows == list(range(len(data))) else data.take(pa.array(rows, pa.int64()))
 
 
 def list_array(sizes: Sequence[int | None], items: pa.Array) -> pa.ListArray:

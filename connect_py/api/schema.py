@@ -41,6 +41,8 @@ class Type(Enum):
     MAP = "map"
     STRUCT = "struct"
 
+    __hash__ = object.__hash__  # the one of an Enum is a call into Python for each look into a dict
+
     @property
     def is_primitive(self) -> bool:
         return self not in _CONTAINERS
@@ -427,6 +429,9 @@ _PYTHON_FORM: Mapping[Type, type | tuple[type, ...]] = {
 }
 
 
+_PLAIN_FORM: Mapping[Type, type] = {Type.FLOAT32: float, Type.FLOAT64: float, Type.BOOLEAN: bool, Type.STRING: str}
+
+
 def validate_value(schema: Schema, value: Value, name: str | None = None) -> None:
     """Check that a value fits a schema, deeply.
 
@@ -442,6 +447,8 @@ def validate_value(schema: Schema, value: Value, name: str | None = None) -> Non
             )
         return
     kind = schema.type
+    if _PLAIN_FORM.get(kind) is type(value):  # nothing more to see; most values are such
+        return
     bits = _INTEGER_BITS.get(kind)
     if bits is not None:
         fits = type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1
