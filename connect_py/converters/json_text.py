@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from json.encoder import encode_basestring
@@ -15,6 +16,7 @@ from connect_py.api.errors import DataError
 from connect_py.api.java_text import double_text, wrap
 
 SERIALIZATION_ERROR: Final = "Converting byte[] to Kafka Connect data failed due to serialization error: "
+LARGE_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 1000
 MAX_NUMBER_LENGTH: Final = 1000  # characters of an integer
 _LARGEST_EXPONENT: Final = 1 << 31  # of a BigDecimal
@@ -85,7 +87,16 @@ def read_json(data: bytes, *, exact: bool = False) -> Any:
     try:
         return _read(data, _AS_WRITTEN if exact else _LONGS_AND_DOUBLES)
     except (ValueError, RecursionError) as error:
+        if len(data) > LARGE_BYTES:
+            _let_go(error)
         raise DataError(SERIALIZATION_ERROR) from error
+
+
+def _let_go(error: Exception) -> None:
+    """Keep no copies of a large text: the error outlives the record's turn."""
+    if isinstance(error, json.JSONDecodeError):
+        error.doc = ""
+    traceback.clear_frames(error.__traceback__)
 
 
 def _read(data: bytes, decoder: json.JSONDecoder) -> Any:
