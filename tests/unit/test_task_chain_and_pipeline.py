@@ -10,11 +10,14 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 from fixtures.worker_plugins import TextColumnConverter, TextConverter, TextHeaderConverter
 
+from connect_py.api import rows_of_batch
 from connect_py.api.batch import Batch
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import BadRows, ConnectError, DataError, NotColumnar, RetriableError
 from connect_py.api.predicate import Predicate
-from connect_py.api.record import RawHeaders, SinkRecord, TopicPartition
+from connect_py.api.record import RawHeaders, RecordOrigin, SinkRecord, TopicPartition
+from connect_py.api.rows_of_batch import MIN_ROWS
+from connect_py.api.schema import STRING
 from connect_py.api.transformation import Transformation
 from connect_py.clock import SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
@@ -78,6 +81,22 @@ class Suffix(Transformation[Any]):
         return parts
 
 
+class RowSuffix(Suffix):
+    """Knows rows only."""
+
+    apply_batch = Transformation.apply_batch
+
+
+class Unmoved(Transformation[Any]):
+    """Knows rows only, and changes none."""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Nothing to set."""
+
+    def apply(self, record: SinkRecord) -> SinkRecord | None:
+        return record
+
+
 class Broken(Suffix):
     """Its batch form has a bug."""
 
@@ -114,13 +133,16 @@ def errors(kept: Kept, *, tolerate: bool = True) -> ErrorHandler:
     return ErrorHandler(ErrorConfig(tolerate_all=tolerate), [kept], SystemClock(), lambda seconds: None)
 
 
-def pipeline(links: Sequence[ChainLink], kept: Kept, *, columnar: bool = True, tolerate: bool = True) -> RecordPipeline:
+def pipeline(
+    links: Sequence[ChainLink], kept: Kept, *, columnar: bool = True, tolerate: bool = True, to_columns: bool = False
+) -> RecordPipeline:
     kind: Callable[[], TextConverter] = TextColumnConverter if columnar else TextConverter
     key, value, header = kind(), kind(), TextHeaderConverter()
     for converter in (key, value):
         converter.configure({}, is_key=False)
     handling = errors(kept, tolerate=tolerate)
-    return RecordPipeline(Converters(key, value, header, "K", "V", "H"), TransformationChain(links, handling), handling)
+    chain = TransformationChain(links, handling, sink_takes_columns=to_columns)
+    return RecordPipeline(Converters(key, value, header, "K", "V", "H"), chain, handling)
 
 
 def rows(deliveries: Sequence[Delivery]) -> list[SinkRecord]:
@@ -142,6 +164,12 @@ LINKS: dict[str, Callable[[], list[ChainLink]]] = {
     "predicate": lambda: [ChainLink(Suffix("1"), "S", StartsWith("a")), ChainLink(Suffix("2"), "S2")],
     "negated": lambda: [ChainLink(Suffix("1"), "S", StartsWith("a"), negate=True)],
     "rows in the middle": lambda: [ChainLink(Suffix("1"), "S"), ChainLink(Suffix("2", columnar=False), "S2")],
+    "rows, then columns": lambda: [
+        ChainLink(RowSuffix("1"), "S", StartsWith("a", columnar=False)),
+        ChainLink(Suffix("2"), "S2"),
+        ChainLink(Unmoved(), "U"),
+        ChainLink(Suffix("3"), "S3", StartsWith("b")),
+    ],
     "predicate of rows": lambda: [ChainLink(Suffix("1"), "S", StartsWith("b", columnar=False))],
     "broken": lambda: [ChainLink(Broken("1"), "S", StartsWith("b"))],
 }
@@ -149,7 +177,10 @@ LINKS: dict[str, Callable[[], list[ChainLink]]] = {
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("chain", LINKS)
-def test_columns_give_the_same_records_in_the_same_order_as_rows(chain: str, seed: int) -> None:
+def test_columns_give_the_same_records_in_the_same_order_as_rows(
+    chain: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_of_batch, "MIN_ROWS", 1)
     rng = random.Random(f"{chain}{seed}")
     next_offset: dict[tuple[str, int], int] = {}
     messages = []
@@ -164,7 +195,7 @@ def test_columns_give_the_same_records_in_the_same_order_as_rows(chain: str, see
             (kind, offset),
         ))  # fmt: skip
     kept_columns, kept_rows = Kept(), Kept()
-    columns = rows(pipeline(LINKS[chain](), kept_columns).process(messages))
+    columns = rows(pipeline(LINKS[chain](), kept_columns, to_columns=seed % 2 == 0).process(messages))
     reference = rows(pipeline(LINKS[chain](), kept_rows, columnar=False).process(messages))
     assert by_topic(columns) == by_topic(reference)
 
@@ -182,10 +213,69 @@ def test_a_batch_stays_columns_through_stages_that_can() -> None:
     assert [r.origin.offset for r in rows(done)] == [0, 1, 2, 3]
 
 
-def test_from_the_first_stage_without_a_batch_form_on_it_is_rows_to_the_end() -> None:
-    links = [ChainLink(Suffix("1", columnar=False), "S"), ChainLink(Suffix("2"), "S2")]
-    done = pipeline(links, Kept()).process([message(b"a", 0)])
-    assert [type(d) for d in done] == [list]
+def many(*values: bytes | None) -> list[Any]:
+    """Messages enough for columns to pay."""
+    return [message(values[offset % len(values)], offset) for offset in range(4 * MIN_ROWS)]
+
+
+def test_a_batch_that_a_transformation_of_rows_leaves_alone_goes_on_in_its_very_columns() -> None:
+    batch = of_texts(["a", None, "b"])
+    handling = errors(Kept())
+    chain = TransformationChain([ChainLink(Unmoved(), "U")], handling, sink_takes_columns=True)
+    (delivery,) = chain.process(batch)
+    assert delivery is batch
+    filtering = TransformationChain([ChainLink(RowSuffix("", True), "F")], handling, sink_takes_columns=True)
+    assert [r.value for r in rows(filtering.process(of_texts(["drop", "drop"])))] == []
+
+
+def of_texts(values: Sequence[str | None]) -> Batch:
+    (batch,) = Batch.of([
+        SinkRecord("t", 0, None, None, STRING, value, origin=RecordOrigin("t", 0, offset))
+        for offset, value in enumerate(values)
+    ])  # fmt: skip
+    return batch
+
+
+def test_rows_that_a_transformation_changes_become_columns_for_those_behind_it() -> None:
+    links = [ChainLink(RowSuffix("1"), "S"), ChainLink(Suffix("2"), "S2")]
+    done = pipeline(links, Kept(), to_columns=True).process(many(b"a", b"drop", None, b"route"))
+    assert [(type(d), d.topic) for d in done if isinstance(d, Batch)] == [(Batch, "t"), (Batch, "elsewhere")]
+    assert {r.value for r in rows(done)} == {"a12", None, "route12"}
+    assert [r.origin.offset for r in rows(done) if r.topic == "t"][:4] == [0, 2, 4, 6]
+
+
+def test_the_row_that_fails_as_a_row_is_reported_and_the_others_are_columns_again() -> None:
+    kept = Kept()
+    links = [ChainLink(RowSuffix("1"), "S"), ChainLink(Suffix("2"), "S2")]
+    done = pipeline(links, kept, to_columns=True).process([*many(b"a"), message(b"x", 999)])
+    assert [type(d) for d in done] == [Batch]
+    assert [(r.class_name, r.origin.offset) for r in kept.reports if r.origin] == [("S", 999)]
+
+
+def test_where_columns_do_not_pay_it_is_rows_to_the_end() -> None:
+    links = [ChainLink(RowSuffix("1"), "S"), ChainLink(Suffix("2"), "S2")]
+    for_a_sink_of_rows = pipeline(links, Kept()).process(many(b"a"))
+    assert [type(d) for d in for_a_sink_of_rows] == [list]
+    few = pipeline(links, Kept(), to_columns=True).process([message(b"a", 0)])
+    assert [type(d) for d in few] == [list]
+    three = [*links, ChainLink(Suffix("3"), "S3")]
+    done = pipeline(three, Kept()).process(many(b"a"))
+    assert [type(d) for d in done] == [Batch]
+    assert {r.value for r in rows([*for_a_sink_of_rows, *few, *done])} == {"a12", "a123"}
+
+
+class Number(Unmoved):
+    """Gives a number where the schema says a text."""
+
+    def apply(self, record: SinkRecord) -> SinkRecord | None:
+        return record.replace(value=1)
+
+
+def test_rows_that_are_not_what_their_schema_says_stay_rows() -> None:
+    chain = TransformationChain([ChainLink(Number(), "N")], errors(Kept()), sink_takes_columns=True)
+    (delivery,) = chain.process(of_texts(["a"] * 4 * MIN_ROWS))
+    assert isinstance(delivery, list)
+    assert {r.value for r in delivery} == {1}
 
 
 def test_without_tolerance_one_bad_record_withholds_the_whole_poll() -> None:
