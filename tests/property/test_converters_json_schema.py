@@ -18,7 +18,7 @@ from fixtures.seeded_rows import SeededRows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect_py.api.errors import ConfigError, DataError
+from connect_py.api.errors import DataError
 from connect_py.api.schema import (
     DATE,
     DECIMAL,
@@ -233,9 +233,21 @@ def test_schemas_without_a_connect_form_are_data_errors(registry: Stub, schema: 
     assert text in str(caught.value.__cause__)
 
 
-def test_additional_properties_cannot_be_kept(registry: Stub) -> None:
-    with pytest.raises(ConfigError, match="is not supported"):
-        converter(registry, **{"preserve.additional.properties": "true"})
+def test_members_without_a_name_in_the_schema_are_kept_in_a_map_if_asked(registry: Stub) -> None:
+    line = {**an_object(sku={"type": "string"}), "additionalProperties": {"type": "integer"}}
+    closed = {**an_object(a={"type": "string"}), "additionalProperties": False}
+    tree = an_object(id={"type": "integer"}, line=line, closed=closed)
+    value = {"id": 1, "line": {"sku": "s", "n": 2}, "closed": {"a": "x", "b": 1}, "more": {"x": [1.5]}, "text": "t"}
+    schema, made = read(registry, tree, value, **{"preserve.additional.properties": "true"})
+    extras = "__connect_additional_properties__"
+    assert made.get(extras) == {"more": '{"x":[1.5]}', "text": "t"}
+    assert made.get("line").get(extras) == {"n": 2}
+    assert [f.name for f in schema["closed"].fields] == ["a"]
+    again = read(registry, tree, {"id": 1, "line": {"sku": "s"}, "closed": {"a": "x"}},
+                 **{"preserve.additional.properties": "true"})  # fmt: skip
+    assert (again.value.get(extras), again.value.get("line").get(extras)) == (None, None)
+    assert schema[extras].value_schema == Schema(Type.STRING, name="io.debezium.data.Json", optional=True)
+    assert extras not in [f.name for f in read(registry, tree, value).schema.fields]
 
 
 _texts = st.text(st.characters(codec="utf-8"), max_size=5)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
-from connect_py.api.errors import ConfigError, DataError, NotColumnar
+from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
 from connect_py.api.schema import Type as SchemaType
-from connect_py.converters.json_schema.json_schema_type import ANY, JsonSchemaType, Options, json_schema_type
+from connect_py.converters.json_schema.json_schema_type import ANY, EXTRAS, JsonSchemaType, Options, json_schema_type
 from connect_py.converters.json_schema.json_schema_values import JsonSchemaValidator, JsonSchemaValueReader
 from connect_py.converters.json_schema.json_schema_writing import JsonSchemaValueWriter, JsonSchemaWriter
 from connect_py.converters.json_schema_columns import schema_reader
@@ -55,7 +55,7 @@ class JsonSchemaConverter(RegistryConverter):
         .define("json.fail.unknown.properties", Type.BOOLEAN, default=True, importance=Importance.LOW,
                 doc="Accepted; members without a place in the Connect schema are left out.")
         .define("preserve.additional.properties", Type.BOOLEAN, default=False, importance=Importance.LOW,
-                doc="Not supported; must be false.")
+                doc="Keep members that the schema does not name in a map beside those that it names.")
         .define("generalized.sum.type.support", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
                 doc="Name the members of unions connect_union_field_0 and so on.")
         .define("flatten.singleton.unions", Type.BOOLEAN, default=True, importance=Importance.LOW,
@@ -64,12 +64,11 @@ class JsonSchemaConverter(RegistryConverter):
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         parsed = self.config_def.parse(configs)
-        if parsed["preserve.additional.properties"]:
-            raise ConfigError("preserve.additional.properties", "is not supported")
         self._options = Options(
             optional_for_nonrequired=parsed["use.optional.for.nonrequired"],
             generalized_sums=parsed["generalized.sum.type.support"],
             flatten_singletons=parsed["flatten.singleton.unions"],
+            additional_properties=parsed["preserve.additional.properties"],
         )
         self._writing = JsonSchemaValueWriter(True, parsed["decimal.format"].upper() == "NUMERIC")
         self._additional_properties: bool = parsed["object.additional.properties"]
@@ -160,8 +159,9 @@ def _lenient(schema: Schema) -> Schema:
 
 
 def _has_exact_columns(schema: Schema) -> bool:
-    """Whether JsonConverter's columns are what this schema asks for: no texts of any JSON, no maps of entries."""
-    if schema.name == ANY:
+    """Whether JsonConverter's columns are what this schema asks for: no texts of any JSON, no maps of entries or of
+    members that have no name of their own."""
+    if schema.name == ANY or (schema.type is SchemaType.STRUCT and schema.field(EXTRAS) is not None):
         return False
     if schema.type is SchemaType.MAP and (schema.key_schema is None or schema.key_schema.type is not SchemaType.STRING):
         return False

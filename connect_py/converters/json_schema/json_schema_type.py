@@ -20,6 +20,7 @@ ENUM: Final = "io.confluent.connect.json.Enum"
 ONE_OF: Final = "io.confluent.connect.json.OneOf"
 MAP: Final = "map"
 ANY: Final = "io.debezium.data.Json"  # what a value of any type becomes: its JSON text
+EXTRAS: Final = "__connect_additional_properties__"  # the field of members that a schema does not name
 _LOGICAL_VERSIONS: Final = {DECIMAL: 1, DATE: 1, TIME: 1, TIMESTAMP: 1}
 _DEFAULT_TYPES: Final = {
     "integer": Type.INT64, "number": Type.FLOAT64, "string": Type.STRING, "boolean": Type.BOOLEAN,
@@ -38,6 +39,7 @@ class Options:
     optional_for_nonrequired: bool = False
     generalized_sums: bool = False
     flatten_singletons: bool = True
+    additional_properties: bool = False  # preserve.additional.properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,10 @@ class _SchemaReader:
             if name not in required and self._options.optional_for_nonrequired:
                 schema = schema.replace(optional=True)
             fields.append((name, schema))
+        extras = tree.get("additionalProperties", True)
+        if self._options.additional_properties and extras is not False and EXTRAS not in properties:
+            values = self.read(extras, document).replace(optional=True)
+            fields.append((EXTRAS, Schema(Type.MAP, key_schema=STRING, value_schema=values, optional=True)))
         return Schema(Type.STRUCT, fields=fields)
 
     def _union(self, tree: Tree, branches: list[Tree], document: str) -> Schema:

@@ -9,7 +9,7 @@ from typing import Any
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Struct, Type, Value
-from connect_py.converters.json_schema.json_schema_type import ANY, JsonSchemaType, Tree, is_enum
+from connect_py.converters.json_schema.json_schema_type import ANY, EXTRAS, JsonSchemaType, Tree, is_enum
 from connect_py.converters.json_text import write_json
 from connect_py.converters.json_values import JsonValueReader, node_type, without_schema
 
@@ -57,6 +57,14 @@ class JsonSchemaValidator:
         return kind(part, registry=registry)
 
 
+def _with_extras(schema: Schema, tree: Tree) -> Tree:
+    """An object with the members that its schema does not name in the field for them, if it has one."""
+    if schema.field(EXTRAS) is None or not isinstance(tree, dict):
+        return tree
+    extras = {name: member for name, member in tree.items() if name == EXTRAS or schema.field(name) is None}
+    return {**tree, EXTRAS: extras or None}
+
+
 def _parsed(references: Mapping[str, str]) -> dict[str, Tree]:
     return {name: json.loads(text) for name, text in references.items()}
 
@@ -80,6 +88,7 @@ class JsonSchemaValueReader(JsonValueReader):
             return self.read(schema, tree)
         if not isinstance(tree, dict):
             raise DataError(f"Structs should be encoded as JSON objects, but found {node_type(tree)}")
+        tree = _with_extras(schema, tree)
         members = ((f.schema, tree.get(f.name)) for f in schema.fields)
         return Struct(schema, [None if t is None and s.default is None else self.read(s, t) for s, t in members])
 
@@ -92,6 +101,8 @@ class JsonSchemaValueReader(JsonValueReader):
                 return tree if isinstance(tree, str) else write_json(tree, str)
             if is_enum(schema) and not isinstance(tree, str):
                 return write_json(tree, str)
+            if schema.type is Type.STRUCT:
+                tree = _with_extras(schema, tree)
         return super(JsonSchemaValueReader, self).read(schema, tree)
 
     def _union(self, schema: Schema, branches: Sequence[Tree], tree: Tree) -> Struct:
