@@ -50,11 +50,13 @@ from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.routing import Routed, Router
 from connectors.iceberg.staging.stage import Stage, StagedRows
+from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table_keeper import TableKeeper
 
 log = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0  # between questions for a table that nothing waits for yet
+RENEW_AHEAD_MS = 300_000  # before the end of lent credentials to the storage; a commit may take that long
 UNROUTED_SECONDS = 60.0  # between warnings about rows without a table
 STOP_SECONDS = 4.0  # for the coordinator; the worker allows 5 s for the whole task
 
@@ -123,6 +125,7 @@ class IcebergSinkTask(SinkTask):
         self._unrouted = 0  # rows since the start that no table took
         self._tell_unrouted_at = 0.0
         self._ask_again_at: dict[str, float] = {}  # by table that was asked for ahead of need
+        self._renewed_at = 0  # when credentials to the storage were last looked at
         self._broken = False  # what is staged is not what the state says: nothing is reported any more
         self._offered = False  # offsets went to the group
         self._coordinator: Coordinator | None = None
@@ -499,6 +502,7 @@ class IcebergSinkTask(SinkTask):
             if isinstance(message, CommitComplete):
                 self.context.request_commit()  # the group follows the tables at once, not a flush interval later
         self._carry_out(self._state.on_tick(now))
+        self._renew_credentials(now)
         self._metrics.staged(self._state.staged_cycles)
         self._bound_staging()
 
@@ -512,6 +516,17 @@ class IcebergSinkTask(SinkTask):
                 staged, MAX_STAGED_BYTES, extra={"action": "staging_full"},
             )  # fmt: skip
         self._carry_out(paused)
+
+    def _renew_credentials(self, now: int) -> None:
+        """Have tables described anew before the storage credentials end that came with their descriptions."""
+        epoch = self._state.epoch
+        if epoch is None or now < self._renewed_at + ASK_SECONDS * 1000:
+            return
+        self._renewed_at = now
+        expiring = self._stage.expiring(int(time.time() * 1000) + RENEW_AHEAD_MS)
+        if expiring:
+            nothing = Wish(None, "nobody knows its rows").to_text()
+            self._writer.send([OpenTable(self._state.task, epoch, name, Need.EVOLVE, nothing) for name in expiring])
 
     def _carry_out(self, actions: Iterable[TaskAction]) -> None:
         for action in actions:
@@ -554,6 +569,7 @@ class IcebergSinkTask(SinkTask):
         fault_point("before_close_files")
         self._broken = True
         try:
+            self._stage.renew(self._state.answer)
             staged = self._stage.close_cycle(cycle)
         except (OSError, ConnectError) as error:
             raise ConnectError(f"staged files of cycle {cycle} cannot be written: {error}") from error

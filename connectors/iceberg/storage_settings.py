@@ -18,7 +18,10 @@ _ROLES: Final = (
     ("client.assume-role.session-name", "client.role-session-name"),
 )
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
-_ANY_REGION: Final = "us-east-1"  # of storage at an address of its own, which mostly has none; requests are signed with it
+_RETRIES: Final = "s3.retry-strategy-impl"
+PATIENT_RETRIES: Final = "connectors.iceberg.staging.patient_retries.PatientRetries"
+_EXPIRES: Final = "expires-at"  # s3.session-token-expires-at-ms, gcs.oauth2.token-expires-at and the like
+_ANY_REGION: Final = "us-east-1"  # of storage at an address of its own: it has none, and requests are signed with one
 
 
 def storage_settings(properties: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -33,6 +36,7 @@ def storage_settings(properties: Mapping[str, str], environment: Mapping[str, st
     for java, python in _ROLES:
         if java in found:
             found.setdefault(python, found[java])
+    found.setdefault(_RETRIES, PATIENT_RETRIES)
     if _ENDPOINT not in found:
         return found
     # PyIceberg would otherwise ask Amazon in which region the bucket is, and wait long where there is no way to it.
@@ -43,3 +47,9 @@ def storage_settings(properties: Mapping[str, str], environment: Mapping[str, st
     if found.get(_PATH_STYLE, "false").lower() != "true":
         found.setdefault(_VIRTUAL, "true")
     return found
+
+
+def lent_until_ms(settings: Mapping[str, str]) -> int | None:
+    """When credentials that a catalog lent end, in milliseconds of the clock on the wall; None: nobody says."""
+    ends = [int(value) for key, value in settings.items() if _EXPIRES in key and value.isdecimal()]
+    return min(ends, default=None)

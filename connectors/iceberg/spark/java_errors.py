@@ -41,7 +41,7 @@ _NO_S3: Final = (
 _LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
 # What the storage says, and what a person can do about it.
 _HINTS: Final = (
-    (re.compile(r"Service: S3, Status Code: 40[13]"), "the storage refuses these credentials: see iceberg.catalog.s3.*"),
+    (re.compile(r"Service: S3, Status Code: 40[13]"), "the storage refuses the credentials: see iceberg.catalog.s3.*"),
     (re.compile(r"bucket does not exist"), "see iceberg.catalog.warehouse, and the location of the table"),
     (re.compile(r"Unable to load region"), "set iceberg.catalog.client.region, or AWS_REGION"),
 )

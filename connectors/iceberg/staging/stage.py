@@ -17,7 +17,7 @@ from connectors.iceberg.staging.envelope import shape
 from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
 from connectors.iceberg.staging.wish import Wish
-from connectors.iceberg.storage_settings import storage_settings
+from connectors.iceberg.storage_settings import lent_until_ms, storage_settings
 from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
 
 _DELETED_ID = 1_000_000  # until the catalog assigns one
@@ -149,6 +149,20 @@ class Stage:
             )
         self._stagers[table] = (answer, stager)
         return stager
+
+    def expiring(self, until_ms: int) -> list[str]:
+        """Tables whose storage credentials, lent by the catalog, end before this moment."""
+        ends = {table: lent_until_ms(stager.description.io_properties) for table, (_, stager) in self._stagers.items()}
+        return [table for table, end in ends.items() if end is not None and end < until_ms]
+
+    def renew(self, answer: Callable[[str], str | None]) -> None:
+        """Go on with newer answers for the same tables, which may bring newer credentials; no rows are touched."""
+        for table, (known, stager) in list(self._stagers.items()):
+            newer = answer(table)
+            if newer is None or newer == known or self._epoch is None:
+                continue
+            if json.loads(newer)["uuid"] == stager.description.uuid:
+                self._stager(table, newer, self._epoch)
 
     def close_cycle(self, cycle: int) -> dict[tuple[TopicPartition, str], list[StagedFile]]:
         """Write everything that is staged; the files by partition and table.
