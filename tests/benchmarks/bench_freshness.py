@@ -4,7 +4,7 @@
     python tests/benchmarks/bench_freshness.py --rate 1000 --seconds 120 --interval-ms 2000
 
 A broker, a worker with two tasks that upserts, and `cdc_load.py --cycle`, which repeats at random, a hundred at a
-time, change events that it encoded beforehand: 300,000 events of 150,000 keys, deletes with tombstones. All on one
+time, change events that it encoded beforehand: two of each of 150,000 keys, deletes with tombstones. All on one
 machine, so the sink has what the broker and the generator leave of it.
 
 *Seen* is when the snapshot is found in the catalog by somebody who looks every 10 ms. *Commit to visible* begins when
@@ -53,8 +53,6 @@ from connectors.iceberg.protocol.messages import StartCommit, decode
 
 TOPIC = "orders"
 NAME = "fresh"
-CYCLE = 300_000  # events that are encoded beforehand
-KEYS = CYCLE // 2
 SAMPLE_SECONDS = 1.0
 PARTS = (0.5, 0.95, 0.99, 1.0)
 END_SECONDS = 120.0  # for the last records to come
@@ -93,11 +91,11 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def start_generator(stack: ExitStack, servers: str, rate: int, seconds: int) -> subprocess.Popen[bytes]:
+def start_generator(stack: ExitStack, servers: str, topic: LoadedTopic, rate: int) -> subprocess.Popen[bytes]:
     """Start it; it waits for nobody once its events are encoded. Ended with the stack."""
     command = [
-        sys.executable, str(HERE / "cdc_load.py"), "--bootstrap", servers, "--topic", TOPIC, "--cycle", str(CYCLE),
-        "--keys", str(KEYS), "--tombstones", "--rate", str(rate), "-n", str(rate * seconds),
+        sys.executable, str(HERE / "cdc_load.py"), "--bootstrap", servers, "--topic", TOPIC, "--tombstones",
+        "--cycle", str(2 * topic.keys), "--keys", str(topic.keys), "--rate", str(rate), "-n", str(topic.events),
     ]  # fmt: skip
     generator = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     stack.callback(_end, generator)
@@ -151,7 +149,7 @@ def read_starts(servers: str) -> dict[tuple[int, int], int]:
 def run(options: argparse.Namespace, servers: str, broker: KafkaBroker, folder: Path) -> dict[str, Any]:
     """Produce, watch, verify; the numbers."""
     lake = Lakehouse(folder / "lake")
-    topic = LoadedTopic(TOPIC, "json", options.rate * options.seconds, KEYS, {})
+    topic = LoadedTopic(TOPIC, "json", options.rate * options.seconds, options.keys, {})
     with ExitStack() as stack:
         worker = WorkerProcess(folder, servers, NAME, environment=spark_environment())
         stack.callback(worker.close)
@@ -170,7 +168,7 @@ def run(options: argparse.Namespace, servers: str, broker: KafkaBroker, folder: 
         worker.wait_for_states(NAME, *["RUNNING"] * (TASKS + 1))
         catalog = CatalogWatch(lake.directory / "catalog.db", TABLE, TOPIC)
         stack.callback(catalog.close)
-        generator = start_generator(stack, servers, options.rate, options.seconds)
+        generator = start_generator(stack, servers, topic, options.rate)
         samples = Samples(watch, psutil.Process(generator.pid), psutil.Process(broker.pid))
         samples.take()
         sampler = Sampler(samples.take, SAMPLE_SECONDS)
@@ -188,14 +186,15 @@ def run(options: argparse.Namespace, servers: str, broker: KafkaBroker, folder: 
                 raise SystemExit(f"{catalog.covered()} of {records} records are in the table\n{worker.log_end(80)}")
             time.sleep(0.2)
         starts = read_starts(servers)
-    expected = cdc_load.repeated(topic.events, CYCLE, KEYS)
+    expected = cdc_load.repeated(topic.events, 2 * topic.keys, topic.keys)
     verify(lake, topic, "upsert", pa.Table.from_pylist([row for _, row in sorted(expected.items())]))
     lake.assert_ledgers_chain(TABLE)
     commits = catalog.commits
     ages = produced.ages_at_sight(commits)
     seen = [visible_at(commits, at) for at in samples.at_ms]
     return {
-        "rate": options.rate, "seconds": options.seconds, "interval_ms": options.interval_ms, "records": records,
+        "rate": options.rate, "keys": options.keys, "seconds": options.seconds, "interval_ms": options.interval_ms,
+        "records": records,
         "commits": len(commits), "machine": round(machine, 2), "generator": said.decode().strip(),
         "commit_to_visible": sorted(commit_seconds(commits, starts)),
         "produced_to_visible": dict(zip(map(str, PARTS), pc.quantile(ages, PARTS).to_pylist(), strict=True)),
@@ -268,6 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=int, default=5_000, help="change events per second")
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--keys", type=int, default=150_000, help="half as many as events that are repeated")
     parser.add_argument("--interval-ms", type=int, default=5_000, help="commit interval")
     parser.add_argument("--option", action="append", default=[], help="key=value, one more connector property")
     parser.add_argument("--picture", type=Path, help="SVG file to write")
