@@ -23,7 +23,7 @@ from exactly_once_events import (
     expected_appends,
     expected_upserts,
 )
-from iceberg_rest_catalog import Fault
+from iceberg_rest_catalog import Fault, RestCatalogServer
 from kafka_offsets import caught_up
 from lakehouse_places import PLACES, PlacedLakehouse, lakehouse_at
 from loaded_topics import MODES
@@ -79,13 +79,17 @@ def _story(folder: Path, lake: PlacedLakehouse, servers: str, prefix: str, envir
     feed = ChangeFeed(servers, [topic], "json", KEYS, RATE)
     try:
         worker.start()
+        if (rest := lake.rest) is not None:
+            rest.go_away()
         for mode, name in names.items():
             worker.put(name, configs[mode])
+        if rest is not None:
+            _return_when(worker, rest, "coordinator begins anew: the catalog: RESTException", "Connection refused")
         worker.wait_for_death(SECONDS)
         left = {mode: _orphans(lake, f"db.{mode}s", name) for mode, name in names.items()}
         assert any(left.values())
         _produce_broken(servers, topic)
-        if (rest := lake.rest) is not None:
+        if rest is not None:
             rest.fail_commits(*Fault)
         worker.environment.pop(FAULTS)
         worker.start()
@@ -93,6 +97,8 @@ def _story(folder: Path, lake: PlacedLakehouse, servers: str, prefix: str, envir
         worker.wait_until(lambda: _commits(lake) > commits + 2, SECONDS, "commits of the second life")
         if rest is not None:
             worker.wait_until(lambda: rest.met == list(Fault), SECONDS, "all faults")
+            rest.go_away()
+            _return_when(worker, rest, "is not committed, its partitions wait", "Connection refused")
         produced = feed.finish(SECONDS)
         for name in names.values():
             worker.wait_until(lambda name=name: caught_up(servers, name, topic), SECONDS, f"{name} to catch up")
@@ -107,6 +113,17 @@ def _story(folder: Path, lake: PlacedLakehouse, servers: str, prefix: str, envir
     finally:
         feed.close()
         worker.close()
+
+
+def _return_when(worker: WorkerProcess, rest: RestCatalogServer, *said: str) -> None:
+    """Let the catalog come back once the worker's log says in one line that it is away."""
+
+    def told() -> bool:
+        lines = worker.log_path.read_text(errors="replace").splitlines()
+        return any(all(text in line for text in said) for line in lines)
+
+    worker.wait_until(told, SECONDS, " ... ".join(said))
+    rest.come_back()
 
 
 def _config(topic: str, mode: str, lake: PlacedLakehouse) -> dict[str, str]:
