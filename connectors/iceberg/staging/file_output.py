@@ -49,9 +49,10 @@ class FileOutput:
             self._write(str(path), rows)
             return uri, path.stat().st_size
         output = self._io.new_output(uri)
-        with output.create(overwrite=False) as stream:
+        with output.create(overwrite=True) as stream:  # no name comes twice, and to look would be one more request
             self._write(stream, rows)
-        return uri, len(output)
+            size = stream.tell()
+        return uri, size
 
     def _write(self, where: Any, rows: pa.Table) -> None:
         with pq.ParquetWriter(where, rows.schema, store_decimal_as_integer=True, **self._settings) as writer:
