@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from typing import TypeVar
 
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
@@ -50,6 +51,7 @@ FOREIGN = "F"  # in place of the topic's id: a row of somebody else
 REST_TURNS = 8_000  # at most, until the world must have come to rest
 
 RowId = tuple[str, int, int]  # topic id, partition, offset
+T = TypeVar("T")
 
 
 class Fault(Enum):
@@ -99,6 +101,7 @@ class Switch(Enum):
     """Rules that hold outside the two state machines, or that are policy methods of theirs."""
 
     HOLD_AT_UNOPENED_TABLE = "6"
+    ONLY_OWNERS_COMMIT = "12"
     ONE_RANGE_PER_CYCLE = "13"
     COMPARE_AND_SWAP = "16"
     PROPERTY_IN_VERSION = "16 property"
@@ -120,10 +123,37 @@ class WrongWorldError(AssertionError):
     """A table holds too much or too little, a ledger does not chain, or the world does not come to rest."""
 
 
-@dataclass(slots=True)
+class Effect(Enum):
+    """What a row does to a merge table."""
+
+    WRITE = auto()  # of its key
+    DELETE = auto()
+    MOVE = auto()  # touches two keys: the old one goes, its key is written
+    TRUNCATE = auto()  # touches all keys of its partition, which are those of its table of the database
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     key: str
     tables: tuple[str, ...]
+    effect: Effect = Effect.WRITE
+    old: str = ""  # of a move
+
+    def apply(self, state: dict[str, T], last: T, gone: T | None = None) -> None:
+        """Change what a table holds by key: `last` where it is written, `gone` (None: nothing) where it is removed."""
+        partition, _, _ = self.key.partition("-")
+        removed = {
+            Effect.WRITE: [],
+            Effect.DELETE: [self.key],
+            Effect.MOVE: [self.old],
+            Effect.TRUNCATE: [f"{partition}-{number}" for number in range(KEYS)],
+        }[self.effect]
+        for key in removed:
+            state.pop(key, None)
+            if gone is not None:
+                state[key] = gone
+        if self.effect in (Effect.WRITE, Effect.MOVE):
+            state[self.key] = last
 
 
 @dataclass(slots=True)
@@ -164,6 +194,8 @@ class World:
 
     def __init__(self, seed: int, off: Off = frozenset(), faults: Sequence[Fault] = tuple(Fault)) -> None:
         self.random = random.Random(seed)
+        self.draw_effect = random.Random(f"effects {seed}")  # of its own: storms stay what they are
+        self.effects: Counter[Effect] = Counter()
         self.off = off
         self.rules = ALL_RULES - {rule for rule in off if isinstance(rule, Rule)}
         self.faults: Counter[Fault] = Counter()
@@ -194,7 +226,7 @@ class World:
         self.late: list[Message] = []
         self.producer: SimCoordinator | None = None
         self.tables: dict[str, Table] = {}
-        self.files: dict[str, list[tuple[RowId, str]]] = {}
+        self.files: dict[str, list[tuple[RowId, Row]]] = {}
         self.late_commits: list[Callable[[], object]] = []
         self.tasks: list[SimTask] = []
         self.zombies: list[SimTask] = []
@@ -231,7 +263,13 @@ class World:
         for _ in range(count):
             number = self.random.randrange(len(self.logs))
             tables = tuple(t for t in (APPEND, MERGE, LATER) if self.random.random() < 0.5)
-            self.logs[number].append(Row(f"{number}-{self.random.randrange(KEYS)}", tables))
+            key = f"{number}-{self.random.randrange(KEYS)}"
+            (effect,) = self.draw_effect.choices(list(Effect), (16, 3, 3, 1))
+            old = f"{number}-{self.draw_effect.randrange(KEYS)}"
+            if old == key and effect is Effect.MOVE:
+                effect = Effect.WRITE
+            self.effects[effect] += 1
+            self.logs[number].append(Row(key, tables, effect, old))
 
     def log_start(self, partition: TopicPartition) -> int:
         return self.log_starts.get(partition.partition, 0)
@@ -373,9 +411,9 @@ class World:
                 paths.append(file.path)
                 if file.path not in self.files:
                     raise WrongWorldError(f"{request.table}: commit refers to {file.path}, which was removed")
-                for row, key in self.files[file.path]:
-                    content[row, entry.generation] = content.get((row, entry.generation), 0) + 1
-                    state[key] = (int(row[0][1:]), row[2])
+                for where, row in self.files[file.path]:
+                    content[where, entry.generation] = content.get((where, entry.generation), 0) + 1
+                    row.apply(state, (int(where[0][1:]), where[2]))
         before = table.head
         snapshot = self.add_snapshot(table, request.ledger.to_json(), content, tuple(paths), state)
         table.head = before
@@ -780,15 +818,16 @@ class World:
         if self.rewound and table.ever_rolled_back:
             return
         expected: dict[str, tuple[int, int]] = {}
+        gone = (0, -1)
         for partition in self.partitions():
             began = 0 if table.whole else prop.opened[partition].next
             start = max(began, self.rewound.get(partition, [0])[-1])
             for offset, row in enumerate(self.logs[partition.partition]):
                 if MERGE in row.tables and offset >= start:
-                    expected[row.key] = (self.topic_no, offset)
+                    row.apply(expected, (self.topic_no, offset), gone)
         found = table.states[table.head]
         for key, last in expected.items():
-            if found.get(key) != last:
+            if found.get(key, gone) != last:
                 raise WrongWorldError(f"{MERGE}: {key} is {found.get(key)}, expected {last}")
 
 
@@ -810,7 +849,7 @@ class SimTask:
         self.assigned: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, int] = {}
-        self.staged: dict[tuple[TopicPartition, str], list[tuple[RowId, str]]] = {}
+        self.staged: dict[tuple[TopicPartition, str], list[tuple[RowId, Row]]] = {}
         self.read = len(world.channel)
         self.wipes = world.wipes
         self.commit_due = False
@@ -836,6 +875,8 @@ class SimTask:
         """Goes on without noticing that it lost everything; ends at its next group commit."""
         if self.world.random.random() < 0.005:
             self.world.zombies.remove(self)
+        elif Switch.ONLY_OWNERS_COMMIT in self.world.off and self.world.random.random() < 0.1:
+            self.commit()
         elif self.world.random.random() < 0.5:
             self.read_channel()
         else:
@@ -892,7 +933,7 @@ class SimTask:
                     if first[table] is None:
                         first[table] = offset
                     where = (self.world.topic_id, partition.partition, offset)
-                    self.staged.setdefault((partition, table), []).append((where, row.key))
+                    self.staged.setdefault((partition, table), []).append((where, row))
             at = offset + 1  # last read -> next to read
         self.close_batch(partition, first, at)
 
@@ -905,7 +946,8 @@ class SimTask:
     def commit(self) -> None:
         self.commit_due = False
         for partition, offset in self.state.offsets_to_commit().items():
-            if self.world.owners.get(partition) is not self:
+            refused = self.world.owners.get(partition) is not self
+            if refused and Switch.ONLY_OWNERS_COMMIT not in self.world.off:
                 self.world.faults[Fault.GROUP_COMMIT_REFUSED] += 1  # the framework takes the partition away soon
             else:
                 assert offset.mark is not None

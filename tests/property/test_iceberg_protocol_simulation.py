@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from iceberg_protocol_world import Fault, Switch, WrongWorldError, simulate
+from iceberg_protocol_world import Effect, Fault, Switch, WrongWorldError, simulate
 
 from connectors.iceberg.protocol.rules import Rule
 
@@ -20,14 +20,18 @@ FIRST = int(os.environ.get("CONNECT_PY_SIM_FIRST", "0"))
 
 def run(seeds: range) -> None:
     faults: Counter[Fault] = Counter()
+    effects: Counter[Effect] = Counter()
     for seed in seeds:
         try:
-            faults += simulate(seed).faults
+            world = simulate(seed)
         except WrongWorldError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-    print({fault.name: faults[fault] for fault in Fault})
+        faults += world.faults
+        effects += world.effects
+    print({fault.name: faults[fault] for fault in Fault}, {effect.name: effects[effect] for effect in Effect})
     if len(seeds) >= 500:
         assert not [fault.name for fault in Fault if not faults[fault]], "a fault that never happened shows nothing"
+        assert not [effect.name for effect in Effect if not effects[effect]]
 
 
 @pytest.mark.timeout(60 + SEEDS * 0.3)  # 30 ms a seed on an idle core; other tests may share it
@@ -58,9 +62,11 @@ SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
     (Rule.NEWER_LEDGER_BEFORE_GROUP, 17342),
     (Rule.REFILL_EXACTLY_FROM_LEDGER, 4),
     (Rule.LOWERED_GROUP_BEFORE_REFILL, 89),
+    (Rule.HIGHER_EPOCH_DETACHES, 17),
     (Rule.REPORT_FILTERED_TABLES, 1),
     (Rule.REPORTS_OF_OUR_START_ONLY, 75),
     (Rule.CHECK_FILTER_AND_FIRST, 17),
+    (Switch.ONLY_OWNERS_COMMIT, 545),
     (Switch.COMPARE_AND_SWAP, 12),
     (Switch.LOOK_FOR_COMMIT_ID, 6),
     (Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT, 13),

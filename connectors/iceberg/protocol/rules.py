@@ -23,6 +23,7 @@ class Rule(Enum):
     LOWERED_GROUP_BEFORE_REFILL = "8 guard"  # a crash after the first refill would leave the rest out
     OWNER_FOLLOWED_BEFORE_REFILL = "8 owner"  # what an owner was told before the roll-back would get into the group
     PROOF_BEFORE_FIRST_LEDGER = "9"  # a sleeper would give a re-created table another start
+    HIGHER_EPOCH_DETACHES = "10"  # files of an ended epoch, which are removed, would be reported to the next
     REPORT_FILTERED_TABLES = "11"  # a table would advance over rows that a stale filter dropped
     REPORTS_OF_OUR_START_ONLY = "14 start"  # a task with an older configuration would hide rows
     ACCEPT_CONTIGUOUS_ONLY = "14"  # gaps and repetitions would count as progress

@@ -262,7 +262,8 @@ class TaskState:
             self.epoch = self._seen = message.epoch
             self._cycle = 0
             self._skipped.clear()
-            actions += self._detach(list(self._partitions), now_ms)
+            if Rule.HIGHER_EPOCH_DETACHES in self._rules:
+                actions += self._detach(list(self._partitions), now_ms)
         match message:
             case Attached():
                 for partition, attachment in message.partitions.items():
