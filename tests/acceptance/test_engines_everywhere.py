@@ -44,7 +44,8 @@ SPREAD = {"spread": 3}  # partitions
 MERGED = sorted(COLUMNS.keys() - {APPENDED})
 ENGINE = "iceberg.ext.commit-engine"
 ORDER = "__connect_py_order"
-RECOVER_SECONDS = 180.0
+CATCH_UP_SECONDS = 240.0  # the first executors of a cluster, or classes of a server, come with the first commit
+RECOVER_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,7 @@ def assert_nothing_is_left(lakehouse: Lakehouse, table: str) -> None:
     assert not [s for s in found.snapshots() if s.summary and "connect-py.staged" in s.summary.additional_properties]
 
 
-@pytest.mark.timeout(300)  # a cluster or server, a connector with its JVM, and three commits by SQL
+@pytest.mark.timeout(600)  # a cluster or server, a connector with its JVM, and two commits by SQL
 @pytest.mark.parametrize(
     ("kind", "table", "engine"), [("cluster", "toasted", {ENGINE: "merge"}), ("connect", "orders", {})]
 )
@@ -130,7 +131,9 @@ def test_table_that_is_merged_by_another_spark_holds_what_the_source_held(
     there = at(world, f"short-{kind}")
     with (
         elsewhere(kind, tmp_path, spark_environment) as key,
-        replay(there, "json-schema", [table], SPREAD, {**key, **engine}) as (connector,),
+        replay(there, "json-schema", [table], SPREAD, {**key, **engine}, parts=2, seconds=CATCH_UP_SECONDS) as (
+            connector,
+        ),
     ):
         assert_holds_what_the_source_held(there, "json-schema", "spread", table)
         assert "merge" in chosen(world, connector)
@@ -148,27 +151,36 @@ PLACES: Mapping[str, tuple[str, dict[str, str]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def seen() -> dict[str, list[list[dict[str, Any]]]]:
+    """Contents of the tables by recording, as the first place left them."""
+    return {}
+
+
 @pytest.mark.long
-@pytest.mark.timeout(1800)  # five places, one after the other
+@pytest.mark.timeout(1800)  # two connectors with all tables of a recording, and three rounds of commits
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_all_tables_of_a_recording_are_the_same_everywhere(
-    world: World, tmp_path: Path, spark_environment: Mapping[str, str], recording: str
+    world: World,
+    tmp_path: Path,
+    spark_environment: Mapping[str, str],
+    seen: dict[str, list[list[dict[str, Any]]]],
+    recording: str,
+    place: str,
 ) -> None:
+    kind, engine = PLACES[place]
     tables = [f"{namespace_of(recording)}.spread_{table}" for table in MERGED]
-    seen: dict[str, list[list[dict[str, Any]]]] = {}
-    for place, (kind, engine) in PLACES.items():
-        there = at(world, f"{recording}-{place}")
-        with (
-            elsewhere(kind, tmp_path / place, spark_environment) as key,
-            replay(there, recording, MERGED, SPREAD, {**key, **engine}),
-        ):
-            for table in MERGED:
-                assert_holds_what_the_source_held(there, recording, "spread", table)
-        assert_proven(there.lakehouse, tables)
-        seen[place] = [contents(there.lakehouse, table) for table in tables]
-    for place, rows in seen.items():
-        for table, found, expected in zip(MERGED, rows, seen["local-delta"], strict=True):
-            assert found == expected, f"{table} differs between {place} and local-delta"
+    there = at(world, f"{recording}-{place}")
+    with ExitStack() as stack:
+        more = {**stack.enter_context(elsewhere(kind, tmp_path / place, spark_environment)), **engine}
+        stack.enter_context(replay(there, recording, MERGED, SPREAD, more, seconds=CATCH_UP_SECONDS))
+        for table in MERGED:
+            assert_holds_what_the_source_held(there, recording, "spread", table)
+    assert_proven(there.lakehouse, tables)
+    found = [contents(there.lakehouse, table) for table in tables]
+    for table, rows, expected in zip(MERGED, found, seen.setdefault(recording, found), strict=True):
+        assert rows == expected, f"{table} is not as in the first place"
 
 
 # --- what dies in between
@@ -181,7 +193,7 @@ def begun(there: World, name: str, config: Mapping[str, str]) -> Sequence[Any]:
     there.worker.put(name, {**sink_config(there, "json-schema", "events"), **config, "topics": topic})
     records = recorded_tables("json-schema")["orders"]
     produce(there, {topic: part_of(records, 0, 2)}, SPREAD["spread"])
-    await_caught_up(there, name, [topic])
+    await_caught_up(there, name, [topic], CATCH_UP_SECONDS)
     return records
 
 
@@ -192,14 +204,14 @@ def finished(there: World, name: str) -> None:
     there.worker.wait_until(
         lambda: there.worker.states(name) == ["RUNNING"] * 3, RECOVER_SECONDS, "connector and tasks to run"
     )
-    await_caught_up(there, name, [topic])
+    await_caught_up(there, name, [topic], CATCH_UP_SECONDS)
     assert_holds_what_the_source_held(there, "json-schema", "spread", "orders")
     there.worker.delete(name)
     assert_proven(there.lakehouse, [f"{namespace_of('json-schema')}.spread_orders"])
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)  # a server, two lives of a worker
 @pytest.mark.parametrize("point", ["after_merge_prepared", "before_compare_and_swap", "after_swap"])
 def test_worker_that_dies_around_a_merge_over_spark_connect_loses_and_doubles_nothing(
     world: World, tmp_path: Path, spark_environment: Mapping[str, str], point: str
@@ -219,7 +231,7 @@ def test_worker_that_dies_around_a_merge_over_spark_connect_loses_and_doubles_no
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)  # two lives of a server
 def test_spark_connect_server_that_dies_in_a_merge_and_returns_loses_and_doubles_nothing(
     world: World, tmp_path: Path, spark_environment: Mapping[str, str]
 ) -> None:
