@@ -145,7 +145,10 @@ impl<'a> Message<'a> {
             return Err(Odd);
         }
         if !matches!(self.peek(), b'.' | b'e' | b'E') {
-            if count > 18 || negative && number == 0 {
+            if negative && number == 0 {
+                return Err(Odd); // as a double it has a sign, as an integer none
+            }
+            if count > 18 {
                 return self.long_integer(start);
             }
             return Ok(Number::Integer(if negative { -(number as i64) } else { number as i64 }));
@@ -184,7 +187,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// An integer of many digits, or -0.
+    /// An integer of many digits.
     fn long_integer(&mut self, start: usize) -> Result<Number, Odd> {
         let text = std::str::from_utf8(&self.data[start..self.at]).map_err(|_| Odd)?;
         text.parse().map(Number::Integer).map_err(|_| Odd)
@@ -320,12 +323,9 @@ impl<'a> Message<'a> {
             }
         }
         let (name, escaped) = self.raw_text()?;
-        if escaped {
-            return Err(Odd);
-        }
         self.blanks();
         self.expect(b":")?;
-        Ok(node.place(name, next))
+        Ok(if escaped { node.place(&unescaped(name)?, next) } else { node.place(name, next) })
     }
 
     /// Pass a value that nobody asked for.

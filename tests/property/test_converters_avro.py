@@ -15,6 +15,7 @@ import fastavro
 import pytest
 from fixtures.both_forms import PLANS, Plan, agree, both_forms, framed_parts, poll_of
 from fixtures.converter_rows import CORPUS, by_columns, by_reference, recorded, same
+from fixtures.native_decoder import BOTH, reading_by
 from fixtures.schema_registry_stub import Stub, schema_registry
 from fixtures.schema_registry_stub import impatient as unknown_is_bad
 from hypothesis import given
@@ -58,9 +59,10 @@ def converter(registry: Stub, *, is_key: bool = False, **configs: str) -> AvroCo
     return made
 
 
-@pytest.fixture(scope="module")
-def impatient(registry: Stub) -> Iterator[RegistryConverter]:
-    yield from unknown_is_bad(converter(registry), registry)
+@pytest.fixture(scope="module", params=BOTH)
+def impatient(registry: Stub, request: pytest.FixtureRequest) -> Iterator[RegistryConverter]:
+    with reading_by(request.param):
+        yield from unknown_is_bad(converter(registry), registry)
 
 
 _ids = count(10_000)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fixtures.both_forms import PLANS, Plan, agree, both_forms, framed_parts, poll_of
+from fixtures.native_decoder import BOTH, reading_by
 from fixtures.schema_registry_stub import Stub, schema_registry
 from fixtures.schema_registry_stub import impatient as unknown_is_bad
 from fixtures.seeded_rows import SeededRows
@@ -266,9 +267,10 @@ _orders = st.builds(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def impatient(registry: Stub) -> Iterator[RegistryConverter]:
-    yield from unknown_is_bad(converter(registry), registry)
+@pytest.fixture(scope="module", params=BOTH)
+def impatient(registry: Stub, request: pytest.FixtureRequest) -> Iterator[RegistryConverter]:
+    with reading_by(request.param):
+        yield from unknown_is_bad(converter(registry), registry)
 
 
 POOL: list[SeededRows] = [SeededRows(seed, plain=False) for seed in range(80)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fixtures.both_forms import Message, agree, both_forms, polls
 from fixtures.converter_rows import by_columns, by_reference, recorded, same
+from fixtures.native_decoder import reading_by, with_and_without
 from fixtures.seeded_json import shape
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,10 +43,12 @@ def object_polls(draw: st.DrawFn) -> list[Message]:
 columnar: Counter[bool] = Counter()
 
 
+@with_and_without
 @both_forms(JsonConverter)
-@given(object_polls())
-def test_columns_of_schemaless_json_give_the_rows_of_the_reference(poll: list[Message]) -> None:
-    columnar[agree(converter(), poll, twice=True)] += 1  # the second call starts with what the first one learned
+@given(poll=object_polls())
+def test_columns_of_schemaless_json_give_the_rows_of_the_reference(decoder: str, poll: list[Message]) -> None:
+    with reading_by(decoder):
+        columnar[agree(converter(), poll, twice=True)] += 1  # the second call starts with what the first one learned
 
 
 def test_most_schemaless_polls_were_columns() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fixtures.both_forms import PLANS, Message, agree, both_forms, poll_of
 from fixtures.converter_rows import by_columns, by_reference, recorded, same
+from fixtures.native_decoder import reading_by, with_and_without
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from json_strategies import ODD_MESSAGES, ODD_PAYLOADS, SCHEMAS
@@ -54,10 +55,14 @@ def schema_polls(draw: Any) -> list[Message]:
 columnar: Counter[bool] = Counter()
 
 
+@with_and_without
 @both_forms(JsonConverter)
-@given(schema_polls(), st.sampled_from(["true", "false"]))
-def test_columns_of_json_with_schema_give_the_rows_of_the_reference(poll: list[Message], replace: str) -> None:
-    columnar[agree(converter(replace_null_with_default=replace), poll, twice=True)] += 1
+@given(poll=schema_polls(), replace=st.sampled_from(["true", "false"]))
+def test_columns_of_json_with_schema_give_the_rows_of_the_reference(
+    decoder: str, poll: list[Message], replace: str
+) -> None:
+    with reading_by(decoder):
+        columnar[agree(converter(replace_null_with_default=replace), poll, twice=True)] += 1
 
 
 def test_most_polls_with_schemas_were_columns() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+
+log = logging.getLogger(__name__)
 
 OFF: Final = "CONNECT_PY_NATIVE"  # environment variable; "off": as if it had not been built
 PATTERN: Final = "_decoder*.so"
@@ -20,6 +23,9 @@ def library() -> Any:
     """The functions of the library, with their types; None: it was not built, or is turned off."""
     found = sorted(Path(__file__).parent.glob(PATTERN))
     if not found or os.environ.get(OFF) == "off":
+        log.info(
+            "JSON and Avro are read without the native decoder, which %s", "is turned off" if found else "was not built"
+        )
         return None
     functions = ctypes.CDLL(str(found[-1]))
     number, address = ctypes.c_uint64, ctypes.c_void_p
