@@ -55,7 +55,7 @@ TOPIC = "orders"
 NAME = "fresh"
 SAMPLE_SECONDS = 1.0
 PARTS = (0.5, 0.95, 0.99, 1.0)
-END_SECONDS = 120.0  # for the last records to come
+END_SECONDS = 300.0  # for the last records to come, and to read them all
 
 
 @dataclass(slots=True)
@@ -198,7 +198,7 @@ def run(options: argparse.Namespace, servers: str, broker: KafkaBroker, folder: 
         "commits": len(commits), "machine": round(machine, 2), "generator": said.decode().strip(),
         "commit_to_visible": sorted(commit_seconds(commits, starts)),
         "produced_to_visible": dict(zip(map(str, PARTS), pc.quantile(ages, PARTS).to_pylist(), strict=True)),
-        "at": samples.seconds,
+        "sampled": samples.seconds,
         "lag": [produced.lag_seconds(at, commit) for at, commit in zip(samples.at_ms, seen, strict=True)],
         "behind": [produced.behind(at, commit) for at, commit in zip(samples.at_ms, seen, strict=True)],
         "memory": samples.memory, "peak MB": round(watch.peak_total_mb), "peaks": watch.peaks(),
@@ -209,7 +209,7 @@ def run(options: argparse.Namespace, servers: str, broker: KafkaBroker, folder: 
 def minutes(found: dict[str, Any]) -> list[list[str]]:
     """A row for each minute."""
     rows = []
-    at = found["at"]
+    at = found["sampled"]
     for minute in range(int(at[-1] // 60) + 1):
         part = [n for n, second in enumerate(at) if 60 * minute <= second < 60 * (minute + 1)]
         if len(part) < 2:
@@ -235,7 +235,7 @@ def picture(found: dict[str, Any]) -> str:
     kinds = sorted({kind for sample in found["memory"] for kind in sample})
     memory = {kind: [sample.get(kind, 0.0) for sample in found["memory"]] for kind in kinds}
     title = f"{found['rate']:,} changes a second, a commit every {found['interval_ms'] / 1000:g} s"
-    return draw(title, found["at"], [
+    return draw(title, found["sampled"], [
         Panel("Age of the oldest record that nobody sees yet, s", {"lag": found["lag"]}),
         Panel("Records behind", {"behind": found["behind"]}),
         Panel("Memory (PSS), MB", {"all": [sum(s.values()) for s in found["memory"]], **memory}),

@@ -60,17 +60,22 @@ class Changes:
         self.records = 0
 
     def produce(self, count: int, cycle: int) -> None:
-        """Change so many keys, each once."""
+        """Change so many keys, each once, all of them at one moment: two cycles would both search the table."""
+        messages = []
         for number, key in enumerate(self._random.sample(range(self._rows), count)):
             row = cdc_load.row(self._random, key, cycle + 1)
             deleted = number % 10 == 0
-            event = cdc_load.envelope(self.records, "d" if deleted else "u", row, None if deleted else row)
+            event = cdc_load.envelope(self.records + number, "d" if deleted else "u", row, None if deleted else row)
             self.left[key] = None if deleted else row["updated_at"]
-            for value in (self._value(event), None) if deleted else (self._value(event),):
-                self._producer.produce(TOPIC, value, self._key(key))
-                self.records += 1
-            self._producer.poll(0)
+            messages.append({"key": self._key(key), "value": self._value(event)})
+            if deleted:
+                messages.append({"key": self._key(key), "value": None})
+        self.records += len(messages)
+        assert self._producer.produce_batch(TOPIC, messages) == len(messages)
         self._producer.flush()
+
+    def close(self) -> None:
+        self._producer.close()
 
     def verify(self, lake: Lakehouse) -> None:
         """Compare the whole table's keys, and the newest value of each changed one.
@@ -165,6 +170,7 @@ def main() -> None:
             for line in cycles(changes, worker, watch, lake, options.cycles, options.changes):
                 lines.append(line)
                 print(line, file=sys.stderr, flush=True)
+            changes.close()
             worker.close()
         changes.verify(lake)
     finally:

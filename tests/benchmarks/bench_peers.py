@@ -153,15 +153,18 @@ def main() -> None:
                     continue
                 if mode not in expected:
                     expected[mode] = expected_content(topic, mode)
-                if mode == "append":
-                    ours = run(bench, FullTopic(topic), mode, f"{form}-{mode}", expected[mode])
-                    theirs = run_java_sink(bench, FullTopic(topic), expected[mode], f"java-{form}")
-                else:
-                    steps = max(1, options.events // options.step)
-                    feeds = [Feed(servers, topic, f"{topic.name}-{mode}-{who}", steps) for who in "ab"]
-                    ours = run(bench, feeds[0], mode, f"{form}-{mode}", expected[mode])
-                    theirs = run_spark_stream(bench, feeds[1], expected[mode])
+                append = mode == "append"
+                steps = max(1, options.events // options.step)
+                feeds = [
+                    FullTopic(topic) if append else Feed(servers, topic, f"{topic.name}-{mode}-{who}", steps)
+                    for who in "ab"
+                ]
+                ours = run(bench, feeds[0], mode, f"{form}-{mode}", expected[mode])
                 keep(options.json, "peers", {**ours, "contender": "connect-py"})
+                if append:
+                    theirs = run_java_sink(bench, feeds[1], expected[mode], f"java-{form}")
+                else:
+                    theirs = run_spark_stream(bench, feeds[1], expected[mode])
                 keep(options.json, "peers", theirs)
                 shown += [_row("connect-py", ours), _row(str(theirs["contender"]), theirs), _times(ours, theirs)]
                 print(f"{time.monotonic() - started:.0f} s: {shown[-3:]}", file=sys.stderr, flush=True)

@@ -92,8 +92,8 @@ class Trend:
 
 def trends(found: Mapping[str, Any]) -> list[Trend]:
     """Of a run's lag and memory, after the first sixth: whether they are flat."""
-    first = next(n for n, at in enumerate(found["at"]) if at >= found["at"][-1] / 6)
-    at = found["at"][first:]
+    first = next(n for n, at in enumerate(found["sampled"]) if at >= found["sampled"][-1] / 6)
+    at = found["sampled"][first:]
     memory = [sum(kinds.values()) for kinds in found["memory"][first:]]
     return [
         Trend.of("lag, s", at, found["lag"][first:], LAG_TOLERANCE, LAG_LEAST_SECONDS),
