@@ -12,7 +12,11 @@ struct Body<'a> {
 ///
 /// To check the texts of many rows at once costs less than each by itself: without `checks_texts` it is left to the caller.
 pub fn read(node: &Node, column: &mut Column, data: &[u8], checks_texts: bool) -> Result<(), Odd> {
-    Body { rest: data, checks_texts }.value(node, column)
+    Body {
+        rest: data,
+        checks_texts,
+    }
+    .value(node, column)
 }
 
 impl<'a> Body<'a> {
@@ -129,7 +133,9 @@ impl<'a> Body<'a> {
             }
         }
         let end = i32::try_from(column.children[0].rows).map_err(|_| Odd)?;
-        let Values::List(ends) = &mut column.values else { return Err(Odd) };
+        let Values::List(ends) = &mut column.values else {
+            return Err(Odd);
+        };
         ends.push(end);
         column.done();
         Ok(())

@@ -50,14 +50,18 @@ impl Column {
             Kind::Float32 => Values::Float32(Vec::with_capacity(rows)),
             Kind::Float64 => Values::Float64(Vec::with_capacity(rows)),
             Kind::Text | Kind::Bytes => Values::Bytes(ends(), Vec::new()),
-            Kind::Fixed => Values::Fixed(Vec::with_capacity(rows.saturating_mul(node.fixed_size())), node.fixed_size()),
+            Kind::Fixed => Values::Fixed(Vec::new(), node.fixed_size()),
             Kind::List => Values::List(ends()),
         };
         let rows_inside = if node.kind == Kind::List { 0 } else { rows };
         Column {
             rows: 0,
             values,
-            children: node.children.iter().map(|child| Column::new(child, rows_inside)).collect(),
+            children: node
+                .children
+                .iter()
+                .map(|child| Column::new(child, rows_inside))
+                .collect(),
             valid: Vec::new(),
             absent: Vec::new(),
             integers: false,
@@ -86,10 +90,15 @@ impl Column {
     /// Whether all texts, here and below, are UTF-8.
     pub fn is_utf8(&self, node: &Node) -> bool {
         if let (Kind::Text, Values::Bytes(ends, data)) = (node.kind, &self.values) {
-            let Ok(text) = std::str::from_utf8(data) else { return false };
+            let Ok(text) = std::str::from_utf8(data) else {
+                return false;
+            };
             return ends.iter().all(|end| text.is_char_boundary(*end as usize));
         }
-        self.children.iter().zip(&node.children).all(|(column, child)| column.is_utf8(child))
+        self.children
+            .iter()
+            .zip(&node.children)
+            .all(|(column, child)| column.is_utf8(child))
     }
 
     pub fn push_null(&mut self) {
@@ -128,7 +137,9 @@ impl Column {
 
     #[inline]
     pub fn push_bytes(&mut self, bytes: &[u8]) -> Result<(), Odd> {
-        let Values::Bytes(ends, data) = &mut self.values else { return Err(Odd) };
+        let Values::Bytes(ends, data) = &mut self.values else {
+            return Err(Odd);
+        };
         data.extend_from_slice(bytes);
         ends.push(i32::try_from(data.len()).map_err(|_| Odd)?);
         self.done();

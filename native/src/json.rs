@@ -177,7 +177,11 @@ impl<'a> Message<'a> {
         let distance = exponent.unsigned_abs() as usize;
         if count <= 19 && number <= EXACT && distance < POWERS.len() {
             let exact = number as f64;
-            let size = if exponent < 0 { exact / POWERS[distance] } else { exact * POWERS[distance] };
+            let size = if exponent < 0 {
+                exact / POWERS[distance]
+            } else {
+                exact * POWERS[distance]
+            };
             return Ok(Number::Other(if negative { -size } else { size }));
         }
         let text = std::str::from_utf8(&self.data[start..self.at]).map_err(|_| Odd)?;
@@ -259,7 +263,9 @@ impl<'a> Message<'a> {
             self.at += 1;
         }
         let end = i32::try_from(column.children[0].rows).map_err(|_| Odd)?;
-        let Values::List(ends) = &mut column.values else { return Err(Odd) };
+        let Values::List(ends) = &mut column.values else {
+            return Err(Odd);
+        };
         ends.push(end);
         column.done();
         Ok(())
@@ -325,7 +331,11 @@ impl<'a> Message<'a> {
         let (name, escaped) = self.raw_text()?;
         self.blanks();
         self.expect(b":")?;
-        Ok(if escaped { node.place(&unescaped(name)?, next) } else { node.place(name, next) })
+        Ok(if escaped {
+            node.place(&unescaped(name)?, next)
+        } else {
+            node.place(name, next)
+        })
     }
 
     /// Pass a value that nobody asked for.
@@ -335,7 +345,11 @@ impl<'a> Message<'a> {
         }
         let (open, close) = (self.peek(), if self.peek() == b'{' { b'}' } else { b']' });
         match open {
-            b'"' => return self.raw_text().and_then(|(inside, escaped)| if escaped { unescaped(inside).map(drop) } else { Ok(()) }),
+            b'"' => {
+                return self
+                    .raw_text()
+                    .and_then(|(inside, escaped)| if escaped { unescaped(inside).map(drop) } else { Ok(()) })
+            }
             b't' | b'f' => return self.boolean().map(drop),
             b'n' => return self.expect(b"null"),
             b'{' | b'[' => self.at += 1,

@@ -69,7 +69,14 @@ pub unsafe extern "C" fn decoder_read(
     let data = slice::from_raw_parts(data, data_size);
     let lengths = slice::from_raw_parts(lengths, rows);
     let odd = slice::from_raw_parts_mut(odd, rows);
-    let form = if is_avro == 0 { Form::Json } else { Form::Avro { prefix, checks_texts: false } };
+    let form = if is_avro == 0 {
+        Form::Json
+    } else {
+        Form::Avro {
+            prefix,
+            checks_texts: false,
+        }
+    };
     let work = || read(node, form, data, lengths, odd);
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Some((column, count))) => {
@@ -130,9 +137,21 @@ fn read(node: &Node, form: Form, data: &[u8], lengths: &[i64], odd: &mut [u8]) -
         }
     }
     match form {
-        Form::Avro { prefix, checks_texts: false } if !column.is_utf8(node) => {
+        Form::Avro {
+            prefix,
+            checks_texts: false,
+        } if !column.is_utf8(node) => {
             odd.fill(0);
-            read(node, Form::Avro { prefix, checks_texts: true }, data, lengths, odd)
+            read(
+                node,
+                Form::Avro {
+                    prefix,
+                    checks_texts: true,
+                },
+                data,
+                lengths,
+                odd,
+            )
         }
         _ => Some((column, count)),
     }
@@ -153,7 +172,11 @@ impl Out {
     fn buffer<T>(&mut self, items: Vec<T>) {
         let mut items = ManuallyDrop::new(items);
         let size = std::mem::size_of::<T>();
-        self.number(if items.capacity() == 0 { 0 } else { items.as_mut_ptr() as u64 });
+        self.number(if items.capacity() == 0 {
+            0
+        } else {
+            items.as_mut_ptr() as u64
+        });
         self.number((items.len() * size) as u64);
         self.number(items.capacity() as u64);
         self.number(size as u64);

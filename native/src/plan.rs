@@ -111,7 +111,17 @@ impl Description<'_> {
         let mut quoted = vec![b'"'];
         quoted.extend_from_slice(&name);
         quoted.extend_from_slice(b"\":");
-        let mut node = Node { kind, nullable, min, max, name, quoted, children, width: 0, places };
+        let mut node = Node {
+            kind,
+            nullable,
+            min,
+            max,
+            name,
+            quoted,
+            children,
+            width: 0,
+            places,
+        };
         node.width = width(&node);
         Some(node)
     }
