@@ -95,6 +95,7 @@ class TableKeeper:
             refuse_foreign_rows=config.foreign_writers.value == "refuse",
             write_props=config.write_props,
         )
+        self._remote = bool(spark.remote)
         merges_by_sql = config.commit_engine.value == EngineName.MERGE.value
         self._needs_spark = config.mode is WriteMode.MERGE and (merges_by_sql or not spark.local)
         self._property_key = ledger_key(config.connect_group)
@@ -200,7 +201,7 @@ class TableKeeper:
         """With a column for the order of rows, where SQL would lose it otherwise."""
         table = loaded.description
         engine = EngineName(self._config.commit_engine.value)
-        if not self._config.ordering_columns or not may_merge_by_sql(engine, table, bool(self._driver.config.remote)):
+        if not self._config.ordering_columns or not may_merge_by_sql(engine, table, self._remote):
             return loaded
         if any(column["name"] == ORDER for column in json.loads(table.schema)["fields"]):
             return loaded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -22,8 +23,9 @@ from connectors.iceberg.spark.errors import (
     TableMissingError,
     TableUnsuitableError,
 )
+from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.wish import Wish
-from connectors.iceberg.table import TableDescription
+from connectors.iceberg.table import TableDescription, WriteMode
 from connectors.iceberg.table_keeper import REPLACEMENTS, TableKeeper
 
 
@@ -83,6 +85,7 @@ def test_a_driver_is_replaced_three_times_without_a_commit_and_no_more(keeper: T
         ({"tables__upsert_mode_enabled": "true", "ext__commit_engine": "merge"}, True),
         ({"tables__upsert_mode_enabled": "true", "spark__master": "spark://far:7077"}, True),
         ({"tables__upsert_mode_enabled": "true", "spark__master": "local[1]"}, False),
+        ({"tables__upsert_mode_enabled": "true", "spark__remote": "sc://far"}, True),
     ],
 )
 def test_a_spark_session_is_made_early_only_where_every_cycle_needs_it(props: dict[str, str], early: bool) -> None:
@@ -160,6 +163,32 @@ def test_a_view_that_an_unavailable_catalog_refused_is_made_when_the_task_asks_a
     now = Wish(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 1).to_text()
     keeper.prepare("db.orders", Need.EVOLVE, now)
     assert catalog.views == ["db.orders_all"], "nothing has changed since"
+
+
+@pytest.mark.parametrize(
+    ("props", "properties", "added"),
+    [
+        ({"spark__remote": "sc://far"}, {}, True),
+        ({"ext__commit_engine": "merge"}, {}, True),
+        ({}, {"write.merge.mode": "copy-on-write"}, True),
+        ({"ext__commit_engine": "delta"}, {"write.merge.mode": "copy-on-write"}, False),
+        ({}, {}, False),
+    ],
+)
+def test_order_of_rows_is_a_column_where_sql_may_write_them_anew(
+    props: dict[str, str], properties: dict[str, str], added: bool
+) -> None:
+    listener: Any = None
+    settings = {"tables__upsert_mode_enabled": "true", "ext__ordering_columns": "at", **props}
+    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
+    merged = {"mode": WriteMode.MERGE, "key_columns": ("id",), "properties": properties}
+    before = dataclasses.replace(table([("id", "int")]), **merged)
+    after = dataclasses.replace(table([("id", "int"), (ORDER, "string")], schema_id=1), **merged)
+    catalog: Any = EvolvedCatalog(before, after)
+    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    for _ in range(2):  # the second time it is there
+        _, described = keeper.prepare("db.orders", Need.CREATE, Wish(None, "", (), 0).to_text())
+        assert (ORDER in described) is added
 
 
 class EmptyCatalog:
