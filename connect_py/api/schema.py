@@ -23,6 +23,7 @@ DATE = "org.apache.kafka.connect.data.Date"
 TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 SCALE = "scale"  # the parameter of DECIMAL
+ALIASES = "connect_py.aliases"  # a parameter of ours: former names of a field, comma separated
 
 
 class Type(Enum):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.java_text import wrap
 from connect_py.api.schema import (
+    ALIASES,
     DECIMAL,
     STRING,
     Schema,
@@ -46,7 +47,6 @@ NAMELESS: Final = "io.confluent.connect.avro.ConnectDefault"
 MAP_ENTRY: Final = "MapEntry"
 PRECISION: Final = "connect.decimal.precision"
 DEFAULT_PRECISION: Final = 64  # Java leaves this one out
-ALIASES: Final = "connect_py.aliases"  # our parameter for the aliases of a field, comma separated
 LOGICAL_TYPE: Final = "logicalType"  # also our parameter for units that Connect has no type for
 KEPT_LOGICAL_TYPES: Final = frozenset({
     "timestamp-micros", "timestamp-nanos", "local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos",

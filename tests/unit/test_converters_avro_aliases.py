@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from connect_py.converters.avro_schema import ALIASES, Options, avro_type
+from connect_py.api.schema import ALIASES
+from connect_py.converters.avro_schema import Options, avro_type
 
 RECORD = json.dumps({
     "type": "record", "name": "R", "fields": [

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from fixtures.worker_plugins import TextColumnConverter, TextHeaderConverter
+from kept_reports import Kept
 
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import RecordOrigin, SinkRecord
@@ -25,26 +26,6 @@ from connectors.iceberg.dead_letters.letter import Fix, Letter, latest
 
 REPLAY = Replay("orders", 3, 17, 2)
 KEY = "errors.deadletterqueue.iceberg.replay.topic"
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.reports: list[FailedRecord] = []
-
-    def report(self, failed: FailedRecord) -> None:
-        self.reports.append(failed)
-
-    def pending(self) -> int:
-        return 0
-
-    def flush(self, timeout: float) -> bool:
-        return True
-
-    def values(self) -> dict[str, float]:
-        return {}
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def process(kept: Kept, *messages: Any) -> list[SinkRecord]:

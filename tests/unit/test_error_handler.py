@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable
 
 import pytest
+from kept_reports import Kept
 
 from connect_py.api.errors import ConnectError, DataError, RetriableError, UnavailableError
 from connect_py.api.record import RecordOrigin, TimestampType
@@ -32,23 +33,6 @@ class FakeClock:
     def sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
         self.now += seconds
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.reports: list[FailedRecord] = []
-
-    def report(self, failed: FailedRecord) -> None:
-        self.reports.append(failed)
-
-    def pending(self) -> int:
-        return 0
-
-    def flush(self, timeout: float) -> bool:
-        return True
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def failed(error: Exception, stage: Stage = Stage.VALUE_CONVERTER) -> FailedRecord:

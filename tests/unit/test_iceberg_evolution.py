@@ -15,6 +15,7 @@ from iceberg_staging_rows import batch, config, field_ids, record, stage, stager
 from connect_py.api.batch import Column
 from connect_py.api.errors import BadRows, ConfigError
 from connect_py.api.schema import (
+    ALIASES,
     BOOLEAN,
     BYTES,
     FLOAT64,
@@ -38,7 +39,6 @@ from connectors.iceberg.config import LogicalTypes
 from connectors.iceberg.evolution.column_default import column_default
 from connectors.iceberg.evolution.column_history import HISTORY, ColumnHistory
 from connectors.iceberg.evolution.held_changes import HeldChanges
-from connectors.iceberg.evolution.schema_differences import ALIASES
 from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.evolution.type_fit import common_type, takes
 from connectors.iceberg.evolution.unified_view import UnifiedView

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 from fixtures.worker_plugins import TextColumnConverter, TextConverter, TextHeaderConverter
+from kept_reports import Kept
 
 from connect_py.api import rows_of_batch
 from connect_py.api.batch import Batch
@@ -22,27 +23,9 @@ from connect_py.api.transformation import Transformation
 from connect_py.clock import SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler, ToleranceExceededError
-from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.sink_loop import without_partitions
 from connect_py.task.transformation_chain import ChainLink, Delivery, TransformationChain
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.reports: list[FailedRecord] = []
-
-    def report(self, failed: FailedRecord) -> None:
-        self.reports.append(failed)
-
-    def pending(self) -> int:
-        return 0
-
-    def flush(self, timeout: float) -> bool:
-        return True
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class Suffix(Transformation[Any]):

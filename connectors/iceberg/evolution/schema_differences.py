@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from connect_py.api.errors import DataError
-from connect_py.api.schema import DECIMAL, Schema, Type
+from connect_py.api.schema import ALIASES, DECIMAL, Schema, Type
 from connectors.iceberg.config import LogicalTypes
 from connectors.iceberg.evolution.column_default import column_default
 from connectors.iceberg.evolution.column_names import ColumnField, ColumnNames, Member, NameMapping, inner_mapping
@@ -26,7 +26,6 @@ from connectors.iceberg.staging.types import (
     type_of_schema,
 )
 
-ALIASES = "connect_py.aliases"  # parameter of a field's schema: its former names, comma separated
 _VERSION = "_v"
 
 Path = tuple[str, ...]
