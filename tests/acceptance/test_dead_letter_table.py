@@ -33,6 +33,8 @@ __all__ = ["lakehouse", "worker"]  # fixtures
 CATCH_UP_SECONDS = 90.0
 READ_SECONDS = 60.0
 FAULTS = "CONNECT_PY_FAULTS"
+ERRORS = "__connect.errors."
+TASK = "org.apache.iceberg.connect.IcebergSinkTask"
 TYPES = {"long": LongType(), "int": IntegerType(), "double": DoubleType(), "string": StringType()}
 LETTERS = {
     "errors.tolerance": "all",
@@ -76,7 +78,7 @@ class LoadedCase:
         bad = self.load.all_bad(self.count)
         self.case.assert_complete(n for n in range(self.count) if n not in bad)
         self._check_table(bad)
-        self._check_topic(bad)
+        self._check_topic(dict(bad))
         self.case.lakehouse.assert_ledgers_chain(self.letters_table)
 
     def _check_table(self, bad: dict[int, str]) -> None:
@@ -96,15 +98,28 @@ class LoadedCase:
             assert len(row["config_hash"]) == 16
 
     def _check_topic(self, bad: dict[int, str]) -> None:
+        config = self.case.config()
+        classes = {f"{side.upper()}_CONVERTER": config[f"{side}.converter"] for side in ("key", "value", "header")}
+        classes["TRANSFORMATION"] = config["transforms.cast.type"]
         letters = dead_letters(self.case)
         assert len(letters) == len(bad)
         for message in letters:
-            told = {key: value for key, value in message.headers() or [] if key.startswith("__connect.errors.")}
-            number = int(told["__connect.errors.offset"])
+            headers = message.headers() or []
+            told = {k.removeprefix(ERRORS): v.decode() for k, v in headers if k.startswith(ERRORS)}
+            number = int(told["offset"])
+            stage = bad.pop(number)  # each once
             raw = self.load.record(number)
-            assert told["__connect.errors.stage"] == bad[number].encode()
-            assert told["__connect.errors.topic"] == self.case.name.encode()
+            assert headers[: len(raw.headers or [])] == (raw.headers or [])
+            assert len(headers) == len(raw.headers or []) + len(told)
+            assert (told["stage"], told["topic"], told["partition"]) == (stage, self.case.name, "0")
+            assert (told["connector.name"], told["task.id"]) == (self.case.name, "0")
+            assert told["class.name"] == classes.get(stage, TASK)
+            assert told["exception.class.name"].startswith("org.apache.kafka.connect.errors.")
+            assert told["exception.message"]
+            assert told["exception.stacktrace"]
             assert (message.key(), message.value()) == (raw.key, raw.value)
+            assert message.timestamp()[1] == 1_000 + number
+        assert bad == {}
 
 
 def dead_letters(case: SinkCase) -> Sequence[Message]:
