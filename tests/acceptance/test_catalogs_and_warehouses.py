@@ -60,7 +60,7 @@ def environment() -> Iterator[Mapping[str, str]]:
         yield found
 
 
-@pytest.mark.timeout(400)  # two lives of a worker with two JVMs each, and a third one for the catalog
+@pytest.mark.timeout(600)  # two lives of a worker with two JVMs each, and a third one for the catalog
 @pytest.mark.parametrize("place", [p if p in IN_EVERY_RUN else pytest.param(p, marks=pytest.mark.long) for p in PLACES])
 def test_tables_are_exact_after_a_kill_and_lost_answers_in(
     place: str, tmp_path: Path, s3: S3Server, kafka_broker: KafkaBroker, topic_prefix: str,

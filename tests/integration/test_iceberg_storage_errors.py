@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from iceberg_commit import ORDERS_SCHEMA
-from s3_server import S3Server, s3_server
+from iceberg_staging_rows import table
+from s3_server import BUCKET, S3Server, s3_server
+from worker_process import free_port
 
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.spark_environment import JARS_VARIABLE
 from connectors.iceberg.spark.catalog import TableCatalog
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.staging.file_output import FileOutput
+from connectors.iceberg.storage_settings import storage_settings
+
+pytestmark = pytest.mark.timeout(200)  # a JVM each, on a crowded machine
+AWAY_SECONDS = 3.0  # Arrow's own attempts would be over
+SECONDS = 100.0
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +42,12 @@ def jars(spark_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def _create(folder: Path, **properties: str) -> None:
-    """Make a table in a catalog with these properties, dots and dashes as they are."""
+    """Make a table in a SQLite catalog, these properties on top."""
     settings = {
         "type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": "s3://lake/orders", **properties,
     }  # fmt: skip
     with SparkDriver(SparkConfig("lake", settings, quick_jvm=True), log_path=folder / "spark.log") as driver:
-        TableCatalog(driver).create("shop.orders", json.dumps(json.loads(ORDERS_SCHEMA)))
+        TableCatalog(driver).create("shop.orders", ORDERS_SCHEMA)
 
 
 def test_without_the_library_for_s3_the_one_command_is_named(
@@ -58,6 +68,25 @@ def test_a_key_that_the_storage_refuses_is_told_with_the_setting_to_look_at(tmp_
 def test_a_bucket_that_does_not_exist_is_told_with_the_setting_to_look_at(tmp_path: Path, s3: S3Server) -> None:
     with pytest.raises(CatalogUnavailableError, match=r"see iceberg\.catalog\.warehouse, .*bucket does not exist"):
         _create(tmp_path, **{**s3.settings(), "warehouse": "s3://nobodys-bucket/orders"})
+
+
+def test_a_task_that_writes_a_file_outlasts_storage_that_is_away_for_seconds(tmp_path: Path) -> None:
+    port = free_port()
+    settings = S3Server(f"http://127.0.0.1:{port}").settings()
+    made = table([("n", "long")], folder=tmp_path)
+    place = f"s3://{BUCKET}/orders"
+    description = dataclasses.replace(
+        made, location=place, data_location=f"{place}/data", io_properties=storage_settings(settings)
+    )
+    rows = pa.table({"n": pa.array(range(1000), pa.int64())})
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(FileOutput(description, {}).write, "late.parquet", rows)
+        assert not wait([written], AWAY_SECONDS).done
+        with s3_server(port) as server:
+            uri, size = written.result(SECONDS)
+            assert server.files("orders") == [f"{BUCKET}/orders/data/late.parquet"]
+    assert uri == f"{place}/data/late.parquet"
+    assert size > 0
 
 
 @pytest.mark.long  # Amazon's library tries six times
