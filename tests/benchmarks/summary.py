@@ -20,6 +20,7 @@ from results import DEFAULT_FILE, print_table
 
 OURS, JAVA, SPARK = "connect-py", "Java sink", "Spark streaming"
 PIPELINE = {"json": 160_000, "json-schema": 110_000, "avro": 220_000}  # goals, events per CPU second
+PIPELINE_ROWS = 70_000
 Line = Mapping[str, Any]
 
 
@@ -83,7 +84,8 @@ def _kind(line: Line) -> tuple[str, ...]:
 
 
 def _pipeline(line: Line) -> Iterator[Figure]:
-    goal = PIPELINE[line["format"]] if line.get("path") == "columns" and line["mode"] == "append" else None
+    goals = {"columns": PIPELINE[line["format"]], "rows": PIPELINE_ROWS}
+    goal = goals.get(line.get("path", "")) if line["mode"] == "append" else None
     what = f"{line['mode']} {line['format']}, {line.get('path')}: events per CPU s"
     yield Figure("pipeline", what, line["events_per_cpu_second"], least=goal)
 
