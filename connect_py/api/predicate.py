@@ -32,7 +32,7 @@ class Predicate(ABC, Generic[R]):
         """The same for columns: a mask without nulls, or one answer for all rows.
 
         Raises:
-            NotColumnar: This batch goes on as rows through `test`, to the end of the chain.
+            NotColumnar: This batch goes through `test` and its transformation as rows.
         """
         raise NotColumnar(type(self).__name__)
 

@@ -16,7 +16,8 @@ class Transformation(ABC, Generic[R]):
     """A step of a connector's chain. One instance per use in a task, on the task's thread alone.
 
     Any error that `apply` raises is a failure of that one record, subject to `errors.tolerance`. Records and batches
-    are shared with other stages: derive new ones, never write into them.
+    are shared with other stages: derive new ones, never write into them. All records of a batch may go through one
+    transformation before any goes through the next.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
@@ -43,7 +44,7 @@ class Transformation(ABC, Generic[R]):
         it along) and their order. Offsets of rows in different batches may interleave; the worker does not sort.
 
         Raises:
-            NotColumnar: This batch goes on as rows through `apply`, to the end of the chain.
+            NotColumnar: This batch goes through `apply` as rows.
             BadRows: These rows fail as `apply` would fail; the worker calls again without them, unless what becomes of
                 the others is attached.
         """

@@ -21,7 +21,7 @@ class ReadToInsertEvent(Transformation[R]):
         if record.value is None or schema is None or not is_envelope(schema):
             return record
         field = schema.field(OP)
-        if field is None or record.value.values[field.index] != "r":
+        if field is None or record.value.get_without_default(OP) != "r":
             return record
         values = list(record.value.values)
         values[field.index] = "c"
