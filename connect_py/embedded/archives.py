@@ -64,10 +64,11 @@ def _run_broker(options: Sequence[str]) -> None:
 
 
 def _run_spark(options: Sequence[str]) -> None:
-    known = spark_environment()
+    # Without S3's library: an archive fits class paths that begin with its own, and that one comes last, or not at all.
+    jars = os.environ.get(JARS_VARIABLE) or os.pathsep.join(map(str, JarLock.shipped("spark").resolve()))
     done = subprocess.run(
         [sys.executable, "-m", _SPARK_TRAINING, *options],
-        env={**os.environ, JAVA_VARIABLE: known[JAVA_VARIABLE], JARS_VARIABLE: known[JARS_VARIABLE]},
+        env={**os.environ, JAVA_VARIABLE: spark_environment()[JAVA_VARIABLE], JARS_VARIABLE: jars},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
