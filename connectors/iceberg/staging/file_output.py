@@ -19,6 +19,7 @@ _CODECS = {"uncompressed": "none", "zstd": "zstd", "snappy": "snappy", "gzip": "
 CODEC = "write.parquet.compression-codec"
 LEVEL = "write.parquet.compression-level"
 ROW_GROUP_ROWS = 1 << 20
+LARGE_ROW_BYTES = 64 << 10  # on average
 
 
 class FileOutput:
@@ -58,6 +59,8 @@ class FileOutput:
         with pq.ParquetWriter(where, rows.schema, store_decimal_as_integer=True, **self._settings) as writer:
             writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
             fault_point("staging_write")  # the file is begun, and not whole
+        if rows.nbytes > LARGE_ROW_BYTES * rows.num_rows:
+            pa.default_memory_pool().release_unused()  # else the writer's copies of the largest row stay for ever
 
     def remove(self, uri: str) -> None:
         """Delete a file that nobody was told of; one that is not there is fine."""
