@@ -98,7 +98,7 @@ class JarLock:
 
     @property
     def fetched(self) -> bool:
-        """Whether this user's cache has a folder of this lock, so that `resolve` needs no network; nothing is hashed."""
+        """Whether this user's cache has a folder of this lock, and `resolve` needs no network; nothing is hashed."""
         return self._folder(None).is_dir()
 
     @property

@@ -1,0 +1,30 @@
+"""Which jars stand beside Spark's own: S3's library only where somebody fetched it, and behind the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from connect_py.embedded.cache_directory import CACHE_VARIABLE
+from connect_py.embedded.jar_lock import JarLock
+from connect_py.embedded.spark_environment import spark_jars
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, from which jars are taken as they are."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(JarLock, "resolve", lambda self: [tmp_path / jar.file_name for jar in self.jars])
+    return tmp_path
+
+
+def test_s3s_library_is_not_fetched_unasked(cache: Path) -> None:
+    assert [jar.name for jar in spark_jars()] == [jar.file_name for jar in JarLock.shipped("spark").jars]
+
+
+def test_s3s_library_comes_last_once_it_was_fetched(cache: Path) -> None:
+    s3 = JarLock.shipped("s3")
+    (cache / "jars" / f"s3-{s3.fingerprint}").mkdir(parents=True)
+    assert spark_jars()[-1].name == s3.jars[-1].file_name
+    assert len(spark_jars()) == len(JarLock.shipped("spark").jars) + 1
