@@ -108,7 +108,7 @@ def _story(folder: Path, lake: PlacedLakehouse, servers: str, prefix: str, envir
             assert lake.rows(f"db.letters_{mode}").num_rows == BROKEN
             lake.assert_ledgers_chain(f"db.{mode}s")
             assert not left[mode] & lake.stored(f"db.{mode}s")
-        _audit(folder, names["upsert"], configs["upsert"], "db.upserts", servers)
+        _check_commands(folder, names["upsert"], configs["upsert"], "db.upserts", servers)
         assert worker.healthy()
     finally:
         feed.close()
@@ -160,8 +160,8 @@ def _orphans(lake: PlacedLakehouse, table: str, connector: str) -> set[str]:
     return {name for name in lake.stored(table) if name.startswith(StagedFileName.prefix(connector))} - used
 
 
-def _audit(folder: Path, connector: str, config: Mapping[str, str], table: str, servers: str) -> None:
-    """Both commands find the catalog and the storage by the connector's own file."""
+def _check_commands(folder: Path, connector: str, config: Mapping[str, str], table: str, servers: str) -> None:
+    """All commands find the catalog and the storage by the connector's own file."""
     posted = folder / f"{connector}.json"
     posted.write_text(json.dumps({"name": connector, "config": config}))
     proven = _command("audit", table, "--config", str(posted))
@@ -169,6 +169,8 @@ def _audit(folder: Path, connector: str, config: Mapping[str, str], table: str, 
     migrated = _command("migrate", str(posted), "--bootstrap-server", servers, "--json")
     assert table in migrated.stdout, migrated.stderr
     assert migrated.returncode == 2, migrated.stdout  # the sink has begun already
+    letters = _command("dlq", "list", "--config", str(posted), "--json")
+    assert sum(count["letters"] for count in json.loads(letters.stdout or "[]")) == BROKEN, letters.stderr
 
 
 def _command(*words: str) -> subprocess.CompletedProcess[str]:
