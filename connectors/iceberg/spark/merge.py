@@ -48,6 +48,7 @@ class MergeEngine:
 
     def commit(self, request: CommitRequest, staged: StagedKeys) -> CommitOutcome:
         """See `CommitEngine.commit`."""
+        self._driver.start_session()  # first: a Spark that is away leaves no branches at each new attempt
         work = request.work_branch + uuid.uuid4().hex[:8]
         prepared = self._call(request, "BranchMerge", "prepare", to_json(request, work_branch=work))
         if prepared["status"] != CommitStatus.COMMITTED.value:
