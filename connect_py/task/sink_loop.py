@@ -204,11 +204,13 @@ class SinkTaskRunner:
         if self._topics.is_regex and now >= self._list_topics_at:
             self._subscribe()
         messages = self._poll(now)
-        if messages:
+        polled = bool(messages)
+        if polled:
             self._take(messages)
+        messages = []  # they may be large, and what follows may take long
         if not self._held:
             self._reach_ends()
-        if messages or not self._held or self._clock.monotonic() >= self._redeliver_at:
+        if polled or not self._held or self._clock.monotonic() >= self._redeliver_at:
             self._deliver()
 
     def _subscribe(self) -> None:
@@ -281,27 +283,11 @@ class SinkTaskRunner:
 
     def _deliver(self) -> None:
         """Put what is kept, or an empty list; everything put moves the current offsets."""
-        idle = not self._kept
-        while self._kept or idle:
-            delivery: Delivery = [] if idle else self._kept.popleft()
-            idle = False
-            self._gone.clear()
-            start = self._clock.monotonic()
-            try:
-                if isinstance(delivery, Batch):
-                    self._task.put_batch(delivery)
-                else:
-                    self._task.put(list(delivery))
-            except RetriableError as error:
-                self._check_reporter()
-                if len(delivery):
-                    self._kept.extendleft(without_partitions([delivery], self._gone))
-                self._hold(error)
+        if not self._kept and not self._put([]):
+            return
+        while self._kept:
+            if not self._put(self._kept.popleft()):
                 return
-            except Exception as error:
-                raise ConnectError("Exiting WorkerSinkTask due to unrecoverable exception.") from error
-            self._check_reporter()
-            self.metrics.put(len(delivery), self._clock.monotonic() - start)
         if self._consumed and not self._end_poll():
             return
         self._offsets.current |= self._consumed
@@ -310,6 +296,27 @@ class SinkTaskRunner:
             self._held = False
             self._redelivery_seconds = REDELIVERY_SECONDS[0]
             self._apply_pauses()
+
+    def _put(self, delivery: Delivery) -> bool:
+        """False: it is put again later."""
+        self._gone.clear()
+        start = self._clock.monotonic()
+        try:
+            if isinstance(delivery, Batch):
+                self._task.put_batch(delivery)
+            else:
+                self._task.put(list(delivery))
+        except RetriableError as error:
+            self._check_reporter()
+            if len(delivery):
+                self._kept.extendleft(without_partitions([delivery], self._gone))
+            self._hold(error)
+            return False
+        except Exception as error:
+            raise ConnectError("Exiting WorkerSinkTask due to unrecoverable exception.") from error
+        self._check_reporter()
+        self.metrics.put(len(delivery), self._clock.monotonic() - start)
+        return True
 
     def _end_poll(self) -> bool:
         """Tell the task; False: it is told again later."""
