@@ -15,7 +15,7 @@ from connectors.iceberg.protocol.messages import Need, OpenTable, StartCommit, T
 from connectors.iceberg.staging.wish import Wish
 
 KEY, END = "s3.access-key-id", "s3.session-token-expires-at-ms"
-OWN = {"s3.secret-access-key": "in the configuration"}
+OWN = {"s3.secret-access-key": "in the configuration", "s3.endpoint": "http://127.0.0.1:9"}
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
 
 def lend(stand: Stand, name: str, key: str, seconds: float) -> None:
     """Let the coordinator describe a table with keys that end after this time."""
-    lent = {KEY: key, END: str(int((time.time() + seconds) * 1000))}
+    lent = {KEY: key, "client.region": "eu-west-1", END: str(int((time.time() + seconds) * 1000))}
     made = table([("n", "long")], folder=stand.folder / name)
     described = dataclasses.replace(made, io_properties=lent)
     stand.hear(TableOpened(EPOCH, name, "u", {ORDERS_0: 0}, json.dumps(described.to_json())))
@@ -70,3 +70,4 @@ def test_keys_of_the_configuration_need_not_be_told_to_a_task(stand: Stand) -> N
     lend(stand, "db.first", "lent", seconds=60)
     stand.put(0)
     assert OWN.items() <= storage(stand, "db.first").items()
+    assert "s3.region" not in storage(stand, "db.first")  # a guess, where the catalog does not say one

@@ -31,14 +31,12 @@ _UNSUITABLE = {
     "org.apache.spark.sql.catalyst.parser.ParseException",
 }
 _UNKNOWN = f"{_ICEBERG}CommitStateUnknownException"
-# What Java says when Amazon's library is not on the class path: by the class itself, by Iceberg, which looks for a
-# constructor then, and by Hadoop, whom Iceberg's resolving file IO asks instead.
-_NO_S3: Final = (
-    re.compile(r"software[./]amazon[./]awssdk"),
-    re.compile(r"org\.apache\.iceberg\.aws\.\S+: Cannot find constructor"),
-    re.compile(r'No FileSystem for scheme "?s3"?$'),
-)
+# What Java says when Amazon's library is not on the class path: by the class itself, or by Iceberg, which looks for a
+# constructor then.
+_NO_LIBRARY: Final = re.compile(r"software[./]amazon[./]awssdk|org\.apache\.iceberg\.aws\.\S+: Cannot find constructor")
 _LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
+# Hadoop is asked where no file IO is named, and by Iceberg's resolving one where the library is missing.
+_HADOOP_LACKS: Final = re.compile(r'No FileSystem for scheme "?s3[an]?"?$|s3a\.S3AFileSystem not found')
 # What the storage says, and what a person can do about it.
 _HINTS: Final = (
     (re.compile(r"Service: S3, Status Code: 40[13]"), "the storage refuses the credentials: see iceberg.catalog.s3.*"),
@@ -55,10 +53,16 @@ def translated(subject: str, exception: Any) -> ConnectError:
     while cause is not None and len(chain) < 10:
         chain.append((cause.getClass().getName(), str(cause.getMessage() or "").split("\n", 1)[0]))
         cause = cause.getCause()
-    if any(_lacks_s3(name, message) for name, message in chain):
+    if any(_NO_LIBRARY.search(message) and name.endswith(_LINKING) for name, message in chain):
         return SparkLostError(
             f"{subject}: Iceberg's library for S3 and AWS is not there: run `connect-py jars s3` on each worker, then "
             "restart them; where CONNECT_PY_SPARK_JARS names the jars, add iceberg-aws-bundle to it"
+        )
+    if any(_HADOOP_LACKS.search(message) for _, message in chain):
+        return SparkLostError(
+            f"{subject}: Hadoop's file systems do not know S3: set "
+            "iceberg.catalog.io-impl=org.apache.iceberg.aws.s3.S3FileIO, and run `connect-py jars s3` on each worker "
+            "if that was not done before its start"
         )
     for name, message in chain:
         if name == _UNKNOWN:
@@ -77,8 +81,3 @@ def translated(subject: str, exception: Any) -> ConnectError:
         if pattern.search(told):
             return CatalogUnavailableError(f"{subject}: {hint}: {told[:_LONGEST]}")
     return CatalogUnavailableError(f"{subject}: {told}")
-
-
-def _lacks_s3(name: str, message: str) -> bool:
-    linking = name.endswith(_LINKING) and any(pattern.search(message) for pattern in _NO_S3[:2])
-    return linking or _NO_S3[2].search(message) is not None
