@@ -14,11 +14,11 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, NotColumnar, RetriableError
 from connect_py.api.predicate import Predicate
 from connect_py.api.record import NO_HEADERS, Headers, R, SinkRecord
-from connect_py.api.rows_of_batch import RowsOfBatch
 from connect_py.api.transformation import Transformation
 from connect_py.error_handling.error_handler import ErrorHandler, Skipped
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
+from connect_py.task.rows_of_batch import RowsOfBatch
 
 Delivery: TypeAlias = Batch | list[SinkRecord]  # columns, or rows that stay rows
 

@@ -11,19 +11,19 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 from fixtures.worker_plugins import TextColumnConverter, TextConverter, TextHeaderConverter
 from kept_reports import Kept
 
-from connect_py.api import rows_of_batch
 from connect_py.api.batch import Batch
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import BadRows, ConnectError, DataError, NotColumnar, RetriableError
 from connect_py.api.predicate import Predicate
 from connect_py.api.record import RawHeaders, RecordOrigin, SinkRecord, TopicPartition
-from connect_py.api.rows_of_batch import MIN_ROWS
 from connect_py.api.schema import STRING
 from connect_py.api.transformation import Transformation
 from connect_py.clock import SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler, ToleranceExceededError
+from connect_py.task import rows_of_batch
 from connect_py.task.record_pipeline import Converters, RecordPipeline
+from connect_py.task.rows_of_batch import MIN_ROWS
 from connect_py.task.sink_loop import without_partitions
 from connect_py.task.transformation_chain import ChainLink, Delivery, TransformationChain
 
@@ -247,18 +247,35 @@ def test_where_columns_do_not_pay_it_is_rows_to_the_end() -> None:
     assert {r.value for r in rows([*for_a_sink_of_rows, *few, *done])} == {"a12", "a123"}
 
 
-class Number(Unmoved):
-    """Gives a number where the schema says a text."""
+class Odd(Unmoved):
+    """Makes records that no column can say."""
+
+    def __init__(self, **members: Any) -> None:
+        self.members = members
 
     def apply(self, record: SinkRecord) -> SinkRecord | None:
-        return record.replace(value=1)
+        return record.replace(**self.members)
 
 
-def test_rows_that_are_not_what_their_schema_says_stay_rows() -> None:
-    chain = TransformationChain([ChainLink(Number(), "N")], errors(Kept()), sink_takes_columns=True)
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"value": 1}, {"value": "\ud800"}, {"timestamp": 2**70}, {"timestamp": 1.5}, {"partition": 7}, {"origin": None},
+        {"topic": None}, {"topic": ["t"]}, {"key_schema": "text"}, {"headers": 5},
+    ],
+)  # fmt: skip
+def test_rows_that_no_column_can_say_stay_rows(odd: dict[str, Any]) -> None:
+    chain = TransformationChain([ChainLink(Odd(**odd), "O")], errors(Kept()), sink_takes_columns=True)
     (delivery,) = chain.process(of_texts(["a"] * 4 * MIN_ROWS))
     assert isinstance(delivery, list)
-    assert {r.value for r in delivery} == {1}
+    assert {str(getattr(r, name)) for r in delivery for name in odd} == {str(value) for value in odd.values()}
+
+
+def test_what_a_transformation_returns_that_is_no_record_stays_what_it_is() -> None:
+    link = Unmoved()
+    link.apply = lambda record: "no record"  # type: ignore[method-assign, assignment, return-value] # what a plugin might
+    chain = TransformationChain([ChainLink(link, "O")], errors(Kept()), sink_takes_columns=True)
+    assert chain.process(of_texts(["a"] * 4 * MIN_ROWS)) == [["no record"] * 4 * MIN_ROWS]
 
 
 def test_without_tolerance_one_bad_record_withholds_the_whole_poll() -> None:

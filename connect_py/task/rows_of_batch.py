@@ -1,21 +1,25 @@
-"""`RowsOfBatch`: the rows of a batch, made as far as somebody looks, and the way back to columns.
-
-Imports pyarrow with the first batch only.
-"""
+"""`RowsOfBatch`: the rows of a batch, made as far as somebody looks, and the way back to columns."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import lt
 from sys import getrefcount
 from typing import Any, Final
 
+import pyarrow as pa
+
+from connect_py.api import arrow
 from connect_py.api.batch import Batch, Column, Origin
 from connect_py.api.errors import NotColumnar
-from connect_py.api.record import MADE_LATER, NO_HEADERS, SinkRecord, make_whole, record_of_row
+from connect_py.api.record import MADE_LATER, NO_HEADERS, Headers, SinkRecord, make_whole, record_of_row
 from connect_py.api.schema import Schema, Type, Value
 from connect_py.api.struct_view import ALONE, StructRows
+from connect_py.task import exact_columns
+
+log = logging.getLogger(__name__)
 
 MIN_ROWS: Final = 50  # a batch of fewer costs more in columns than it saves
 FEW: Final = 0.02  # of the records: so few are made one by one, which costs 20 to 50 times as much for each
@@ -81,7 +85,9 @@ class RowsOfBatch:
         """
         if not results:
             return []
-        if all(type(r) is SinkRecord and r._rows is self for r in results):
+        if any(type(r) is not SinkRecord or type(r.topic) is not str for r in results):
+            return None
+        if all(r._rows is self for r in results):
             rows = [r._row for r in results]
             if all(map(lt, rows, rows[1:])):
                 records = self.records
@@ -97,10 +103,11 @@ class RowsOfBatch:
             return [self._one(group) for group in groups.values()]
         except NotColumnar:
             return None
+        except Exception:  # whatever somebody made of a record: who takes the rows says what is wrong with it
+            log.debug("records of %s stay rows", self._batch.topic, exc_info=True)
+            return None
 
-    def _mask(self, rows: Iterable[int]) -> Any:
-        import pyarrow as pa
-
+    def _mask(self, rows: Iterable[int]) -> pa.BooleanArray:
         mask = bytearray(len(self._batch))
         for row in rows:
             mask[row] = 1
@@ -112,13 +119,11 @@ class RowsOfBatch:
         Raises:
             NotColumnar: It would not be exact.
         """
-        import pyarrow as pa
-
         first = group[0]
-        if any(type(r) is not SinkRecord for r in group) or type(first.topic) is not str:
-            raise NotColumnar("not the worker's records")
         if any(r.timestamp_type is not first.timestamp_type for r in group):
             raise NotColumnar("two kinds of timestamps")
+        if any(type(r.headers) is not Headers for r in group):
+            raise NotColumnar("headers of another kind")
         rows: list[int] | None = None
         if all(r._rows is self for r in group):
             rows = [r._row for r in group]
@@ -156,8 +161,6 @@ class RowsOfBatch:
         return True
 
     def _side(self, name: str, group: list[SinkRecord], rows: list[int] | None, select: Callable[[Any], Any]) -> Column:
-        from connect_py.api import exact_columns
-
         column: Column = getattr(self._batch, name)
         schemas: list[Schema | None] = [getattr(r, f"{name}_schema") for r in group]
         if rows is not None and self._intact(name) and self._unchanged(name, group):
@@ -169,8 +172,6 @@ class RowsOfBatch:
         return exact_columns.column_of(schemas, values)
 
     def _origin(self, group: list[SinkRecord], rows: list[int] | None, select: Callable[[Any], Any]) -> Origin:
-        from connect_py.api import arrow
-
         partitions = [r.partition for r in group]
         if rows is not None and self._unchanged("origin", group):
             if partitions != [self._partitions[row] for row in rows]:

@@ -12,13 +12,14 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from transforms_records import ENVELOPE, EXAMPLES, Events
 
-from connect_py.api import rows_of_batch
 from connect_py.api.batch import Batch
 from connect_py.api.errors import DataError
 from connect_py.api.record import Headers, SinkRecord
-from connect_py.api.rows_of_batch import RowsOfBatch
 from connect_py.api.schema import FLOAT32, INT64, OPTIONAL_STRING, STRING, Struct, map_of, struct
+from connect_py.task import rows_of_batch
+from connect_py.task.rows_of_batch import RowsOfBatch
 
+pytestmark = pytest.mark.timeout(240)  # a thousand examples
 Action = Callable[[SinkRecord, Random], SinkRecord | None]
 WIDE = struct(("f", FLOAT32), ("tags", map_of(STRING, INT64)), ("event", ENVELOPE))
 LOOSE = [1, 2**31, 1.5, True, "x", "\ud800", b"b", None, [1, "x"], ["x"], Decimal("1.5"), Decimal("-0.00")]
