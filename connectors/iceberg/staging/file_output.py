@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -19,6 +19,7 @@ _CODECS = {"uncompressed": "none", "zstd": "zstd", "snappy": "snappy", "gzip": "
 CODEC = "write.parquet.compression-codec"
 LEVEL = "write.parquet.compression-level"
 ROW_GROUP_ROWS = 1 << 20
+ROW_GROUP_BYTES = 128 << 20  # of Arrow's columns; the writer keeps a group several times over until it is whole
 LARGE_ROW_BYTES = 64 << 10  # on average
 
 
@@ -57,7 +58,8 @@ class FileOutput:
 
     def _write(self, where: Any, rows: pa.Table) -> None:
         with pq.ParquetWriter(where, rows.schema, store_decimal_as_integer=True, **self._settings) as writer:
-            writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+            for group in _row_groups(rows):
+                writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
             fault_point("staging_write")  # the file is begun, and not whole
         if rows.nbytes > LARGE_ROW_BYTES * rows.num_rows:
             pa.default_memory_pool().release_unused()  # else the writer's copies of the largest row stay for ever
@@ -70,6 +72,16 @@ class FileOutput:
                 os.unlink(path)
             return
         self._io.delete(uri)
+
+
+def _row_groups(rows: pa.Table) -> Iterator[pa.Table]:
+    """The rows in pieces that are not too large; a row that is too large by itself is one of them."""
+    if rows.nbytes <= ROW_GROUP_BYTES or rows.num_rows <= 1:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _row_groups(rows.slice(0, half))
+    yield from _row_groups(rows.slice(half))
 
 
 def local_path(uri: str) -> Path | None:
