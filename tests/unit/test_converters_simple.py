@@ -96,7 +96,7 @@ def test_primitives_have_exactly_their_bytes() -> None:
     assert made.from_connect("t", None, -1) == b"\xff\xff\xff\xff"
     with pytest.raises(DataError, match="Failed to deserialize integer: "):
         made.to_connect("t", b"\0\0\0")
-    with pytest.raises(DataError, match="Failed to serialize to integer .was class java.lang.Long.: "):
+    with pytest.raises(DataError, match=r"Failed to serialize to integer .was class java.lang.Long.: "):
         made.from_connect("t", None, 1 << 31)
     data = [b"\0\0\1\0", None, b"", b"\xff\xff\xff\xff"]
     assert by_columns(made, data) == by_reference(made, data)
