@@ -65,11 +65,12 @@ def world(
 
 @contextmanager
 def elsewhere(kind: str, folder: Path, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A Spark to go to, and the one key that leads there."""
+    """A Spark to go to, and the key that leads there."""
     with ExitStack() as stack:
         if kind == "cluster":
             cluster = stack.enter_context(StandaloneCluster(folder / "cluster", environment))
-            yield {"iceberg.spark.master": cluster.url}
+            # An application takes all cores otherwise, and the next connector's would wait for ever.
+            yield {"iceberg.spark.master": cluster.url, "iceberg.spark.cores.max": "1"}
             assert cluster.executors() > 0, "nothing ran on the cluster"
         elif kind == "connect":
             server = stack.enter_context(ConnectServer(folder / "connect", environment))
