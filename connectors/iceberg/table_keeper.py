@@ -188,6 +188,9 @@ class TableKeeper:
                 f"MERGE needs to know the key: set iceberg.table.{name}.id-columns or "
                 "iceberg.tables.default-id-columns, identifier fields on the table, or iceberg.ext.key-source=record",
             )
+        names = {column["name"] for column in json.loads(description.schema)["fields"]}
+        if gone := [key for key in description.key_columns if key not in names]:
+            raise TableUnsuitableError(name, f"has no key column {gone[0]}")
         if description.mode is WriteMode.MERGE and (times := time_columns(json.loads(description.schema))):
             raise TableUnsuitableError(
                 name, f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged"

@@ -52,6 +52,7 @@ class Table:
     asked: list[dict[str, Any]] = field(default_factory=list)  # requests for a delta
     calls: list[str] = field(default_factory=list)
     config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(local=True, remote=""))
+    key_of_the_request: str | None = None  # None: the table's
 
     # --- as the driver
 
@@ -128,8 +129,8 @@ class Table:
 
     def commit(self, *files: StagedFile, ordered: bool = False, **more: Any) -> CommitOutcome:
         request = CommitRequest(
-            "db.t", "c1", TableVersion("u", None, None), KEY, "{}", {KEY: "{}"}, files, WriteMode.MERGE, (self.key,),
-            ordered,
+            "db.t", "c1", TableVersion("u", None, None), KEY, "{}", {KEY: "{}"}, files, WriteMode.MERGE,
+            (self.key_of_the_request or self.key,), ordered,
         )  # fmt: skip
         return TableCommitter(self, self, **more).commit(request)  # type: ignore[arg-type]
 
@@ -309,6 +310,18 @@ def test_rows_staged_before_a_key_column_was_renamed_are_found_by_their_field_id
     twice = table.staged(StagedKind.ROWS, [{"number": 4, "n": 8, "big": "b4"}])
     with pytest.raises(DuplicateKeyError, match=r"\(4,\)"):
         table.commit(*staged, twice)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_key_column_that_is_gone_is_this_tables_trouble_and_no_broken_coordinator(
+    table: Table, ordered: bool
+) -> None:
+    staged = [table.staged(StagedKind.ROWS, [{"id": n, "n": 1, "big": "x"}], ordered=ordered) for n in (1, 2)]
+    table.key_of_the_request = "id"
+    table.rename_key("number")
+    with pytest.raises(TableUnsuitableError, match="has no key column id"):
+        table.commit(*staged, ordered=ordered)
+    assert table.made() == []
 
 
 def test_ordered_changes_staged_before_a_key_column_was_renamed_meet_later_ones(table: Table) -> None:

@@ -191,6 +191,16 @@ def test_order_of_rows_is_a_column_where_sql_may_write_them_anew(
         assert (ORDER in described) is added
 
 
+def test_a_table_whose_key_column_is_gone_is_refused_by_the_name_of_the_column() -> None:
+    listener: Any = None
+    keeper = TableKeeper(config(tables__upsert_mode_enabled="true"), listener, IcebergMetrics(FakePluginMetrics()))
+    described = dataclasses.replace(table([("number", "int")]), mode=WriteMode.MERGE, key_columns=("id",))
+    catalog: Any = EvolvedCatalog(described, described)
+    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    with pytest.raises(TableUnsuitableError, match="has no key column id"):
+        keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
+
+
 class EmptyCatalog:
     """Has no table, and keeps count of those that it is asked to make."""
 

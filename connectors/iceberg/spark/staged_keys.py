@@ -46,7 +46,16 @@ class StagedKeys:
     """The key columns of a request's staged files, read once, when first asked for."""
 
     def __init__(self, request: CommitRequest, schema: pa.Schema, files: TableFiles) -> None:
-        """`schema`: the table's. `files` opens what its paths name, staged files among them."""
+        """`schema`: the table's. `files` opens what its paths name, staged files among them.
+
+        Raises:
+            TableUnsuitableError: The table has no such key column: its owner renamed or dropped it.
+        """
+        for name in request.key_columns:
+            if name not in schema.names:
+                raise TableUnsuitableError(
+                    request.table, f"has no key column {name} (any more): rename it back, or set other id-columns"
+                )
         self._request = request
         self._columns = [schema.field(name) for name in request.key_columns]
         self._staged = [file for file in request.files if file.kind not in (StagedKind.TRUNCATES, StagedKind.LEFT)]

@@ -1,0 +1,96 @@
+"""What the coordinator makes of tables that refuse: the others of the same cycle go on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from iceberg_staging_rows import ORDERS_0, config
+
+from connect_py.testing import FakeSinkTaskContext
+from connectors.iceberg.coordinator import _Life
+from connectors.iceberg.protocol.actions import CommitRequest
+from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, Outcome, TopicInfo
+from connectors.iceberg.protocol.ledger import TableView
+from connectors.iceberg.protocol.messages import CommitComplete, Message, Range, Report, TablePart
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.spark.errors import TableUnsuitableError
+from connectors.iceberg.table import StagedFile, StagedKind
+from connectors.iceberg.table_keeper import Committed
+
+GOOD, BAD = "db.good", "db.bad"
+
+
+class Tables:
+    """A table that takes commits, and one whose key column somebody dropped."""
+
+    def __init__(self) -> None:
+        self.landed: list[str] = []
+
+    def view(self, name: str) -> TableView:
+        return TableView(name, (), True, frozenset(), None)
+
+    def commit(self, request: CommitRequest, epoch: Epoch) -> Committed:
+        if request.table == BAD:
+            raise TableUnsuitableError(BAD, "has no key column id")
+        self.landed.append(request.table)
+        return Committed(Outcome.COMMITTED, "", 1)
+
+    def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
+        pass
+
+
+class Here:
+    """A table thread that works while it is asked."""
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*arguments))
+        except Exception as error:  # noqa: BLE001 - handed to whoever asks for the result, as an executor does
+            done.set_exception(error)
+        return done
+
+
+class Channel:
+    """What the coordinator says."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+
+    def send(self, messages: list[Message]) -> None:
+        self.sent += messages
+
+
+class Silent:
+    """Listens to commits."""
+
+    def on_cycle_complete(self, *_: Any) -> None:
+        pass
+
+
+def test_a_table_that_cannot_take_a_commit_holds_its_rows_and_the_others_go_on() -> None:
+    tables, channel, executor = Tables(), Channel(), Here()
+    made: Any = (config(tables=f"{GOOD},{BAD}"), FakeSinkTaskContext(connector="c", topics={"orders": 1}))
+    life = _Life(*made, tables, Silent(), threading.Event())  # type: ignore[arg-type]
+    settings = CoordinatorSettings("k", 0, 1000, 300, tables=(GOOD, BAD), max_tries=1)
+    state = CoordinatorState(settings, "x", new_uuid=iter("abcd").__next__)
+    state.begin({"orders": TopicInfo("id", (0,))}, {}, {name: tables.view(name) for name in (GOOD, BAD)}, None, 0)
+
+    def carry_out(actions: list[Any]) -> None:
+        life._carry_out(state, actions, executor, channel)  # type: ignore[arg-type]
+        while not life._answers.empty():
+            carry_out(life._answers.get()())
+
+    carry_out(state.on_tick(1000))
+    file = StagedFile(StagedKind.ROWS, "f", 5, 1, 0, 0)
+    parts = {name: TablePart(name, 0, 0, (file,)) for name in (GOOD, BAD)}
+    report = Report("task", 0, state.epoch, 1, {ORDERS_0: Range("id", 0, 0, "n", 0, 5, parts)})
+    carry_out(state.on_message(report, 1000))
+    assert tables.landed == [GOOD]
+    assert not state.ended
+    (complete,) = [message for message in channel.sent if isinstance(message, CommitComplete)]
+    assert complete.releases[ORDERS_0].floor == 0, "the rows of the other one are read again"
+    assert state._tables[GOOD].needs[ORDERS_0] == 5
