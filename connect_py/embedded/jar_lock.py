@@ -127,6 +127,20 @@ class JarLock:
                     self._fill(folder)
         return [folder / jar.file_name for jar in self.jars]
 
+    def fetched_jars(self) -> list[Path]:
+        """Return the jars of this user's cache in lock order, none if it has no folder of them; nothing is fetched.
+
+        Raises:
+            JarLockError: They are not what the lock names.
+            OSError: They cannot be read.
+        """
+        folder = self._folder(None)
+        if not self.fetched:
+            return []
+        if wrong := self.complaints(folder):
+            raise JarLockError(f"the jars of {self.name}.lock in {folder} are damaged: {'; '.join(wrong)}")
+        return [folder / jar.file_name for jar in self.jars]
+
     def complaints(self, folder: Path) -> list[str]:
         """What is wrong with a folder that should hold exactly this lock's jars; empty if nothing is."""
         present = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shlex
 from pathlib import Path
 
 from connect_py.embedded.cache_directory import cache_directory
 from connect_py.embedded.class_data_archive import ClassDataArchive
-from connect_py.embedded.jar_lock import JarLock
+from connect_py.embedded.jar_lock import JarLock, JarLockError
 from connect_py.embedded.java_runtime import JavaRuntime, find_java
+
+log = logging.getLogger(__name__)
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"
@@ -44,10 +47,15 @@ def spark_jars() -> list[Path]:
     """The jars beside pyspark's own: those of lock `spark`, and behind them those of lock `s3` if they were fetched.
 
     S3 takes an SDK that is as large as all of Iceberg, so whoever needs it fetches it by name. Behind the others it
-    does no harm: an archive of loaded classes fits every class path that begins with its own.
+    does no harm: an archive of loaded classes fits every class path that begins with its own. Damaged ones are left
+    out with a warning, and not fetched again: most sinks do without, and may have no way to the network.
     """
-    s3 = JarLock.shipped("s3")
-    return [*JarLock.shipped("spark").resolve(), *(s3.resolve() if s3.fetched else ())]
+    jars = JarLock.shipped("spark").resolve()
+    try:
+        jars += JarLock.shipped("s3").fetched_jars()
+    except (JarLockError, OSError) as error:
+        log.warning("S3's library is left out, `connect-py jars s3` fetches it again: %s", error)
+    return jars
 
 
 def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:

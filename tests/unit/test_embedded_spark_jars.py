@@ -23,8 +23,25 @@ def test_s3s_library_is_not_fetched_unasked(cache: Path) -> None:
     assert [jar.name for jar in spark_jars()] == [jar.file_name for jar in JarLock.shipped("spark").jars]
 
 
-def test_s3s_library_comes_last_once_it_was_fetched(cache: Path) -> None:
-    s3 = JarLock.shipped("s3")
-    (cache / "jars" / f"s3-{s3.fingerprint}").mkdir(parents=True)
+def test_s3s_library_comes_last_once_it_was_fetched(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3 = s3_folder(cache)
+    monkeypatch.setattr(JarLock, "complaints", lambda self, folder: [])
     assert spark_jars()[-1].name == s3.jars[-1].file_name
     assert len(spark_jars()) == len(JarLock.shipped("spark").jars) + 1
+
+
+def test_a_damaged_library_of_s3_is_left_out_with_a_warning_and_not_fetched(
+    cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    s3 = s3_folder(cache)
+    (cache / "jars" / f"s3-{s3.fingerprint}" / s3.jars[0].file_name).write_bytes(b"half of it")
+    assert [jar.name for jar in spark_jars()] == [jar.file_name for jar in JarLock.shipped("spark").jars]
+    assert "S3's library is left out" in caplog.text
+    assert "connect-py jars s3" in caplog.text
+
+
+def s3_folder(cache: Path) -> JarLock:
+    """A folder of S3's jars, without them."""
+    s3 = JarLock.shipped("s3")
+    (cache / "jars" / f"s3-{s3.fingerprint}").mkdir(parents=True)
+    return s3
