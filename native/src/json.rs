@@ -323,7 +323,7 @@ impl<'a> Message<'a> {
     #[inline]
     fn member_name(&mut self, node: &Node, next: usize) -> Result<Option<usize>, Odd> {
         if let Some(child) = node.children.get(next) {
-            if self.data[self.at..].starts_with(&child.quoted) {
+            if !child.quoted.is_empty() && self.data[self.at..].starts_with(&child.quoted) {
                 self.at += child.quoted.len();
                 return Ok(Some(next));
             }

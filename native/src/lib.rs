@@ -22,6 +22,14 @@ const BUFFERS: usize = 4;
 /// Numbers per node: rows, nulls, absent rows, kinds of numbers, and the buffers.
 pub const NODE: usize = 4 + BUFFERS * BUFFER;
 const NO_MESSAGE: i64 = -1;
+/// Of plans, numbers and buffers as they cross to Python; `VERSION` in `library.py` is the same.
+const VERSION: u32 = 1;
+
+/// Which form of calls this library speaks.
+#[no_mangle]
+pub extern "C" fn decoder_version() -> u32 {
+    VERSION
+}
 
 /// Make a plan of its description; null: it is none. `decoder_plan_free` frees it.
 ///

@@ -42,7 +42,7 @@ pub struct Node {
     pub min: i64,
     pub max: i64,
     pub name: Vec<u8>,
-    /// The name as it stands in most objects: quoted, with a colon.
+    /// The name as it stands in most objects: quoted, with a colon. Empty: it has to be escaped, and is looked up.
     pub quoted: Vec<u8>,
     pub children: Vec<Node>,
     /// Avro: the fewest bytes that a value takes.
@@ -108,9 +108,12 @@ impl Description<'_> {
         } else {
             HashMap::new()
         };
-        let mut quoted = vec![b'"'];
-        quoted.extend_from_slice(&name);
-        quoted.extend_from_slice(b"\":");
+        let mut quoted = Vec::new();
+        if !name.iter().any(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F)) {
+            quoted.push(b'"');
+            quoted.extend_from_slice(&name);
+            quoted.extend_from_slice(b"\":");
+        }
         let mut node = Node {
             kind,
             nullable,

@@ -7,7 +7,9 @@ import math
 import os
 import random
 import shutil
+import sysconfig
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 
 from connect_py.converters.avro_columns import AvroColumns
 from connect_py.converters.avro_schema import avro_type
+from connect_py.converters.native import library as native_library
 from connect_py.converters.native.decoder import IGNORES_OTHERS, Kind, NativeDecoder, Node
 from connect_py.converters.native.library import library
 
@@ -155,6 +158,12 @@ def test_names_may_be_escaped() -> None:
     assert read(node, b'{"\\u0078 \\u00e9":1}', '{"x é":2}'.encode()) == ([{"x é": 1}, {"x é": 2}], [])
 
 
+def test_a_name_of_quotes_is_no_two_members() -> None:
+    node = Node(Kind.OBJECT, children=[Node(Kind.INT32, 'a":1,"b', low=-5, high=5)])
+    assert read(node, b'{"a":1,"b":2}')[1] == [0]
+    assert read(node, b'{"a\\":1,\\"b":2}') == ([{'a":1,"b': 2}], [])
+
+
 def test_wide_objects_find_members_in_any_order() -> None:
     names = [f"member{i}" for i in range(2000)]
     node = Node(Kind.OBJECT, children=[Node(Kind.INT64, name, **LONG) for name in names])
@@ -202,6 +211,17 @@ def test_columns_outlive_their_decoder() -> None:
     column = decoder.read_json([b'{"t":"kept"}'] * 5)[0].array().field("t")
     del decoder
     assert column.to_pylist() == ["kept"] * 5
+
+
+@pytest.mark.parametrize("content", [b"", b"no library", None])
+def test_a_library_that_does_not_fit_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, content: bytes | None
+) -> None:
+    path = tmp_path / f"_decoder{sysconfig.get_config_var('EXT_SUFFIX')}"
+    path.write_bytes(content or Path(msgspec._core.__file__).read_bytes())  # None: a library, but not ours
+    monkeypatch.setattr(native_library, "__file__", str(tmp_path / "library.py"))
+    assert native_library.library.__wrapped__() is None
+    assert "cannot be used" in caplog.text
 
 
 def test_the_decoder_was_built_where_a_compiler_is() -> None:

@@ -197,7 +197,7 @@ class NativeDecoder:
         self._plan = functions.decoder_plan(description, len(description))
         if not self._plan:
             raise NotColumnar("the native decoder does not take this plan")
-        weakref.finalize(self, functions.decoder_plan_free, self._plan)
+        weakref.finalize(self, functions.decoder_plan_free, self._plan).atexit = False
 
     def read_json(self, messages: Sequence[bytes | None]) -> tuple[Decoded, list[int]]:
         """Decode messages; those whose index is in the list are not as the plan says, and null in the column.

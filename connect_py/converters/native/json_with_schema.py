@@ -48,7 +48,8 @@ class NativeJsonWithSchema:
         if not decoded.is_object:
             return Column(schema, data, tombstone), failures
         if odd:
-            texts = [None if place in set(odd) else text for place, text in enumerate(texts)]
+            left_out = set(odd)
+            texts = [None if place in left_out else text for place, text in enumerate(texts)]
         return Column(schema, NativeRows(Column(schema, data), texts, self._values), tombstone), failures
 
     def _values(self, texts: Sequence[bytes | None]) -> list[Value]:
