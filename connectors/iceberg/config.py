@@ -828,6 +828,10 @@ class IcebergSinkConfig:
         files = read_hadoop_files(HADOOP_CONF_DIR, self.hadoop_conf_dir) if self.hadoop_conf_dir else {}
         return {**files, **self.hadoop}
 
+    def catalog_properties(self) -> dict[str, str]:
+        """Those of the catalog and its storage, in Iceberg's words and in Spark's, which win as in the driver."""
+        return {**self.catalog, **with_prefix(self.spark, f"spark.sql.catalog.{self.catalog_name}.")}
+
     @property
     def channel_topic(self) -> str:
         """The topic that carries messages between tasks and coordinator."""

@@ -26,8 +26,7 @@ from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog
+from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog, add_order, keeps_order
 from connectors.iceberg.spark.commit_request import (
     COMMIT_ID_KEY,
     MAIN,
@@ -46,7 +45,6 @@ from connectors.iceberg.spark.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
-from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import partition_spec, time_columns
 from connectors.iceberg.staging.wish import Wish
@@ -195,7 +193,7 @@ class TableKeeper:
             raise TableUnsuitableError(
                 name, f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged"
             )
-        own = storage_settings(config.catalog).items()  # keys to the storage among them, which no topic needs to hold
+        own = storage_settings(config.catalog_properties()).items()  # keys among them, which no topic needs to hold
         lent = dict(description.io_properties.items() - own)
         told = dataclasses.replace(description, io_properties=lent)
         return loaded.view, json.dumps(told.to_json(), separators=(",", ":"))
@@ -206,10 +204,11 @@ class TableKeeper:
         engine = EngineName(self._config.commit_engine.value)
         if not self._config.ordering_columns or not may_merge_by_sql(engine, table, self._remote):
             return loaded
-        if any(column["name"] == ORDER for column in json.loads(table.schema)["fields"]):
+        if keeps_order(table):
             return loaded
-        self._catalog.evolve(table.name, [SchemaChange(ChangeKind.ADD, (ORDER,), '"string"')])
-        log.info("table %s: column %s keeps the order of rows", table.name, ORDER)
+        if engine is EngineName.AUTO and not self._remote and self.has_ledger(loaded.view):
+            return loaded  # rows that are there keep their order where SQL does not see it: deltas go on
+        add_order(self._catalog, table.name)
         return self._load(table.name)
 
     def _evolve(self, loaded: LoadedTable, wish: Wish) -> LoadedTable:
@@ -270,7 +269,7 @@ class TableKeeper:
         """Make one snapshot (steps 4 and 5).
 
         Raises:
-            ConnectError: Certainly nothing was committed, except for `SparkDiedError`: nobody knows.
+            ConnectError: Certainly nothing was committed.
         """
         self.start()
         config = self._config

@@ -18,9 +18,10 @@ KEY, END = "s3.access-key-id", "s3.session-token-expires-at-ms"
 OWN = {"s3.secret-access-key": "in the configuration", "s3.endpoint": "http://127.0.0.1:9"}
 
 
-@pytest.fixture
-def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
-    return make_stand(tmp_path, monkeypatch, {f"iceberg.catalog.{key}": value for key, value in OWN.items()})
+@pytest.fixture(params=["iceberg.catalog.", "iceberg.spark.sql.catalog.iceberg."])
+def stand(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
+    """With keys of its own to the storage, in Iceberg's words or in Spark's."""
+    return make_stand(tmp_path, monkeypatch, {f"{request.param}{key}": value for key, value in OWN.items()})
 
 
 def lend(stand: Stand, name: str, key: str, seconds: float) -> None:

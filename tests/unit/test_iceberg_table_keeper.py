@@ -201,6 +201,21 @@ def test_a_table_whose_key_column_is_gone_is_refused_by_the_name_of_the_column()
         keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
 
 
+@pytest.mark.parametrize(
+    "words", ["catalog__", "spark__sql__catalog__iceberg__", "spark__spark__sql__catalog__iceberg__"]
+)
+def test_keys_of_the_configuration_do_not_leave_it_in_whatever_words_they_are_given(words: str) -> None:
+    listener: Any = None
+    own = {f"{words}s3__access_key_id": "us", f"{words}s3__secret_access_key": "in the configuration"}
+    keeper = TableKeeper(config(**own), listener, IcebergMetrics(FakePluginMetrics()))
+    storage = {"s3.access-key-id": "us", "s3.secret-access-key": "in the configuration", "s3.session-token": "lent"}
+    described = dataclasses.replace(table([("id", "int")]), io_properties=storage)
+    catalog: Any = EvolvedCatalog(described, described)
+    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    _, told = keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
+    assert TableDescription.from_json(json.loads(told)).io_properties == {"s3.session-token": "lent"}
+
+
 class EmptyCatalog:
     """Has no table, and keeps count of those that it is asked to make."""
 

@@ -135,7 +135,7 @@ class Stage:
         if known is not None and known[0] == answer:
             return known[1]
         described = TableDescription.from_json(json.loads(answer))
-        storage = storage_settings({**self._config.catalog, **described.io_properties})
+        storage = storage_settings({**self._config.catalog_properties(), **described.io_properties})
         description = dataclasses.replace(described, io_properties=storage)
         if known is not None and known[1].description.uuid == description.uuid:
             stager = known[1]
