@@ -173,7 +173,8 @@ class RowsOfBatch:
 
     def _origin(self, group: list[SinkRecord], rows: list[int] | None, select: Callable[[Any], Any]) -> Origin:
         partitions = [r.partition for r in group]
-        if rows is not None and self._unchanged("origin", group):
+        same_kind = group[0].timestamp_type is self._batch.origin.timestamp_type  # the origin of a batch holds it
+        if rows is not None and same_kind and self._unchanged("origin", group):
             if partitions != [self._partitions[row] for row in rows]:
                 raise NotColumnar("a record has another partition")
             unchanged: Origin = select(self._batch.origin)
@@ -183,6 +184,11 @@ class RowsOfBatch:
             raise NotColumnar("records of two topics, or that are tried again")
         if partitions != [o.partition for o in origins]:
             raise NotColumnar("a record has another partition")
+        last: dict[int, int] = {}
+        for origin in origins:
+            if origin.offset <= last.get(origin.partition, -1):
+                raise NotColumnar("a record comes twice, or behind one that was consumed later")
+            last[origin.partition] = origin.offset
         return arrow.origin_of(group)
 
     def release(self) -> None:

@@ -291,6 +291,9 @@ def in_order(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
 
     Parts of one topic become one batch where their schemas agree and otherwise are cut, so that rows follow each other
     as they did. Parts of different topics stay apart: nobody orders rows across topics.
+
+    Raises:
+        NotColumnar: A row of the batch is there twice, or one that it does not have: nothing says where it belongs.
     """
     by_topic: dict[str, list[Batch]] = {}
     for part in parts:
@@ -304,10 +307,12 @@ def in_order(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
 def _ordered(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
     keys = pa.concat_arrays([_keys(part) for part in parts])
     places = pc.index_in(keys, _keys(parent))
+    mask = pc.is_in(pc.indices_nonzero(pa.repeat(True, len(parent))).cast(pa.int32()), value_set=places)
+    if mask.true_count != len(places):
+        raise NotColumnar("rows that are not those of the batch")
     order = pc.sort_indices(places)
     first = parts[0]
     if all(_alike(first.key, p.key) and _alike(first.value, p.value) for p in parts[1:]):
-        mask = pc.is_in(pc.indices_nonzero(pa.repeat(True, len(parent))).cast(pa.int32()), value_set=places)
         return [Batch(
             first.topic,
             _gathered([p.key for p in parts], order),

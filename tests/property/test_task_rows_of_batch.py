@@ -14,7 +14,7 @@ from transforms_records import ENVELOPE, EXAMPLES, Events
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import DataError
-from connect_py.api.record import Headers, SinkRecord
+from connect_py.api.record import Headers, SinkRecord, TimestampType
 from connect_py.api.schema import FLOAT32, INT64, OPTIONAL_STRING, STRING, Struct, map_of, struct
 from connect_py.task import rows_of_batch
 from connect_py.task.rows_of_batch import RowsOfBatch
@@ -106,6 +106,8 @@ ACTIONS: Sequence[Action] = (
     lambda record, random: record.replace(value="text", value_schema=random.choice([OPTIONAL_STRING, STRING, None])),
     lambda record, random: record.replace(partition=random.choice([3, 4])),
     lambda record, random: record.replace(origin=record.origin._replace(offset=record.origin.offset + 1)),
+    lambda record, random: record.replace(timestamp_type=random.choice(list(TimestampType))),
+    lambda record, random: record.replace(timestamp_type=TimestampType.LOG_APPEND_TIME),
     lambda record, random: SinkRecord("t", 3, None, None, record.value_schema, record.value),
     lambda record, random: SinkRecord("t", 0, None, None, OPTIONAL_STRING, "x"),
     lambda record, random: SinkRecord(
@@ -117,13 +119,14 @@ ACTIONS: Sequence[Action] = (
 
 
 class Chain:
-    """A few actions, now these and now those; some rows it keeps, and gives them back one record later."""
+    """A few actions, now these and now those; some rows it keeps, and gives them back a record later, or once more."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.actions = [self.random.choice(ACTIONS) for _ in range(self.random.choice([1, 1, 2, 3]))]
         self.often = self.random.choice([1.0, 1.0, 0.5])
         self.late = self.random.random() < 0.1
+        self.repeats = self.random.random() < 0.1
         self.kept: list[Any] = []
         self.last: SinkRecord | None = None
 
@@ -145,6 +148,10 @@ class Chain:
                     return None
         if self.late:
             made, self.last = self.last, made
+        elif self.repeats and random.random() < 0.1:
+            made = self.last
+        elif self.repeats:
+            self.last = made
         return made
 
 
@@ -173,6 +180,14 @@ def given_batches(seed: int) -> list[Batch]:
     return Batch.of(Events(seed).records())
 
 
+def assert_rising(batch: Batch) -> None:
+    places = [(r.origin.partition, r.origin.offset) for r in batch.records()]
+    assert len(set(places)) == len(places)
+    for partition in {partition for partition, _ in places}:
+        offsets = [offset for p, offset in places if p == partition]
+        assert offsets == sorted(offsets)
+
+
 def things_inside(value: Any) -> list[Any]:
     """A value and all that is in it."""
     if isinstance(value, SinkRecord):
@@ -197,6 +212,7 @@ def test_rows_that_are_made_as_somebody_looks_are_the_rows_of_the_batch(seed: in
             if batches is not None:
                 for made in batches:
                     made.value.data.validate(full=True)
+                    assert_rising(made)
                 assert by_topic([r for made in batches for r in made.records()]) == by_topic(expected)
                 results = []
             rows.release()

@@ -15,7 +15,7 @@ from connect_py.api.batch import Batch
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import BadRows, ConnectError, DataError, NotColumnar, RetriableError
 from connect_py.api.predicate import Predicate
-from connect_py.api.record import RawHeaders, RecordOrigin, SinkRecord, TopicPartition
+from connect_py.api.record import RawHeaders, RecordOrigin, SinkRecord, TimestampType, TopicPartition
 from connect_py.api.schema import STRING
 from connect_py.api.transformation import Transformation
 from connect_py.clock import SystemClock
@@ -276,6 +276,52 @@ def test_what_a_transformation_returns_that_is_no_record_stays_what_it_is() -> N
     link.apply = lambda record: "no record"  # type: ignore[method-assign, assignment, return-value] # what a plugin might
     chain = TransformationChain([ChainLink(link, "O")], errors(Kept()), sink_takes_columns=True)
     assert chain.process(of_texts(["a"] * 4 * MIN_ROWS)) == [["no record"] * 4 * MIN_ROWS]
+
+
+class LastGood(Unmoved):
+    """Gives the record before in place of one without a value."""
+
+    last: SinkRecord | None = None
+
+    def apply(self, record: SinkRecord) -> SinkRecord | None:
+        if record.value is not None:
+            self.last = record
+        return self.last
+
+
+def test_a_record_that_comes_twice_is_no_row_of_columns() -> None:
+    def links() -> list[ChainLink]:
+        return [
+            ChainLink(LastGood(), "L"), ChainLink(Suffix("1"), "S", StartsWith("a")),
+            ChainLink(Suffix("2"), "S2", StartsWith("b")),
+        ]  # fmt: skip
+
+    done = pipeline(links(), Kept(), to_columns=True).process(many(b"a", None, b"b"))
+    reference = pipeline(links(), Kept(), columnar=False).process(many(b"a", None, b"b"))
+    assert [type(d) for d in done] == [list]
+    assert rows(done) == rows(reference)
+
+
+class Doubling(Suffix):
+    """Its batch form gives each row twice."""
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        return [*super().apply_batch(batch), *super().apply_batch(batch)]
+
+
+def test_rows_that_a_batch_form_gives_twice_are_not_put_among_the_others() -> None:
+    link = ChainLink(Doubling("1"), "D", StartsWith("a"))
+    done = pipeline([link], Kept()).process([message(v, n) for n, v in enumerate([b"a", b"b", b"a"])])
+    assert [(r.value, r.origin.offset) for r in rows(done)] == [("a1", 0), ("b", 1), ("a1", 2)]
+
+
+def test_a_kind_of_timestamp_that_a_transformation_sets_is_that_of_the_columns() -> None:
+    kind = TimestampType.LOG_APPEND_TIME
+    chain = TransformationChain([ChainLink(Odd(timestamp_type=kind), "O")], errors(Kept()), sink_takes_columns=True)
+    (delivery,) = chain.process(of_texts(["a"] * 4 * MIN_ROWS))
+    assert isinstance(delivery, Batch)
+    assert {r.timestamp_type for r in delivery.records()} == {kind}
+    assert [r.origin.offset for r in delivery.records()] == list(range(4 * MIN_ROWS))
 
 
 def test_without_tolerance_one_bad_record_withholds_the_whole_poll() -> None:
