@@ -76,6 +76,7 @@ class SinkConsumer:
         self._reset = str(settings.get("auto.offset.reset", "earliest"))
         self._assigned: set[TopicPartition] = set()
         self._fresh: dict[TopicPartition, int] = {}  # assigned inside the running poll, with their start
+        self._gave_up = False  # partitions went inside the running poll
         self._seeks: dict[TopicPartition, int] = {}
         self._started: dict[TopicPartition, int] = {}  # assigned, and where reading began last
         self._paused: set[TopicPartition] = set()
@@ -126,6 +127,7 @@ class SinkConsumer:
             ConnectError: The client cannot go on, or a rebalance listener failed (its own error then).
         """
         self._fresh.clear()
+        self._gave_up = False
         self._find_positions()
         self._apply_seeks()
         first = self._consumer.poll(timeout)
@@ -146,7 +148,7 @@ class SinkConsumer:
                 break
         if any(map(Message.error, messages)):  # an error is true whatever its code, and refuses `==` with None
             messages = [m for m in messages if self._is_record(m)]
-        if self._fresh or self._seeks:
+        if self._gave_up or self._fresh or self._seeks:
             messages = self._without_moved(messages)
         return messages
 
@@ -221,7 +223,9 @@ class SinkConsumer:
         return int(high if self._reset in ("latest", "largest", "end") else low)
 
     def _without_moved(self, messages: list[Consumed]) -> list[Consumed]:
-        """Leave out messages read before a partition was assigned again, or before a seek that is still to come."""
+        """Leave out messages read before a partition went or came again, or before a seek that is still to come."""
+        messages = [m for m in messages if TopicPartition(m.topic(), m.partition()) in self._assigned]
+        self._ends = {tp: end for tp, end in self._ends.items() if tp in self._assigned}
         moved = self._fresh.keys() | self._seeks.keys()
         kept = [m for m in messages if TopicPartition(m.topic(), m.partition()) not in moved]
         ended = {tp: end for tp, end in self._ends.items() if tp not in moved}
@@ -229,7 +233,7 @@ class SinkConsumer:
             self._ends = ended
             for tp, offset in self._fresh.items():
                 self._seeks.setdefault(tp, offset)
-        return [m for m in kept if TopicPartition(m.topic(), m.partition()) in self._assigned]
+        return kept
 
     def _raise_kept(self) -> None:
         if self._error is not None:
@@ -281,6 +285,7 @@ class SinkConsumer:
         self, partitions: Sequence[ClientTopicPartition], tell: Callable[[Sequence[TopicPartition]], None]
     ) -> None:
         going = [TopicPartition(p.topic, p.partition) for p in partitions]
+        self._gave_up = True
         try:
             if not self._closing:
                 tell(going)

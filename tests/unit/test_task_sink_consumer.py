@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -293,3 +293,71 @@ def test_a_poll_of_small_messages_and_tombstones_is_bounded_by_their_number(monk
     monkeypatch.setattr(sink_consumer, "POLL_BYTES", 1_000_000)
     polls = _polled_sizes(monkeypatch, [0] * 50 + [100] * 50, limit=60)
     assert [len(poll) for poll in polls] == [60, 40]
+
+
+class _GivesUp(_Client):
+    """Tells of a partition that goes inside its second `consume`, as the client does."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__([])
+        self._event = event
+        self._calls = 0
+        self._callbacks: dict[str, Callable[..., None]] = {}
+
+    def subscribe(self, topics: list[str], on_assign: Callable[..., None], **others: Any) -> None:
+        super().subscribe(topics, lambda client, _: on_assign(client, [_client_place(tp) for tp in (ORDERS, OTHER)]))
+        self._callbacks = others
+
+    def consume(self, limit: int, timeout: float) -> list[Message]:
+        self._calls += 1
+        if self._calls == 2:
+            self._callbacks[self._event](self, [_client_place(ORDERS)])
+        return super().consume(limit, timeout)
+
+    def incremental_assign(self, partitions: list[ClientTopicPartition]) -> None:
+        self.assign(partitions)
+
+    def incremental_unassign(self, partitions: list[ClientTopicPartition]) -> None:
+        """Nothing to do."""
+
+
+class _Closing(RebalanceListener):
+    """Remembers what it was told of."""
+
+    def __init__(self) -> None:
+        self.closed: list[TopicPartition] = []
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self.closed += partitions
+
+    on_lost = on_revoked
+
+
+OTHER = TopicPartition("orders", 1)
+
+
+def _client_place(tp: TopicPartition) -> ClientTopicPartition:
+    return ClientTopicPartition(tp.topic, tp.partition)
+
+
+@pytest.mark.parametrize("event", ["on_revoke", "on_lost"])
+def test_nothing_of_a_partition_that_goes_during_a_poll_is_returned_by_it(
+    event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_consumer, "POLL_BYTES", 1000)
+    client, listener = _GivesUp(event), _Closing()
+    monkeypatch.setattr(sink_consumer, "Consumer", lambda _: client)
+    settings = {"partition.assignment.strategy": "cooperative-sticky"}
+    consumer = SinkConsumer(settings, listener, lambda *_: None)
+    consumer.subscribe(["orders"])
+    assert consumer.poll(100, 0) == []
+    sizes = [100] + [1] * 29  # the first makes the consumer ask for a few, and then for more
+    client.messages = [
+        Message(topic="orders", partition=n % 2, offset=600 + n, value=bytes(size)) for n, size in enumerate(sizes)
+    ]
+    client.messages.insert(5, _end(700))
+    polled = consumer.poll(100, 0)
+    assert listener.closed == [ORDERS]
+    assert {m.partition() for m in polled} == {OTHER.partition}
+    assert _offsets(polled) == list(range(601, 630, 2))
+    assert consumer.ends() == {}
