@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
 from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.spark.committer import CommitStatus, EngineName
-from connectors.iceberg.spark.errors import DuplicateKeyError
+from connectors.iceberg.spark.errors import DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
@@ -160,6 +161,26 @@ def test_merge_leaves_no_branch_and_no_staged_snapshot_behind(lake: Lake, spec: 
     manifests = {dict(row)["path"].rpartition("/")[2] for row in lake.rows(f"{sink.name}.all_manifests", "path")}
     folder = lake.folder / "warehouse" / sink.name.replace(".", "/") / "metadata"
     assert {path.name for path in folder.glob("*-m*.avro")} == manifests
+
+
+def metadata_files(lake: Lake, sink: Sink) -> set[str]:
+    """Manifests and lists of them that are there."""
+    folder = lake.folder / "warehouse" / sink.name.replace(".", "/") / "metadata"
+    return {path.name for path in folder.glob("*.avro")}
+
+
+@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
+def test_file_with_other_rows_than_were_reported_is_refused_and_leaves_nothing(lake: Lake, engine: EngineName) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]), engine)
+    there = metadata_files(lake, sink)
+    (whole,) = sink.stage([order(1, "b", "south")])
+    (short,) = sink.stage([{"shop": 1, "number": "a"}], StagedKind.DELETES)
+    wrong = dataclasses.replace(short if engine is EngineName.MERGE else whole, rows=2)
+    with pytest.raises(TableUnsuitableError, match="holds 1 rows, reported were 2"):
+        sink.commit([whole, wrong] if engine is EngineName.MERGE else [wrong], engine)
+    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
+    assert metadata_files(lake, sink) == there
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -62,10 +62,18 @@ public class BranchMerge {
         }
         ArrayNode sets = answer.putArray("sets");
         StagedBranches branches = new StagedBranches(table);
-        branches.branch(work, head);
+        try {
+            branches.branch(work, head);
+            int number = 0;
+            for (Object each : byMeaning.values()) {
+                branches.stage(work + "s" + number++, (List) each);
+            }
+        } catch (RuntimeException e) {
+            branches.abandon();
+            throw e;
+        }
         for (Object each : byMeaning.values()) {
             String branch = work + "s" + sets.size();
-            branches.stage(branch, (List) each);
             JsonNode first = (JsonNode) ((List) each).get(0);
             ObjectNode part = sets.addObject();
             part.put("branch", branch);
@@ -76,6 +84,7 @@ public class BranchMerge {
         try {
             branches.commit();
         } catch (CommitFailedException e) {
+            branches.undo();
             return answer.put("status", "failed, retry").put("reason", e.getMessage()).toString();
         }
         if (truncates) {

@@ -34,6 +34,8 @@ public class StagedBranches {
     private final TableMetadata base;
     private final TableMetadata.Builder next;
     private final StagedFiles files;
+    private final List names = new ArrayList(); // of all branches
+    private final List made = new ArrayList(); // Snapshot, those that were written here
     private TableMetadata alone; // as if main had nothing; it grows with what is staged, because row ids are counted
     private PartitionSpec none; // a reader takes identity partition columns from the partition, and deletes have none
 
@@ -56,6 +58,7 @@ public class StagedBranches {
     /** Have a branch at this snapshot, or at an empty one if there is none. */
     public void branch(String name, Snapshot head) {
         if (head != null) {
+            names.add(name);
             next.setBranchSnapshot(head.snapshotId(), name);
         } else {
             stage(name, new ArrayList());
@@ -65,6 +68,8 @@ public class StagedBranches {
     /** Have a branch of these files (JsonNode) alone. */
     public void stage(String name, List staged) {
         Snapshot snapshot = snapshot(staged);
+        names.add(name);
+        made.add(snapshot);
         next.setBranchSnapshot(snapshot, name);
         alone = TableMetadata.buildFrom(alone).setBranchSnapshot(snapshot, name).build();
     }
@@ -74,12 +79,24 @@ public class StagedBranches {
         ((BaseTable) table).operations().commit(base, next.build());
     }
 
+    /** After a `commit` that failed, or one that the catalog refused and made all the same: as if it had not been tried. */
+    public void undo() {
+        table.refresh();
+        drop(table, names);
+        abandon();
+    }
+
+    /** Without any `commit`: nobody refers to what was written. */
+    public void abandon() {
+        forget(table, made);
+    }
+
     /** A snapshot of a table that had none before, except that numbers go on. */
     private Snapshot snapshot(List staged) {
         AppendFiles append = new BaseTable(new Alone(((BaseTable) table).operations(), alone), table.name()).newFastAppend();
         for (Object each : staged) {
             JsonNode file = (JsonNode) each;
-            append.appendFile((DataFile) files.builder(file, none).withRecordCount(file.get("rows").asLong()).build());
+            append.appendFile((DataFile) files.builder(file, none).withRecordCount(files.rows(file)).build());
         }
         if (!staged.isEmpty()) {
             append.set(MARK, "true");

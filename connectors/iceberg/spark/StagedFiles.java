@@ -57,12 +57,18 @@ public class StagedFiles {
     /** A file that can join the table as it is; its footer tells the column metrics. */
     public DataFile dataFile(JsonNode file) {
         PartitionSpec spec = spec(file);
-        Metrics metrics = metrics(file);
-        if (metrics.recordCount().longValue() != file.get("rows").asLong()) {
-            throw new IllegalArgumentException(file.get("path").asText() + " holds " + metrics.recordCount()
+        rows(file);
+        return builder(file, spec).withMetrics(metrics(file)).build();
+    }
+
+    /** How many rows a file has, by its footer; an error when others were reported. */
+    public long rows(JsonNode file) {
+        long rows = metrics(file).recordCount().longValue();
+        if (rows != file.get("rows").asLong()) {
+            throw new IllegalArgumentException(file.get("path").asText() + " holds " + rows
                 + " rows, reported were " + file.get("rows").asLong());
         }
-        return builder(file, spec).withMetrics(metrics).build();
+        return rows;
     }
 
     /**

@@ -145,11 +145,24 @@ public class TableCommit {
             if (!Prepared.putLanded(answer, table, request)) {
                 return answer.put("status", "failed, retry").put("reason", e.getMessage()).toString();
             }
+            if (!answer.get("snapshot").asText().equals(String.valueOf(work.snapshotId()))) {
+                removed.clear(); // another attempt landed, and these branches are there
+                dropQuietly(table, branches);
+            }
         }
         StagedBranches.forget(table, removed);
         answer.put("added_files", number(summary, "added-data-files"));
         answer.put("added_rows", number(summary, "added-records"));
         return answer.toString();
+    }
+
+    /** What is landed stays landed; branches that remain are dropped by the next epoch. */
+    private static void dropQuietly(Table table, List branches) {
+        try {
+            StagedBranches.drop(table, branches);
+        } catch (RuntimeException e) {
+            return;
+        }
     }
 
     private static long number(Map summary, String key) {
