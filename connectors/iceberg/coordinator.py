@@ -62,7 +62,6 @@ from connectors.iceberg.source_topics import (
 )
 from connectors.iceberg.spark.errors import (
     DuplicateKeyError,
-    SparkDiedError,
     SparkLostError,
     TableError,
     TableMissingError,
@@ -388,12 +387,13 @@ def _not_prepared(state: CoordinatorState, table: str, error: ConnectError) -> l
             extra={"action": "table_held", "table": table},
         )  # fmt: skip
         return state.on_table_held(table)
+    log.warning(
+        "table %s is refused to tasks: %s", table, _why(error), extra={"action": "table_refused", "table": table}
+    )
     return state.on_table_refused(table, _why(error), missing=isinstance(error, TableMissingError))
 
 
 def _outcome_of(error: ConnectError) -> Outcome:
-    if isinstance(error, SparkDiedError):
-        return Outcome.UNKNOWN
     return Outcome.MISSING if isinstance(error, TableMissingError) else Outcome.FAILED
 
 

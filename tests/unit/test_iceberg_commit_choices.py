@@ -61,6 +61,12 @@ def test_sql_is_left_where_nothing_else_reaches_spark_or_the_table_wants_files_r
     assert choose_engine(DELTA, WriteMode.MERGE, files, table).engine is DELTA
 
 
+def test_sql_that_would_lose_the_order_of_rows_is_left_where_there_is_another_way() -> None:
+    table = TableState(False, copy_on_write=True, order_hidden=True)
+    assert choose_engine(AUTO, WriteMode.MERGE, ROWS, table).engine is DELTA
+    assert choose_engine(AUTO, WriteMode.MERGE, ROWS, table, remote=True).engine is MERGE, "which adds the column"
+
+
 def test_rows_into_an_empty_table_need_no_spark_wherever_it_is() -> None:
     assert choose_engine(AUTO, WriteMode.MERGE, ROWS, TableState(True), remote=True).engine is APPEND
 

@@ -14,17 +14,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark import patch_completion
 from connectors.iceberg.spark.catalog import LoadedTable
-from connectors.iceberg.spark.commit_request import CommitRequest, CommitStatus
+from connectors.iceberg.spark.commit_request import CommitRequest, CommitStatus, EngineName
 from connectors.iceberg.spark.committer import CommitOutcome, TableCommitter
-from connectors.iceberg.spark.errors import DuplicateKeyError, TableUnsuitableError
+from connectors.iceberg.spark.errors import (
+    CatalogUnavailableError,
+    DuplicateKeyError,
+    SparkDiedError,
+    TableUnsuitableError,
+)
 from connectors.iceberg.spark.key_join import KeyJoin
-from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD
+from connectors.iceberg.staging.ordering import ORDER, ORDER_FIELD, order_field
 from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
-from connectors.iceberg.staging.types import arrow_schema
+from connectors.iceberg.staging.types import arrow_schema, writable_fields
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 KEY = "connect-py.ledger.connect-orders"
@@ -51,7 +58,8 @@ class Table:
     landed: int | None = None  # what the catalog finds of the commit
     asked: list[dict[str, Any]] = field(default_factory=list)  # requests for a delta
     calls: list[str] = field(default_factory=list)
-    config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(local=True, remote=""))
+    fails: dict[str, Exception] = field(default_factory=dict)  # by method
+    config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(local=True, remote="", catalog="lake"))
     key_of_the_request: str | None = None  # None: the table's
 
     # --- as the driver
@@ -62,6 +70,8 @@ class Table:
 
     def call(self, subject: str, class_name: str, method: str, *arguments: Any) -> Any:
         self.calls.append(method)
+        if method in self.fails:
+            raise self.fails[method]
         if method == "plan":
             paths = self.snapshots[json.loads(arguments[0])["snapshot"]]
             files = [{"path": path, "rows": pq.read_metadata(path).num_rows, "deletes": False} for path in paths]
@@ -69,20 +79,39 @@ class Table:
         if method == "beforeRemovals":
             assert arguments[2] == LEFT
             return {"snapshots": self.before}
-        if method in ("planDelta", "prepareAppend"):
+        if method in ("planDelta", "prepareAppend", "prepare"):
             self.asked.append(json.loads(arguments[0]))
         return {
             "planDelta": {"delta": "d", "files": [], "plain": True, "key_ids": [1]},
             "prepareDelta": {"prepared": "p"},
             "prepareAppend": {"prepared": "p"},
             "swap": self.swapped,
+            "prepare": {
+                "status": "committed",
+                "base": None,
+                "sets": [{"branch": "s0", "kind": "rows", "unavailable": []}],
+                "columns": [column["name"] for column in self.fields],
+            },
+            "publish": self.swapped,
         }.get(method)
+
+    def start_session(self) -> None:
+        self.calls.append("start_session")
+
+    def sql(self, statement: str, settings: Mapping[str, str], subject: str) -> None:
+        self.call(subject, "", "sql")
 
     # --- as the catalog
 
     def load(self, name: str, key: str, ref: str) -> LoadedTable:
         view = TableView("u", [], True, frozenset(), None)
         return LoadedTable(self.description(), view, ref, None, False)
+
+    def evolve(self, name: str, changes: Sequence[SchemaChange]) -> bool:
+        for change in changes:
+            self.fields = [*self.fields, {"id": 20, "name": change.path[0], "required": False, "type": "string"}]
+        self.schema_id += 1
+        return True
 
     def find_commit(self, name: str, ref: str, commit_id: str) -> int | None:
         return self.landed
@@ -150,7 +179,7 @@ class Table:
         return [file["kind"] for file in self.asked[-1]["files"]]
 
     def _schema(self) -> pa.Schema:
-        return arrow_schema(self.fields)
+        return arrow_schema(writable_fields(self.fields))
 
     def _write(self, rows: pa.Table) -> str:
         folder = self.folder / "data"
@@ -286,6 +315,62 @@ def test_changes_staged_before_a_column_was_widened_or_renamed_meet_later_ones(t
     late = table.patches([{"id": 1, "n": 1 << 40, "at": "20"}], ["grown"], ordered=True)
     table.commit(early, value, waiting, late, ordered=True)
     assert table.rows() == [{"id": 1, "n": 1 << 40, "grown": "early"}, {"id": 2, "n": 7, "grown": "b"}]
+
+
+def orders(table: Table) -> dict[int, str | None]:
+    """By key, what SQL would read as the order of the rows in the files of the last request."""
+    column = pa.schema([order_field(table.fields)])
+    found: dict[int, str | None] = {}
+    for file in table.asked[-1]["files"]:
+        rows = pq.read_table(file["path"])
+        found |= zip(rows.column("id").to_pylist(), project(rows, column).column(ORDER).to_pylist(), strict=True)
+    return found
+
+
+def test_sql_that_an_owner_turns_to_gets_a_column_for_the_order_and_rows_that_fill_it(table: Table) -> None:
+    staged = [
+        table.staged(StagedKind.ROWS, [{"id": 1, "n": 5, "big": "x", "at": "10"}], ordered=True),
+        table.staged(StagedKind.DELETES, [{"id": 2, "at": "20"}], ordered=True),
+    ]
+    outcome = table.commit(*staged, ordered=True, engine=EngineName.MERGE)
+    assert outcome.status is CommitStatus.COMMITTED
+    assert [column["name"] for column in table.fields] == ["id", "n", "big", ORDER]
+    assert orders(table)[1] == "10"
+    assert len(table.made()) == 1
+
+
+def test_rows_staged_before_the_table_got_a_column_for_their_order_keep_it(table: Table) -> None:
+    table.snapshots[None] = [table.file([{"id": id_, "n": 1, "big": f"b{id_}"} for id_ in (1, 2)])]
+    staged = [
+        table.patches([{"id": 1, "n": 5, "at": "10"}, {"id": 2, "n": 5, "at": "11"}], ordered=True),
+        table.staged(StagedKind.ROWS, [{"id": 3, "n": 5, "big": "c", "at": "12"}], ordered=True),
+        table.staged(StagedKind.ROWS, [{"id": 4, "n": 5, "big": "d", "at": "13"}], ordered=True),
+        table.patches([{"id": 4, "n": 6, "at": "14"}], ordered=True),  # takes the value of the change before
+    ]
+    table.evolve("db.t", [SchemaChange(ChangeKind.ADD, (ORDER,), '"string"')])
+    table.commit(*staged, ordered=True)
+    assert orders(table) == {1: "10", 2: "11", 3: "12", 4: "14"}
+
+
+@pytest.mark.parametrize("method", ["prepare", "sql"])
+@pytest.mark.parametrize("error", [CatalogUnavailableError, SparkDiedError, CommitStateUnknownError])
+def test_what_fails_before_a_merge_is_published_surely_did_not_land(
+    table: Table, method: str, error: type[Exception]
+) -> None:
+    table.fails[method] = error("no executors")
+    table.snapshots[None] = [table.file([{"id": 1, "n": 1, "big": "x"}])]
+    with pytest.raises(CatalogUnavailableError, match="no executors"):
+        table.commit(table.patches([{"id": 2, "n": 5, "old": 1}], moved=True), engine=EngineName.MERGE)
+    assert table.calls[-1] == "discard", "the branches of the attempt"
+    assert table.made() == []
+
+
+@pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.DELTA])
+def test_what_fails_while_a_commit_is_made_visible_may_have_landed(table: Table, engine: EngineName) -> None:
+    table.fails = dict.fromkeys(("publish", "swap"), CatalogUnavailableError("no answer"))
+    row = table.staged(StagedKind.ROWS, [{"id": 1, "n": 5, "big": "x"}])
+    assert table.commit(row, engine=engine).status is CommitStatus.UNKNOWN
+    assert "discard" not in table.calls
 
 
 def test_files_of_the_coordinator_are_written_as_the_configuration_says(table: Table) -> None:

@@ -13,6 +13,7 @@ from connect_py.testing import FakePluginMetrics
 from connectors.iceberg import table_keeper
 from connectors.iceberg.evolution.column_history import HISTORY
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.catalog import LoadedTable
@@ -127,12 +128,12 @@ class EvolvedCatalog:
 
     def __init__(self, before: TableDescription, after: TableDescription) -> None:
         self._now, self._after = before, after
+        self._view = TableView(before.uuid, [], True, frozenset(), None)
         self.failures = [CatalogUnavailableError("not now")]
         self.views: list[str] = []
 
     def load(self, *_: object) -> LoadedTable:
-        view: Any = None
-        return LoadedTable(self._now, view, "main", None, True)
+        return LoadedTable(self._now, self._view, "main", None, True)
 
     def evolve(self, _name: str, _changes: object) -> bool:
         changed = self._now is not self._after
@@ -214,6 +215,23 @@ def test_keys_of_the_configuration_do_not_leave_it_in_whatever_words_they_are_gi
     keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
     _, told = keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
     assert TableDescription.from_json(json.loads(told)).io_properties == {"s3.session-token": "lent"}
+
+
+def test_table_with_rows_of_ours_that_becomes_copy_on_write_gets_no_column_that_they_lack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their order is where only deltas leave it alone."""
+    listener: Any = None
+    settings = {"tables__upsert_mode_enabled": "true", "ext__ordering_columns": "at"}
+    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
+    merged = {"mode": WriteMode.MERGE, "key_columns": ("id",), "properties": {"write.merge.mode": "copy-on-write"}}
+    before = dataclasses.replace(table([("id", "int")]), **merged)
+    after = dataclasses.replace(table([("id", "int"), (ORDER, "string")], schema_id=1), **merged)
+    catalog: Any = EvolvedCatalog(before, after)
+    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    monkeypatch.setattr(keeper, "has_ledger", lambda _view: True)
+    _, described = keeper.prepare("db.orders", Need.CREATE, Wish(None, "", (), 0).to_text())
+    assert ORDER not in described
 
 
 class EmptyCatalog:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest, EngineName
-from connectors.iceberg.spark.table_commit import BEFORE_SWAP, outcome, to_json
+from connectors.iceberg.spark.table_commit import BEFORE_SWAP, land, to_json
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
@@ -25,4 +25,4 @@ class AppendEngine:
         """See `CommitEngine.commit`."""
         prepared = self._driver.call(request.table, "TableCommit", "prepareAppend", to_json(request))
         fault_point(BEFORE_SWAP)
-        return outcome(self.name, self._driver.call(request.table, "TableCommit", "swap", prepared["prepared"]))
+        return land(self._driver, request, self.name, "swap", prepared["prepared"])

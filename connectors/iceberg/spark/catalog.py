@@ -7,19 +7,23 @@ users know, and every catalog that Iceberg has works.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import SnapshotView, TableView
-from connectors.iceberg.schema_change import SchemaChange
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.errors import TableMissingError
+from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import TableDescription, WriteMode
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
+
+log = logging.getLogger(__name__)
 
 _CLEAN_SECONDS = 60  # listing a large table and reading its manifests may take long, while commits wait
 _POSITIONS = ("connect-py.ledger.", "kafka.connect.source-offsets.")  # long, and none of the tasks' business
@@ -140,6 +144,17 @@ class TableCatalog:
         with self._driver.deadline(self._deadline_seconds):
             answer: Mapping[str, Any] = self._driver.call(table, "TableAccess", method, *arguments)
         return answer
+
+
+def keeps_order(table: TableDescription) -> bool:
+    """Whether the order of its rows is a column, so that SQL keeps it too."""
+    return any(column["name"] == ORDER for column in json.loads(table.schema)["fields"])
+
+
+def add_order(catalog: TableCatalog, name: str) -> None:
+    """Have a column for the order of rows. Errors as of the catalog."""
+    catalog.evolve(name, [SchemaChange(ChangeKind.ADD, (ORDER,), '"string"')])
+    log.info("table %s: column %s keeps the order of rows", name, ORDER)
 
 
 def _loaded(name: str, ref: str, answer: Mapping[str, Any], mode: WriteMode, key_columns: Sequence[str]) -> LoadedTable:

@@ -127,6 +127,7 @@ class TableState:
 
     empty: bool  # it holds no rows
     copy_on_write: bool = False  # its owner says so
+    order_hidden: bool = False  # its rows have an order, and no column that SQL would keep it in
 
 
 def choose_engine(
@@ -165,6 +166,8 @@ def choose_engine(
         return EngineChoice(EngineName.APPEND, "the table is empty")
     if remote:
         return EngineChoice(EngineName.MERGE, "Spark is behind Spark Connect")
+    if table.copy_on_write and table.order_hidden:
+        return EngineChoice(EngineName.DELTA, "SQL would lose the order of rows")
     if table.copy_on_write:
         return EngineChoice(EngineName.MERGE, "the table is copy-on-write")
     return EngineChoice(EngineName.DELTA, "rows may replace others")

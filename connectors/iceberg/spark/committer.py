@@ -19,7 +19,7 @@ from connect_py.api.errors import CommitStateUnknownError, ConnectError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import TableVersion, table_version
 from connectors.iceberg.spark.append import AppendEngine
-from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog
+from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog, add_order, keeps_order
 from connectors.iceberg.spark.commit_request import (
     MAIN,
     SNAPSHOT_ID,
@@ -42,9 +42,11 @@ from connectors.iceberg.spark.key_reduction import KeyReduction
 from connectors.iceberg.spark.merge import MergeEngine
 from connectors.iceberg.spark.patch_completion import PatchCompletion, left_key
 from connectors.iceberg.spark.row_writer import RowWriter
+from connectors.iceberg.spark.staged_columns import with_order_under
 from connectors.iceberg.spark.staged_keys import StagedKeys
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
+from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.types import FIELD_ID
 from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
@@ -136,6 +138,9 @@ class TableCommitter:
         engine = self._choose(request, loaded).engine
         if found != request.expected:
             return self._conflict(request, engine, loaded, found)
+        if engine is EngineName.MERGE and request.ordered and not keeps_order(loaded.description):
+            add_order(self._catalog, request.table)
+            loaded = self._catalog.load(request.table, request.property_key, request.ref)
         work = _Work(self._driver, request, loaded, self._write_props)
         with self._driver.deadline(self._deadline_seconds):
             whole, staged = self._whole(work, engine)
@@ -146,8 +151,11 @@ class TableCommitter:
             with self._driver.deadline(self._deadline_seconds):
                 outcome = self._engines[engine].commit(whole, staged)
             fault_point(AFTER_SWAP)
-        except (CommitStateUnknownError, CatalogUnavailableError) as error:
+        except CommitStateUnknownError as error:
             return self._resolve(request, engine, error)
+        except CatalogUnavailableError:
+            work.concluded(CommitStatus.CONFLICT)  # it ended before anything could land
+            raise
         if outcome.status is CommitStatus.CONFLICT:
             outcome = self._conflict(request, engine, loaded, found)  # first: it may be our own commit that was met
             work.concluded(outcome.status)
@@ -170,7 +178,8 @@ class TableCommitter:
         )  # fmt: skip
 
     def _choose(self, request: CommitRequest, loaded: LoadedTable) -> EngineChoice:
-        state = TableState(loaded.empty, says_copy_on_write(loaded.description))
+        table = loaded.description
+        state = TableState(loaded.empty, says_copy_on_write(table), request.ordered and not keeps_order(table))
         remote = bool(self._driver.config.remote)
         try:
             return choose_engine(self._wanted, request.mode, request.files, state, remote)
@@ -190,6 +199,7 @@ class TableCommitter:
                 staged = work.keys(request)
             staged.check()
             whole = work.completed(request, self._patches(request, engine))
+            whole = work.with_visible_order(whole)
         except OSError as error:
             work.concluded(CommitStatus.CONFLICT)
             raise CatalogUnavailableError(
@@ -285,6 +295,25 @@ class _Work:
         request = reduction.reduce()
         self.older = reduction.older
         return request
+
+    def with_visible_order(self, request: CommitRequest) -> CommitRequest:
+        """The request with the order of rows under the id of the table's column, if it has one: SQL goes by that."""
+        if not request.ordered or not keeps_order(self._description):
+            return request
+        now = self._description.schema_id
+        kinds = (StagedKind.ROWS, StagedKind.PATCHES)
+        files = [self._ordered(f) if f.kind in kinds and f.schema_id != now else f for f in request.files]
+        same = all(made is file for made, file in zip(files, request.files, strict=True))
+        return request if same else dataclasses.replace(request, files=files)
+
+    def _ordered(self, file: StagedFile) -> StagedFile:
+        with self.files.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
+            at = parquet.schema_arrow.get_field_index(ORDER)
+            if at < 0 or parquet.schema_arrow.field(at).metadata == self._reader.order_field.metadata:
+                return file
+            rows = with_order_under(parquet.read(use_threads=False), self._reader.order_field)
+        uri, size = self._writer.again(rows)
+        return dataclasses.replace(file, path=uri, size=size)
 
     def completed(self, request: CommitRequest, patches: Sequence[StagedFile]) -> CommitRequest:
         """The request with whole rows in place of these patches, except for those that Spark has to complete."""

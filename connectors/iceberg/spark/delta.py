@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest, EngineName
-from connectors.iceberg.spark.table_commit import BEFORE_SWAP, outcome, to_json
+from connectors.iceberg.spark.table_commit import BEFORE_SWAP, land, to_json
 from connectors.iceberg.table import StagedKind
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class DeltaEngine:
         found = self._rows(request, staged, planned)
         prepared = self._call(request, "prepareDelta", planned["delta"], bytearray(found))
         fault_point(BEFORE_SWAP)
-        return outcome(self.name, self._call(request, "swap", prepared["prepared"]))
+        return land(self._driver, request, self.name, "swap", prepared["prepared"])
 
     def _rows(self, request: CommitRequest, staged: StagedKeys, planned: Mapping[str, Any]) -> bytes:
         """The rows with staged keys, as `RowDeletes.addAll` takes them; nothing when Spark found them."""

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from connectors.iceberg.spark.key_join import NotJoinable
 from connectors.iceberg.spark.row_writer import RowWriter
-from connectors.iceberg.spark.staged_columns import projected, read_staged
+from connectors.iceberg.spark.staged_columns import projected, read_staged, with_order_under
 from connectors.iceberg.spark.staged_keys import not_ordered
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
@@ -216,8 +216,8 @@ class KeyReduction:
         if not wanted:
             return {}
         with self._files.open(file.path) as opened:
-            schema = self._reader.nullable.append(self._reader.order_field)
-            whole = projected(pq.read_table(opened, use_threads=False), schema, self._keys)
+            staged = with_order_under(pq.read_table(opened, use_threads=False), self._reader.order_field)
+        whole = projected(staged, self._reader.nullable.append(self._reader.order_field), self._keys)
         return {row: whole.slice(row, 1) for row in wanted}
 
     def _staged_anew(self, file: StagedFile, row: pa.Table, lacking: tuple[str, ...], moved: bool) -> list[StagedFile]:

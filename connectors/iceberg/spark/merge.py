@@ -25,7 +25,8 @@ from connectors.iceberg.spark.commit_request import (
     CommitStatus,
     EngineName,
 )
-from connectors.iceberg.spark.table_commit import BEFORE_SWAP, outcome, to_json
+from connectors.iceberg.spark.errors import CatalogUnavailableError
+from connectors.iceberg.spark.table_commit import BEFORE_SWAP, land, outcome, to_json
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.session import SparkDriver
@@ -50,19 +51,21 @@ class MergeEngine:
         """See `CommitEngine.commit`."""
         self._driver.start_session()  # first: a Spark that is away leaves no branches at each new attempt
         work = request.work_branch + uuid.uuid4().hex[:8]
-        prepared = self._call(request, "BranchMerge", "prepare", to_json(request, work_branch=work))
+        branches = [work, *(f"{work}s{number}" for number in range(len(request.files)))]  # as many as there may be
+        try:
+            prepared = self._merged(request, work)
+        except CommitStateUnknownError as error:  # of a branch that only this attempt knows
+            self._discard(request, branches)
+            raise CatalogUnavailableError(str(error)) from error
+        except ConnectError:
+            self._discard(request, branches)
+            raise
         if prepared["status"] != CommitStatus.COMMITTED.value:
             return outcome(self.name, prepared)
-        branches = [work, *(part["branch"] for part in prepared["sets"])]
-        fault_point(AFTER_MERGE_PREPARED)
+        fault_point(BEFORE_SWAP)
+        published = to_json(request, branches=branches, base=prepared["base"])
         try:
-            if prepared["sets"]:  # else the branch was emptied, and that is all
-                summary = {**request.summary, COMMIT_ID_KEY: request.commit_id}
-                settings = {_SNAPSHOT_PROPERTY + key: value for key, value in summary.items()}
-                self._driver.sql(self._statement(request, work, prepared), settings, request.table)
-            fault_point(BEFORE_SWAP)
-            published = to_json(request, branches=branches, base=prepared["base"])
-            made = outcome(self.name, self._call(request, "TableCommit", "publish", published))
+            made = land(self._driver, request, self.name, "publish", published)
         except CommitStateUnknownError:
             raise  # it may yet land, on the metadata as they are
         except ConnectError:
@@ -71,6 +74,18 @@ class MergeEngine:
         if made.status is not CommitStatus.COMMITTED:
             self._discard(request, branches)
         return made
+
+    def _merged(self, request: CommitRequest, work: str) -> Mapping[str, Any]:
+        """Have the result on the branch `work`, which nobody else reads. Answers as `BranchMerge.prepare` does."""
+        prepared = self._call(request, "BranchMerge", "prepare", to_json(request, work_branch=work))
+        if prepared["status"] != CommitStatus.COMMITTED.value:
+            return prepared
+        fault_point(AFTER_MERGE_PREPARED)
+        if prepared["sets"]:  # else the branch was emptied, and that is all
+            summary = {**request.summary, COMMIT_ID_KEY: request.commit_id}
+            settings = {_SNAPSHOT_PROPERTY + key: value for key, value in summary.items()}
+            self._driver.sql(self._statement(request, work, prepared), settings, request.table)
+        return prepared
 
     def _discard(self, request: CommitRequest, branches: Sequence[str]) -> None:
         """Drop the branches now; where that fails, the next epoch does it."""

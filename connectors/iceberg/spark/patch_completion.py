@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.spark.key_join import NotJoinable
 from connectors.iceberg.spark.row_writer import RowWriter
-from connectors.iceberg.spark.staged_columns import staged_names
+from connectors.iceberg.spark.staged_columns import staged_names, with_order_under
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
@@ -134,6 +134,7 @@ class PatchCompletion:
         schema = self._reader.nullable
         if ORDER in rows.column_names:
             schema = schema.append(self._reader.order_field)
+            rows = with_order_under(rows, self._reader.order_field)
         return _Patches(project(rows, schema), keys, tuple(file.unavailable), file.moved, file.optional, first)
 
     # --- finding

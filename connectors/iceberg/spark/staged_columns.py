@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.projection import project
 from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.staging.types import FIELD_ID
@@ -23,6 +24,14 @@ def read_staged(file: pq.ParquetFile, columns: Sequence[pa.Field], *more: str) -
     names = [*staged_names(file.schema_arrow, columns), *more]
     rows = file.read(names, use_threads=False).select(names)
     return rows.rename_columns([*(field.name for field in columns), *more])
+
+
+def with_order_under(rows: pa.Table, field: pa.Field) -> pa.Table:
+    """Staged rows whose `ORDER` has the id of `field`: the table may have got its column since they were staged."""
+    at = rows.schema.get_field_index(ORDER)
+    if at < 0 or rows.schema.field(at).equals(field, check_metadata=True):
+        return rows
+    return rows.set_column(at, field, rows.column(at))
 
 
 def projected(rows: pa.Table, schema: pa.Schema, keys: Sequence[str]) -> pa.Table:

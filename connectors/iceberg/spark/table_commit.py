@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.spark.commit_request import (
     COMMIT_ID_KEY,
     SNAPSHOT_ID,
@@ -15,6 +16,10 @@ from connectors.iceberg.spark.commit_request import (
     CommitStatus,
     EngineName,
 )
+from connectors.iceberg.spark.errors import CatalogUnavailableError
+
+if TYPE_CHECKING:
+    from connectors.iceberg.spark.session import SparkDriver
 
 BEFORE_SWAP = "before_compare_and_swap"  # fault point: the snapshot is prepared and nobody sees it
 
@@ -40,6 +45,19 @@ def to_json(request: CommitRequest, **more: Any) -> str:
         **more,
     }
     return json.dumps(document)
+
+
+def land(driver: SparkDriver, request: CommitRequest, engine: EngineName, method: str, argument: str) -> CommitOutcome:
+    """Make visible what was prepared: before this call nothing can have landed.
+
+    Raises:
+        CommitStateUnknownError: No answer.
+        TableMissingError, TableForbiddenError, TableUnsuitableError: It was refused.
+    """
+    try:
+        return outcome(engine, driver.call(request.table, "TableCommit", method, argument))
+    except CatalogUnavailableError as error:
+        raise CommitStateUnknownError(str(error)) from error
 
 
 def outcome(engine: EngineName, answer: Mapping[str, Any]) -> CommitOutcome:
