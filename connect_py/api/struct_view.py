@@ -77,12 +77,10 @@ class StructRows:
 
     def release(self) -> None:
         """Let go of the column; structs that somebody keeps get values of their own. To be called once, last."""
-        views, self.views = self.views, []
+        views, self.views = self.views, []  # these know us, and the collector comes rarely
         for view in views:
             if getrefcount(view) > ALONE and view is not None:
                 view.make_whole()
-        views.clear()  # these and their rows know each other, and the collector comes rarely
-        self.members = []
         for inside in self._inside:
             inside.release()
 

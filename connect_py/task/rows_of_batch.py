@@ -202,3 +202,4 @@ class RowsOfBatch:
         self._made.clear()
         for structs in self._structs.values():
             structs.release()
+        self._structs.clear()
