@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import lt
@@ -18,8 +17,6 @@ from connect_py.api.record import MADE_LATER, NO_HEADERS, Headers, SinkRecord, m
 from connect_py.api.schema import Schema, Type, Value
 from connect_py.api.struct_view import ALONE, StructRows
 from connect_py.task import exact_columns
-
-log = logging.getLogger(__name__)
 
 MIN_ROWS: Final = 50  # a batch of fewer costs more in columns than it saves
 FEW: Final = 0.02  # of the records: so few are made one by one, which costs 20 to 50 times as much for each
@@ -82,6 +79,9 @@ class RowsOfBatch:
 
         `results` are in the order of the records. Those of one topic become one batch in their order; nobody orders
         rows across topics. Seen as rows the batches are the same as `results`, type by type.
+
+        Raises:
+            Exception: Of any kind, for what nobody has checked in a record that somebody made: it has to stay rows too.
         """
         if not results:
             return []
@@ -102,9 +102,6 @@ class RowsOfBatch:
         try:
             return [self._one(group) for group in groups.values()]
         except NotColumnar:
-            return None
-        except Exception:  # whatever somebody made of a record: who takes the rows says what is wrong with it
-            log.debug("records of %s stay rows", self._batch.topic, exc_info=True)
             return None
 
     def _mask(self, rows: Iterable[int]) -> pa.BooleanArray:

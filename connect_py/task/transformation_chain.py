@@ -51,7 +51,7 @@ class TransformationChain:
         self._links = tuple(links)
         self._errors = errors
         self._sink_takes_columns = sink_takes_columns
-        self._warned: set[int] = set()
+        self._warned: set[tuple[int, str]] = set()  # at which link, and of what
 
     @property
     def links(self) -> Sequence[ChainLink]:
@@ -96,7 +96,7 @@ class TransformationChain:
         rows = RowsOfBatch(batch)
         try:
             records = self._rows_through(start, stop, rows.records)
-            batches = rows.batches(records)
+            batches = self._made_columns(start, stop, rows, records)
             if batches is not None:
                 records = []
         finally:
@@ -108,6 +108,23 @@ class TransformationChain:
             return
         for made in batches:
             self._from(stop, made, results)
+
+    def _made_columns(
+        self, start: int, stop: int, rows: RowsOfBatch, records: Sequence[SinkRecord]
+    ) -> list[Batch] | None:
+        """Make columns of what the links [start, stop) gave; None: it stays rows."""
+        try:
+            return rows.batches(records)
+        except Exception:  # noqa: BLE001 - whatever somebody made of a record, who takes the rows says what is wrong
+            names = ", ".join(link.class_name for link in self._links[start:stop])
+            self._warn_once(start, f"records go on as rows behind {names}: making columns of them failed")
+        return None
+
+    def _warn_once(self, index: int, what: str) -> None:
+        """Log what happened at a link, with the error that is being handled; the same is not told again."""
+        if (index, what) not in self._warned:
+            self._warned.add((index, what))
+            log.warning("%s", what, exc_info=True)
 
     def _columns_pay(self, start: int) -> bool:
         """Whether making columns of rows for the links from `start` on costs less than going on with rows."""
@@ -136,12 +153,10 @@ class TransformationChain:
                 if left is None:
                     return []
                 batch = left
-            except Exception:  # the row form names the row that fails, whatever went wrong here
+            except Exception:  # noqa: BLE001 - the row form names the row that fails, whatever went wrong here
                 found = self._bad_rows(link, batch)
                 if found is None:
-                    if index not in self._warned:
-                        self._warned.add(index)
-                        log.warning("%s failed on columns and goes on row by row", link.class_name, exc_info=True)
+                    self._warn_once(index, f"{link.class_name} failed on columns and goes on row by row")
                     return None
                 report_rows(self._errors, Stage.TRANSFORMATION, link.class_name, batch, found)
                 left = _without(batch, found)

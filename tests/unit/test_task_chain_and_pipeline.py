@@ -278,6 +278,17 @@ def test_what_a_transformation_returns_that_is_no_record_stays_what_it_is() -> N
     assert chain.process(of_texts(["a"] * 4 * MIN_ROWS)) == [["no record"] * 4 * MIN_ROWS]
 
 
+def test_an_error_in_making_columns_of_rows_is_told_once_and_costs_no_row(caplog: pytest.LogCaptureFixture) -> None:
+    links = [ChainLink(Odd(origin=None), "Odd"), ChainLink(Unmoved(), "Un")]
+    chain = TransformationChain(links, errors(Kept()), sink_takes_columns=True)
+    for _ in range(3):
+        (delivery,) = chain.process(of_texts(["a"] * 4 * MIN_ROWS))
+        assert len(delivery) == 4 * MIN_ROWS
+    (told,) = caplog.records
+    assert (told.levelname, told.exc_info is None) == ("WARNING", False)
+    assert "behind Odd, Un" in told.getMessage()
+
+
 class LastGood(Unmoved):
     """Gives the record before in place of one without a value."""
 
