@@ -69,6 +69,7 @@ KEEP_ALIVE = "iceberg.coordinator-executor-keep-alive-timeout-ms"
 
 WRITE_MODE = "iceberg.ext.write-mode"
 COMMIT_ENGINE = "iceberg.ext.commit-engine"
+COMMIT_ATTEMPT_TIMEOUT = "iceberg.ext.commit-attempt-timeout-ms"
 TOPIC_TO_TABLE = "iceberg.ext.topic-to-table"
 UNROUTED = "iceberg.ext.unrouted"
 PRESERVE_CASE = "iceberg.ext.preserve-case"
@@ -396,6 +397,15 @@ def _config_def() -> ConfigDef:
         validator=one_of(*_values(CommitEngine)),
         importance=medium,
         doc="How staged files become a snapshot: append, merge (SQL MERGE) or delta (row positions).",
+    )
+    d.define(
+        COMMIT_ATTEMPT_TIMEOUT,
+        Type.LONG,
+        default=600_000,
+        validator=at_least(1_000),
+        importance=low,
+        doc="Milliseconds that one attempt at a table's commit may take. Then a statement behind Spark Connect is "
+        "given up and counts as failed; Spark in the sink's own JVM is ended with it.",
     )
     d.define(
         TOPIC_TO_TABLE,
@@ -787,6 +797,7 @@ class IcebergSinkConfig:
     kafka: Mapping[str, str] = field(repr=False)
     spark: Mapping[str, str] = field(repr=False)  # keys as Spark knows them: `spark.master`
     commit_engine: CommitEngine
+    commit_attempt_timeout_ms: int
     missing_table: MissingTable
     lenient: bool
     logical_types: LogicalTypes
@@ -1215,7 +1226,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         commit_timeout_ms=values[COMMIT_TIMEOUT], commit_threads=values[COMMIT_THREADS],
         commit_max_failures=values[COMMIT_MAX_FAILURES] if COMMIT_MAX_FAILURES in known else None,
         kafka=with_prefix(known, KAFKA_PREFIX), spark=_spark(known),
-        commit_engine=engine, missing_table=MissingTable(values[MISSING_TABLE]), lenient=values[LENIENT],
+        commit_engine=engine, commit_attempt_timeout_ms=values[COMMIT_ATTEMPT_TIMEOUT],
+        missing_table=MissingTable(values[MISSING_TABLE]), lenient=values[LENIENT],
         logical_types=logical, json_type=JsonType(values[JSON_TYPE]),
         out_of_range=OutOfRange(values[OUT_OF_RANGE]), variable_scale=values[VARIABLE_SCALE],
         set_identifier_fields=values[SET_IDENTIFIER_FIELDS], null_key=NullKey(values[NULL_KEY]),

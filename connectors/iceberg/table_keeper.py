@@ -91,6 +91,7 @@ class TableKeeper:
             self._catalog,
             EngineName(config.commit_engine.value),
             refuse_foreign_rows=config.foreign_writers.value == "refuse",
+            deadline_seconds=config.commit_attempt_timeout_ms / 1000,
             write_props=config.write_props,
         )
         self._remote = bool(spark.remote)

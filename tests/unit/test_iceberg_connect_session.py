@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,7 +16,13 @@ from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.spark.connect_session import ConnectSession, RemotePlace
-from connectors.iceberg.spark.errors import CatalogUnavailableError, TableForbiddenError, TableUnsuitableError
+from connectors.iceberg.spark.errors import (
+    CatalogUnavailableError,
+    SparkDiedError,
+    TableForbiddenError,
+    TableUnsuitableError,
+)
+from connectors.iceberg.spark.session import SparkConfig, SparkDriver
 
 ANALYSIS = ["org.apache.spark.sql.AnalysisException", "java.lang.Exception"]
 
@@ -30,6 +37,8 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
         self.ran: list[tuple[str, dict[str, str]]] = []
         self.released: list[str] = []
         self.metadata: list[dict[str, Any]] = []
+        self.waits: threading.Event | None = None  # statements end when it is set
+        self.on_release: Callable[[], object] = lambda: None
         self.fails: tuple[grpc.StatusCode, str, list[str]] | None = None
 
     def Config(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
@@ -54,10 +63,13 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
             status = status_pb2.Status(code=code.value[0], message=message, details=[packed])
             context.set_trailing_metadata([("grpc-status-details-bin", status.SerializeToString())])
             context.abort(code, message)
+        if self.waits is not None:
+            self.waits.wait(60)
         self.ran.append((request.plan.command.sql_command.input.sql.query, dict(self.settings[request.session_id])))
         yield base_pb2.ExecutePlanResponse(session_id=request.session_id, server_side_session_id=self.life)
 
     def ReleaseSession(self, request: Any, context: Any) -> Any:  # noqa: N802 - as above
+        self.on_release()
         self.released.append(request.session_id)
         return base_pb2.ReleaseSessionResponse(session_id=request.session_id)
 
@@ -103,7 +115,70 @@ def test_catalog_that_the_server_knows_keeps_the_servers_settings(served: tuple[
     session.start()
     session.close()
     (settings,) = server.settings.values()
-    assert settings == {"spark.sql.catalog.lake": "x.Catalog", "spark.sql.catalog.lake2": "w"}
+    assert settings == {
+        "spark.sql.catalog.lake": "x.Catalog", "spark.sql.catalog.lake2": "w",
+        "spark.sql.catalog.lake.cache-enabled": "false",
+    }, "but for tables that it would keep, without the branches of the next MERGE"  # fmt: skip
+
+
+class Gateway:
+    """A JVM that nobody asks."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.running = True
+
+    def kill(self) -> None:
+        self.running = False
+
+    stop = kill
+
+
+def remote_driver(url: str) -> tuple[SparkDriver, Gateway]:
+    driver, gateway = SparkDriver(SparkConfig("lake", spark_properties={"spark.remote": url})), Gateway()
+    driver._gateway = gateway  # type: ignore[assignment]
+    return driver, gateway
+
+
+def test_statement_that_takes_too_long_is_given_up_and_the_jvm_lives(served: tuple[Server, str]) -> None:
+    server, url = served
+    driver, gateway = remote_driver(url)
+    server.waits = threading.Event()
+    try:
+        with (
+            pytest.raises(CatalogUnavailableError, match=r"db\.t: .* did not end within 1 s") as raised,
+            driver.deadline(1),
+        ):
+            driver.sql("MERGE 1", subject="db.t")
+        assert not isinstance(raised.value, SparkDiedError)
+        assert gateway.running
+    finally:
+        server.waits.set()
+    driver.sql("MERGE 2", subject="db.t")
+    assert server.ran[-1][0] == "MERGE 2", "in a new session"
+    driver.stop()
+    assert not gateway.running
+
+
+def test_driver_that_was_stopped_makes_no_session_elsewhere(served: tuple[Server, str]) -> None:
+    server, url = served
+    driver, _ = remote_driver(url)
+    driver.start_session()
+    driver.stop()
+    with pytest.raises(SparkDiedError):
+        driver.start_session()
+    assert len(server.settings) == len(server.released) == 1
+
+
+def test_stop_ends_the_jvm_before_it_waits_for_a_server(served: tuple[Server, str]) -> None:
+    server, url = served
+    driver, gateway = remote_driver(url)
+    driver.start_session()
+    lived: list[bool] = []
+    server.on_release = lambda: lived.append(gateway.running)
+    driver.stop()
+    assert lived == [False]
 
 
 def test_server_that_was_started_anew_runs_nothing_without_the_settings(served: tuple[Server, str]) -> None:
@@ -163,7 +238,9 @@ def test_url_says_where_and_how(url: str, address: str, secure: bool, token: str
     assert place.metadata == ((("authorization", f"Bearer {token}"),) if token else ())
 
 
-@pytest.mark.parametrize("url", ["far:15002", "http://far", "sc://", "sc://far:x", "sc://far/path", "sc://far/;token"])
+@pytest.mark.parametrize(
+    "url", ["far:15002", "http://far", "sc://", "sc://far:x", "sc://far/path", "sc://far/;token", "sc://far/;token=a#b"]
+)
 def test_url_of_another_form_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match=r"iceberg\.spark\.remote"):
         RemotePlace.of(url)

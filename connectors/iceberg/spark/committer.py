@@ -91,7 +91,7 @@ class TableCommitter:
             engine: `iceberg.ext.commit-engine`.
             refuse_foreign_rows: `iceberg.ext.foreign-writers=refuse`: rows that another writer added since the scan
                 make the commit start over, so that none with one of our keys stays beside ours.
-            deadline_seconds: For one attempt; a JVM that takes longer is killed.
+            deadline_seconds: For one attempt; see `SparkDriver.deadline`.
             write_props: `iceberg.tables.write-props.*`, for files that are written here.
         """
         self._driver = driver

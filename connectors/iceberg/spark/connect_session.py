@@ -42,7 +42,7 @@ _ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 
 
 class ConnectSession:
-    """One thread uses it; `close` may be called from any."""
+    """One thread uses it; `give_up` and `close` may be called from any."""
 
     def __init__(self, url: str, settings: Mapping[str, str]) -> None:
         """Connect to nobody yet.
@@ -60,6 +60,9 @@ class ConnectSession:
         self._stub: Any = None
         self._session = ""  # its id; empty: there is none
         self._server_session = ""  # what the server calls it; another one after it was started anew
+        self._why = ""  # what a statement was given up for
+        self._closed = False
+        self.running = False  # a statement
 
     def start(self) -> None:
         """Have a session with the settings.
@@ -67,6 +70,8 @@ class ConnectSession:
         Raises:
             CatalogUnavailableError: The server does not answer, or refuses.
         """
+        if self._closed:
+            raise CatalogUnavailableError(f"Spark Connect at {self._place.address}: the session was closed")
         if self._session:
             return
         if self._channel is None:
@@ -89,7 +94,7 @@ class ConnectSession:
         from pyspark.sql.connect.proto import base_pb2, commands_pb2, relations_pb2
 
         self.start()
-        with self._errors(subject):
+        with self._errors(subject), self._under_way():
             self._set(settings)
             query = relations_pb2.Relation(sql=relations_pb2.SQL(query=statement))
             command = commands_pb2.Command(sql_command=commands_pb2.SqlCommand(input=query))
@@ -99,7 +104,24 @@ class ConnectSession:
             self._unset(settings)
 
     def close(self) -> None:
-        """End the session and the connection; a statement under way fails."""
+        """End session and connection for good; a statement under way fails."""
+        self._closed = True
+        self._hang_up()
+
+    def give_up(self, why: str) -> None:
+        """End session and connection, until they are needed again; a statement under way fails, and says why."""
+        self._why = why
+        self._hang_up()
+
+    @contextlib.contextmanager
+    def _under_way(self) -> Iterator[None]:
+        self._why, self.running = "", True
+        try:
+            yield
+        finally:
+            self.running = False
+
+    def _hang_up(self) -> None:
         self._release()
         channel, self._channel = self._channel, None
         if channel is not None:
@@ -114,7 +136,9 @@ class ConnectSession:
         for name in sorted(known):
             log.info("Spark Connect at %s knows catalog %s: its own settings count", self._place.address, name)
         own = tuple(prefix + name for name in known)
-        return {k: v for k, v in settings.items() if k not in own and not k.startswith(tuple(f"{o}." for o in own))}
+        kept = {k: v for k, v in settings.items() if k not in own and not k.startswith(tuple(f"{o}." for o in own))}
+        # But a catalog that keeps tables, as it does by default, would not see the branches of the next MERGE.
+        return kept | {f"{name}.cache-enabled": "false" for name in own}
 
     def _known(self, key: str) -> bool:
         from pyspark.sql.connect.proto import base_pb2
@@ -181,6 +205,10 @@ class ConnectSession:
             yield
         except grpc.RpcError as error:
             self._release()
+            if self._why:
+                raise CatalogUnavailableError(
+                    f"{subject}: Spark Connect at {self._place.address}: {self._why}"
+                ) from error
             raise _translated(subject, self._place.address, error) from error
         except ValueError as error:
             self._session = ""
@@ -205,7 +233,7 @@ class RemotePlace:
         except ValueError:
             raise ConfigError(_KEY, "is not a Spark Connect URL, sc://host:port/;name=value") from None
         path, _, rest = parts.path.partition(";")
-        if parts.scheme != "sc" or not host or path not in ("", "/") or parts.query or parts.username:
+        if parts.scheme != "sc" or not host or path not in ("", "/") or parts.query or "#" in url or parts.username:
             raise ConfigError(_KEY, "is not a Spark Connect URL, sc://host:port/;name=value")
         given = {}
         for pair in filter(None, rest.split(";")):

@@ -177,6 +177,7 @@ class SparkDriver:
         self._objects: dict[str, Any] = {}
         self._classes: JavaClasses | None = None
         self._connect: ConnectSession | None = None
+        self._lock = threading.Lock()  # a session elsewhere is made for a JVM that is there, or not at all
 
     def start(self) -> None:
         """Launch the JVM, make the catalog and compile our classes: about a second.
@@ -213,17 +214,21 @@ class SparkDriver:
 
     def stop(self) -> None:
         """End the JVM: ask first, then for certain. Does nothing when there is none."""
-        gateway, self._gateway = self._gateway, None
-        self._disconnect()
-        if gateway is not None:
-            gateway.stop()
+        with self._lock:
+            gateway, self._gateway = self._gateway, None
+        try:
+            if gateway is not None:
+                gateway.stop()
+        finally:
+            self._disconnect()  # last: a server that is away is given some seconds
 
     def kill(self) -> None:
         """End the JVM at once; whoever waits for it gets a `SparkDiedError`."""
-        if self._gateway is not None:
-            self._gateway.kill()
+        with self._lock:
+            gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            gateway.kill()
         self._disconnect()
-        self._gateway = None
 
     def restart(self) -> None:
         """Replace the JVM, dead or not."""
@@ -244,24 +249,29 @@ class SparkDriver:
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
-        """Kill the JVM when the block takes longer; the call inside then raises `SparkDiedError`."""
-        gateway = self._gateway
+        """End what takes longer.
 
-        def end() -> None:
-            log.error("Spark did not answer within %.0f s: its JVM is killed", seconds)
-            if gateway is not None:
-                gateway.kill()
-            if self._connect is not None:
-                self._connect.close()
+        A statement elsewhere is given up with its session and raises a `CatalogUnavailableError`; what comes after it
+        has the same time again. Otherwise the JVM is killed, and the call inside then raises a `SparkDiedError`.
+        """
+        gateway, done = self._gateway, threading.Event()
 
-        timer = threading.Timer(seconds, end)
-        timer.name = "spark-deadline"
-        timer.daemon = True
-        timer.start()
+        def watch() -> None:
+            while not done.wait(seconds):
+                connect = self._connect
+                if connect is None or not connect.running:
+                    log.error("Spark did not answer within %.0f s: its JVM is killed", seconds)
+                    if gateway is not None:
+                        gateway.kill()
+                    return
+                log.error("Spark Connect did not end a statement within %.0f s: it is given up", seconds)
+                connect.give_up(f"the statement did not end within {seconds:.0f} s and was given up")
+
+        threading.Thread(target=watch, name="spark-deadline", daemon=True).start()
         try:
             yield
         finally:
-            timer.cancel()
+            done.set()
 
     def start_session(self) -> None:
         """Make the Spark session, unless there is one: two to three seconds of CPU.
@@ -270,12 +280,21 @@ class SparkDriver:
             CatalogUnavailableError: Spark refuses, or its cluster is away.
         """
         if self.config.remote:
-            if self._connect is None:
-                self._connect = ConnectSession(self.config.remote, self.config.remote_settings())
-            self._connect.start()
+            self._elsewhere()
         elif self._objects and "session" not in self._objects and self._client is not None:
             with self.errors("the Spark session"):
                 self._start_spark(self._client.jvm)
+
+    def _elsewhere(self) -> ConnectSession:
+        """The session behind Spark Connect."""
+        with self._lock:
+            if self._gateway is None:
+                raise SparkDiedError("Spark is not running")
+            if self._connect is None:
+                self._connect = ConnectSession(self.config.remote, self.config.remote_settings())
+            connect = self._connect
+        connect.start()
+        return connect
 
     def java(self, name: str) -> Any:
         """One of our Java objects by class name, or the `session`. The first look at what needs Spark starts it."""
@@ -304,9 +323,7 @@ class SparkDriver:
         """Run one statement, with these settings of the session for its time. Subject and errors as for `call`."""
         subject = subject or statement.split("\n", 1)[0]
         if self.config.remote:
-            self.start_session()
-            assert self._connect is not None  # just made
-            self._connect.run(subject, statement, settings or {})
+            self._elsewhere().run(subject, statement, settings or {})
             return
         session = self.java("session")
         with self.errors(subject):
@@ -363,7 +380,8 @@ class SparkDriver:
         self._objects |= {"session": session, "SparkJoin": self._classes.make("SparkJoin", arguments)}
 
     def _disconnect(self) -> None:
-        connect, self._connect = self._connect, None
+        with self._lock:
+            connect, self._connect = self._connect, None
         if connect is not None:
             connect.close()
         client, self._client, self._objects = self._client, None, {}
