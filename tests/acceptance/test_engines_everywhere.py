@@ -109,7 +109,7 @@ def assert_proven(lakehouse: Lakehouse, tables: Collection[str]) -> None:
 
 
 def contents(lakehouse: Lakehouse, table: str) -> list[str]:
-    """The rows as texts, in which NaN equals NaN, without the column that SQL needs for their order and delta does not."""
+    """The rows as texts, where NaN equals NaN, without the column that SQL needs for their order and delta does not."""
     rows = lakehouse.rows(table)
     kept = sorted(set(rows.column_names) - {ORDER})
     columns = [[(name, value) for value in plain_values(rows.column(name))] for name in kept]
@@ -212,6 +212,24 @@ def finished(there: World, name: str) -> None:
     assert_holds_what_the_source_held(there, "json-schema", "spread", "orders")
     there.worker.delete(name)
     assert_proven(there.lakehouse, [f"{namespace_of('json-schema')}.spread_orders"])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)  # a server and three commits by SQL
+def test_server_that_knows_the_catalog_and_would_keep_its_tables_sees_every_new_branch(
+    world: World, tmp_path: Path, spark_environment: Mapping[str, str]
+) -> None:
+    there = at(world, "known")
+    settings = {k.removeprefix("iceberg.catalog."): v for k, v in there.lakehouse.sink_config().items()}
+    del settings["iceberg.catalog"]
+    catalog = "spark.sql.catalog.lake"
+    known = {catalog: "org.apache.iceberg.spark.SparkCatalog", **{f"{catalog}.{k}": v for k, v in settings.items()}}
+    with ConnectServer(tmp_path, spark_environment, **known) as server:
+        more = {"iceberg.spark.remote": server.url}
+        with replay(there, "json-schema", ["orders"], SPREAD, more, seconds=CATCH_UP_SECONDS) as (connector,):
+            assert_holds_what_the_source_held(there, "json-schema", "spread", "orders")
+            assert "merge" in chosen(world, connector)
+    assert "knows catalog lake: its own settings count" in world.worker.log_path.read_text(errors="replace")
 
 
 @pytest.mark.long
