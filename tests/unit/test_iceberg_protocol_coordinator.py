@@ -545,9 +545,19 @@ def test_table_prepared_while_it_is_committed_is_prepared_again_afterwards() -> 
     life = Life()
     request = full_cycle(life)
     life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.EVOLVE, "{}"))
-    assert life.state.on_table_prepared(FACTS, table(), "{}", 1000) == []
+    actions = life.state.on_table_prepared(FACTS, table(), '{"keys":2}', 1000)
+    assert actions == [Send(TableOpened(life.epoch, FACTS, "t-1", {}, '{"keys":2}'))], (
+        "no position is told, and no rewind"
+    )
     actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
     assert only(actions, PrepareTable).need is Need.EVOLVE
+
+
+def test_answer_for_a_table_that_was_replaced_meanwhile_waits_for_the_end_of_the_cycle() -> None:
+    life = Life()
+    full_cycle(life)
+    life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.EVOLVE, "{}"))
+    assert life.state.on_table_prepared(FACTS, table(uuid="t-2"), "{}", 1000) == []
 
 
 def test_added_partition_is_read_from_its_start_and_waited_for() -> None:

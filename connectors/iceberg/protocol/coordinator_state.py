@@ -431,7 +431,7 @@ class CoordinatorState:
             return []
         if self._cycle and name in self._cycle.work:
             self._again[name] = asked  # the view may be older than the commit under way
-            return []
+            return self._answered(name, view, answer)
         lookup = look_up(view, self._rules)
         table = self._tables.get(name)
         actions: list[CoordinatorAction] = []
@@ -445,6 +445,17 @@ class CoordinatorState:
         if self._cycle is None or self._cycle.taken is None:
             actions += self._rewind_where_needed()
         return actions
+
+    def _answered(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
+        """The answer alone, for the table that tasks know: keys to the storage in it may not wait for a long cycle.
+
+        No position is told, so nobody goes on who waits for the table.
+        """
+        table = self._tables[name]
+        if view.uuid != table.uuid:
+            return []
+        table.answer = answer
+        return [Send(TableOpened(self.epoch, name, table.uuid, {}, answer))]
 
     def on_table_refused(self, name: str, error: str, *, missing: bool = False) -> list[CoordinatorAction]:
         """The other answer to `PrepareTable`. `missing`: it does not exist, and is not to be made."""

@@ -144,7 +144,10 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class TableOpened:
-    """A table is open (or open again, or evolved). `needs` covers every partition."""
+    """A table is open (or open again, or evolved). `needs` covers every partition.
+
+    Without any, in the middle of a cycle, only the answer is newer: whoever waits for the table goes on waiting.
+    """
 
     epoch: Epoch
     table: str
