@@ -56,7 +56,6 @@ from connectors.iceberg.table_keeper import TableKeeper
 log = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0  # between questions for a table that nothing waits for yet
-RENEW_AHEAD_MS = 300_000  # before the end of lent credentials to the storage; a commit may take that long
 UNROUTED_SECONDS = 60.0  # between warnings about rows without a table
 STOP_SECONDS = 4.0  # for the coordinator; the worker allows 5 s for the whole task
 
@@ -523,7 +522,8 @@ class IcebergSinkTask(SinkTask):
         if epoch is None or now < self._renewed_at + ASK_SECONDS * 1000:
             return
         self._renewed_at = now
-        expiring = self._stage.expiring(int(time.time() * 1000) + RENEW_AHEAD_MS)
+        self._stage.renew(self._state.answer)  # the answer may be there, and no row has come since
+        expiring = self._stage.expiring()
         if expiring:
             nothing = Wish(None, "nobody knows its rows").to_text()
             self._writer.send([OpenTable(self._state.task, epoch, name, Need.EVOLVE, nothing) for name in expiring])
@@ -558,7 +558,8 @@ class IcebergSinkTask(SinkTask):
         """Step 2: describe the topics again, close the files, report.
 
         The topics come first: no row is read meanwhile, and once files are closed nothing may stand between them and
-        their report. When the cluster does not answer, the cycle goes without us and the next one takes the rows.
+        their report. When the cluster does not answer, or keys to the storage have ended and newer ones are on their
+        way, the cycle goes without us and a later one takes the rows.
 
         Raises:
             ConnectError: The storage refuses; the task must not go on, its rows are read again by the next one.
@@ -570,10 +571,17 @@ class IcebergSinkTask(SinkTask):
         self._broken = True
         try:
             self._stage.renew(self._state.answer)
-            staged = self._stage.close_cycle(cycle)
+            ended = self._stage.ended()
+            staged = {} if ended else self._stage.close_cycle(cycle)
         except (OSError, ConnectError) as error:
             raise ConnectError(f"staged files of cycle {cycle} cannot be written: {error}") from error
         self._broken = False
+        if ended:
+            log.warning(
+                "rows wait for another cycle: keys to the storage that the catalog lent for %s have ended, and newer "
+                "ones are not here yet", ", ".join(ended), extra={"action": "keys_ended"},
+            )  # fmt: skip
+            return
         fault_point("after_close_files")
         self._carry_out(self._state.report(cycle, staged, topic_ids, _now_ms()))
         fault_point("after_report")

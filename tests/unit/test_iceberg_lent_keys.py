@@ -44,16 +44,42 @@ def storage(stand: Stand, name: str) -> dict[str, str]:
     return dict(stand.task._stage._stagers[name][1].description.io_properties)
 
 
-def test_a_table_is_asked_for_again_before_its_keys_end_and_only_then(stand: Stand) -> None:
-    lend(stand, "db.first", "old", seconds=60)
-    lend(stand, "db.second", "other", seconds=3600)
+def pass_time(stand: Stand, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let the clock on the wall show so much more."""
+    monkeypatch.setattr(stand.task._stage, "_clock", lambda: int((time.time() + seconds) * 1000))
+
+
+def test_a_table_is_asked_for_again_before_its_keys_end_and_only_then(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lend(stand, "db.first", "old", seconds=3600)
+    lend(stand, "db.second", "other", seconds=36000)
     stand.put(0, 1)
+    assert asked(stand) == []
+    pass_time(stand, monkeypatch, 3400)
     [message] = asked(stand)
     assert (message.table, message.need) == ("db.first", Need.EVOLVE)  # with CREATE the answer of before would do
     assert Wish.from_text(message.schema).changes == ()
-    lend(stand, "db.first", "new", seconds=3600)
-    stand.hear(StartCommit(EPOCH, 1, {}))
+
+
+def test_a_table_without_new_rows_is_not_asked_for_again_once_the_answer_came(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lend(stand, "db.first", "old", seconds=3600)
+    stand.put(0)
+    pass_time(stand, monkeypatch, 3400)
+    assert len(asked(stand)) == 1
+    lend(stand, "db.first", "new", seconds=7200)
     assert asked(stand) == []
+    assert storage(stand, "db.first")[KEY] == "new"
+
+
+def test_short_keys_are_not_asked_for_during_their_whole_life(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    lend(stand, "db.first", "old", seconds=120)
+    stand.put(0)
+    assert asked(stand) == []
+    pass_time(stand, monkeypatch, 100)
+    assert len(asked(stand)) == 1
 
 
 def test_rows_that_wait_are_written_with_the_newest_keys(stand: Stand) -> None:
@@ -65,6 +91,33 @@ def test_rows_that_wait_are_written_with_the_newest_keys(stand: Stand) -> None:
     assert storage(stand, "db.first")[KEY] == "new"
     [report] = stand.reports()
     assert stand.rows(report)["db.first"] == 2
+
+
+def test_rows_whose_keys_have_ended_wait_for_a_cycle_with_newer_ones(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lend(stand, "db.first", "old", seconds=60)
+    stand.put(0, 1)
+    pass_time(stand, monkeypatch, 61)
+    stand.hear(StartCommit(EPOCH, 1, {}))
+    assert stand.reports() == []
+    assert "lent for db.first have ended" in caplog.text
+    assert len(asked(stand)) == 1
+    stand.put(2)
+    lend(stand, "db.first", "new", seconds=3600)
+    stand.hear(StartCommit(EPOCH, 2, {}))
+    [report] = stand.reports()
+    assert (report.ranges[ORDERS_0].start, report.ranges[ORDERS_0].next) == (0, 3)
+    assert stand.rows(report) == {"db.first": 3, "db.second": 3}
+
+
+def test_keys_of_a_table_without_rows_may_end(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    lend(stand, "db.first", "old", seconds=60)
+    stand.put(0, 1)
+    stand.hear(StartCommit(EPOCH, 1, {}))
+    pass_time(stand, monkeypatch, 61)
+    stand.hear(StartCommit(EPOCH, 2, {}))
+    assert len(stand.reports()) == 2
 
 
 def test_keys_of_the_configuration_need_not_be_told_to_a_task(stand: Stand) -> None:

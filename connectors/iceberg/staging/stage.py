@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,6 +22,10 @@ from connectors.iceberg.storage_settings import lent_until_ms, storage_settings
 from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
 
 _DELETED_ID = 1_000_000  # until the catalog assigns one
+_RENEW_AHEAD_MS = 300_000  # before the end of lent keys to the storage; a commit may take that long
+_RENEW_SHARE = 2  # but no earlier than after half of the time that they were lent for
+_WRITE_AHEAD_MS = 10_000  # closing a cycle takes so long, and must not begin with keys that end meanwhile
+_WRITE_SHARE = 20
 
 
 class StagedRows(NamedTuple):
@@ -44,13 +49,24 @@ def _member(value: Column, *path: str) -> Column | None:
     return column
 
 
+def _wall_ms() -> int:
+    return int(time.time() * 1000)
+
+
 class Stage:
     """Owned by the task thread. Tables are known by name and by the coordinator's answer, a description as text."""
 
     def __init__(
-        self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int] = lambda _: 1
+        self,
+        config: IcebergSinkConfig,
+        task: str,
+        partition_count: Callable[[str], int] = lambda _: 1,
+        clock: Callable[[], int] = _wall_ms,
     ) -> None:
-        """`partition_count` asks how many partitions a topic has; what it raises goes through."""
+        """`partition_count` asks how many partitions a topic has; what it raises goes through.
+
+        `clock`: milliseconds since 1970.
+        """
         self._config = config
         self._partition_count = partition_count
         self._task = task
@@ -58,6 +74,9 @@ class Stage:
         self._budget = MemoryBudget(config.staging_memory_bytes)
         self._epoch: Epoch | None = None
         self._stagers: dict[str, tuple[str, TableStager]] = {}  # by table: the answer it was made from
+        self._clock = clock
+        self._told_ms: dict[str, int] = {}  # by table: when that answer was taken
+        self._replaced: set[str] = set()  # tables of which the newest answer is another table's
 
     @property
     def staged_bytes(self) -> int:
@@ -148,12 +167,28 @@ class Stage:
                 description, self._config, identity, self._budget, partition_count=self._partition_count
             )
         self._stagers[table] = (answer, stager)
+        self._told_ms[table] = self._clock()
+        self._replaced.discard(table)
         return stager
 
-    def expiring(self, until_ms: int) -> list[str]:
-        """Tables whose storage credentials, lent by the catalog, end before this moment."""
-        ends = {table: lent_until_ms(stager.description.io_properties) for table, (_, stager) in self._stagers.items()}
-        return [table for table, end in ends.items() if end is not None and end < until_ms]
+    def expiring(self) -> list[str]:
+        """Tables whose keys to the storage, lent by the catalog, end soon: it is time to ask for newer ones."""
+        return [table for table in self._stagers if self._ends_within(table, _RENEW_AHEAD_MS, _RENEW_SHARE)]
+
+    def ended(self) -> list[str]:
+        """Tables with rows to write whose lent keys have ended, or will while they are written."""
+        return [
+            table
+            for table, (_, stager) in self._stagers.items()
+            if stager.partitions() and self._ends_within(table, _WRITE_AHEAD_MS, _WRITE_SHARE)
+        ]
+
+    def _ends_within(self, table: str, milliseconds: int, share: int) -> bool:
+        """Whether a table's keys end so soon, or are in the last part of their life."""
+        end = lent_until_ms(self._stagers[table][1].description.io_properties)
+        if end is None or table in self._replaced:
+            return False
+        return end - self._clock() <= max(0, min(milliseconds, (end - self._told_ms[table]) // share))
 
     def renew(self, answer: Callable[[str], str | None]) -> None:
         """Go on with newer answers for the same tables, which may bring newer credentials; no rows are touched."""
@@ -163,6 +198,8 @@ class Stage:
                 continue
             if json.loads(newer)["uuid"] == stager.description.uuid:
                 self._stager(table, newer, self._epoch)
+            else:
+                self._replaced.add(table)
 
     def close_cycle(self, cycle: int) -> dict[tuple[TopicPartition, str], list[StagedFile]]:
         """Write everything that is staged; the files by partition and table.
@@ -186,3 +223,5 @@ class Stage:
         for _, stager in self._stagers.values():
             stager.discard()
         self._stagers.clear()
+        self._told_ms.clear()
+        self._replaced.clear()
