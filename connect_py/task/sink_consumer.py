@@ -75,7 +75,7 @@ class SinkConsumer:
         self._incremental = _COOPERATIVE in str(settings.get("partition.assignment.strategy", ""))
         self._reset = str(settings.get("auto.offset.reset", "earliest"))
         self._assigned: set[TopicPartition] = set()
-        self._fresh: dict[TopicPartition, int] = {}  # assigned inside the running poll, with their start
+        self._fresh: dict[TopicPartition, int] = {}  # assigned or moved inside the running poll, and to where
         self._gave_up = False  # partitions went inside the running poll
         self._seeks: dict[TopicPartition, int] = {}
         self._started: dict[TopicPartition, int] = {}  # assigned, and where reading began last
@@ -126,10 +126,10 @@ class SinkConsumer:
         Raises:
             ConnectError: The client cannot go on, or a rebalance listener failed (its own error then).
         """
-        self._fresh.clear()
-        self._gave_up = False
         self._find_positions()
         self._apply_seeks()
+        self._fresh.clear()
+        self._gave_up = False
         first = self._consumer.poll(timeout)
         self._raise_kept()
         if first is None:
@@ -223,7 +223,7 @@ class SinkConsumer:
         return int(high if self._reset in ("latest", "largest", "end") else low)
 
     def _without_moved(self, messages: list[Consumed]) -> list[Consumed]:
-        """Leave out messages read before a partition went or came again, or before a seek that is still to come."""
+        """Leave out messages read before a partition went, came again or was moved, or before a seek still to come."""
         messages = [m for m in messages if TopicPartition(m.topic(), m.partition()) in self._assigned]
         self._ends = {tp: end for tp, end in self._ends.items() if tp in self._assigned}
         moved = self._fresh.keys() | self._seeks.keys()
@@ -327,7 +327,7 @@ class SinkConsumer:
             self._ends.pop(tp, None)
         self._seeks |= wanted
         self._started |= wanted
-        self._fresh |= {tp: offset for tp, offset in wanted.items() if tp in self._fresh}
+        self._fresh |= wanted
         self._apply_seeks()
 
     def _apply_seeks(self) -> None:

@@ -295,23 +295,23 @@ def test_a_poll_of_small_messages_and_tombstones_is_bounded_by_their_number(monk
     assert [len(poll) for poll in polls] == [60, 40]
 
 
-class _GivesUp(_Client):
-    """Tells of a partition that goes inside its second `consume`, as the client does."""
+class _Rebalancing(_Client):
+    """Has two partitions, and does something inside its second `consume`, as the client does with rebalances."""
 
-    def __init__(self, event: str) -> None:
+    def __init__(self) -> None:
         super().__init__([])
-        self._event = event
         self._calls = 0
-        self._callbacks: dict[str, Callable[..., None]] = {}
+        self.callbacks: dict[str, Callable[..., None]] = {}
+        self.during_second: Callable[[], None] = lambda: None
 
     def subscribe(self, topics: list[str], on_assign: Callable[..., None], **others: Any) -> None:
         super().subscribe(topics, lambda client, _: on_assign(client, [_client_place(tp) for tp in (ORDERS, OTHER)]))
-        self._callbacks = others
+        self.callbacks = others
 
     def consume(self, limit: int, timeout: float) -> list[Message]:
         self._calls += 1
         if self._calls == 2:
-            self._callbacks[self._event](self, [_client_place(ORDERS)])
+            self.during_second()
         return super().consume(limit, timeout)
 
     def incremental_assign(self, partitions: list[ClientTopicPartition]) -> None:
@@ -340,12 +340,10 @@ def _client_place(tp: TopicPartition) -> ClientTopicPartition:
     return ClientTopicPartition(tp.topic, tp.partition)
 
 
-@pytest.mark.parametrize("event", ["on_revoke", "on_lost"])
-def test_nothing_of_a_partition_that_goes_during_a_poll_is_returned_by_it(
-    event: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _rebalancing(monkeypatch: pytest.MonkeyPatch) -> tuple[SinkConsumer, _Rebalancing, _Closing]:
+    """A consumer of two partitions whose next poll asks the client more than once, for offsets 600 to 629."""
     monkeypatch.setattr(sink_consumer, "POLL_BYTES", 1000)
-    client, listener = _GivesUp(event), _Closing()
+    client, listener = _Rebalancing(), _Closing()
     monkeypatch.setattr(sink_consumer, "Consumer", lambda _: client)
     settings = {"partition.assignment.strategy": "cooperative-sticky"}
     consumer = SinkConsumer(settings, listener, lambda *_: None)
@@ -356,8 +354,29 @@ def test_nothing_of_a_partition_that_goes_during_a_poll_is_returned_by_it(
         Message(topic="orders", partition=n % 2, offset=600 + n, value=bytes(size)) for n, size in enumerate(sizes)
     ]
     client.messages.insert(5, _end(700))
+    return consumer, client, listener
+
+
+@pytest.mark.parametrize("event", ["on_revoke", "on_lost"])
+def test_nothing_of_a_partition_that_goes_during_a_poll_is_returned_by_it(
+    event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer, client, listener = _rebalancing(monkeypatch)
+    client.during_second = lambda: client.callbacks[event](client, [_client_place(ORDERS)])
     polled = consumer.poll(100, 0)
     assert listener.closed == [ORDERS]
     assert {m.partition() for m in polled} == {OTHER.partition}
     assert _offsets(polled) == list(range(601, 630, 2))
     assert consumer.ends() == {}
+
+
+def test_nothing_of_a_partition_that_a_task_moves_during_a_poll_is_returned_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer, client, _ = _rebalancing(monkeypatch)
+    client.during_second = lambda: consumer.seek({ORDERS: 300})
+    assert _offsets(consumer.poll(100, 0)) == list(range(601, 630, 2))
+    assert consumer.ends() == {}
+    client.messages.append(_record(300))
+    assert _offsets(consumer.poll(100, 0)) == [300]
+    assert client.positions[2:] == [300, 300], "what came of it after the move was left out too"
