@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import lt
 from sys import getrefcount
@@ -87,13 +87,11 @@ class RowsOfBatch:
             return []
         if any(type(r) is not SinkRecord or type(r.topic) is not str for r in results):
             return None
-        if all(r._rows is self for r in results):
-            rows = [r._row for r in results]
-            if all(map(lt, rows, rows[1:])):
-                records = self.records
-                same = all(r is records[row] for r, row in zip(results, rows, strict=True))
-                if same and self._intact("key") and self._intact("value"):
-                    return [self._batch if len(rows) == len(self._batch) else self._batch.where(self._mask(rows))]
+        rows = self._rising_rows(results)
+        if rows is not None and self._intact("key") and self._intact("value"):
+            records = self.records
+            if all(r is records[row] for r, row in zip(results, rows, strict=True)):
+                return [self._selection(rows)(self._batch)]
         groups: dict[str, list[SinkRecord]] = {}
         for record in results:
             groups.setdefault(record.topic, []).append(record)
@@ -104,11 +102,12 @@ class RowsOfBatch:
         except NotColumnar:
             return None
 
-    def _mask(self, rows: Iterable[int]) -> pa.BooleanArray:
-        mask = bytearray(len(self._batch))
-        for row in rows:
-            mask[row] = 1
-        return pa.array(mask, pa.uint8()).cast(pa.bool_())
+    def _rising_rows(self, records: Sequence[SinkRecord]) -> list[int] | None:
+        """The rows of records, each behind the one before; None: it is not so, or they are not all of this batch."""
+        if any(r._rows is not self for r in records):
+            return None
+        rows = [r._row for r in records]
+        return rows if all(map(lt, rows, rows[1:])) else None
 
     def _one(self, group: list[SinkRecord]) -> Batch:
         """Make one batch.
@@ -121,11 +120,7 @@ class RowsOfBatch:
             raise NotColumnar("two kinds of timestamps")
         if any(type(r.headers) is not Headers for r in group):
             raise NotColumnar("headers of another kind")
-        rows: list[int] | None = None
-        if all(r._rows is self for r in group):
-            rows = [r._row for r in group]
-            if not all(map(lt, rows, rows[1:])):
-                rows = None
+        rows = self._rising_rows(group)
         select = self._selection(rows)
         timestamps = [r.timestamp for r in group]
         if not set(map(type, timestamps)) <= {int, type(None)}:
@@ -140,10 +135,14 @@ class RowsOfBatch:
         )
 
     def _selection(self, rows: list[int] | None) -> Callable[[Any], Any]:
+        """What takes these rows of a column, an origin or the batch; all, if None."""
         if rows is None or len(rows) == len(self._batch):
             return lambda whole: whole
-        mask = self._mask(rows)
-        return lambda whole: whole.where(mask)
+        mask = bytearray(len(self._batch))
+        for row in rows:
+            mask[row] = 1
+        kept = pa.array(mask, pa.uint8()).cast(pa.bool_())
+        return lambda whole: whole.where(kept)
 
     def _unchanged(self, name: str, group: Sequence[SinkRecord]) -> bool:
         """Whether each record has what its row had."""
