@@ -387,10 +387,12 @@ def _not_prepared(state: CoordinatorState, table: str, error: ConnectError) -> l
             extra={"action": "table_held", "table": table},
         )  # fmt: skip
         return state.on_table_held(table)
-    log.warning(
-        "table %s is refused to tasks: %s", table, _why(error), extra={"action": "table_refused", "table": table}
-    )
-    return state.on_table_refused(table, _why(error), missing=isinstance(error, TableMissingError))
+    missing = isinstance(error, TableMissingError)
+    if not missing:  # else it may be looked for in every cycle, and left out; whoever waits for it says so
+        log.warning(
+            "table %s is refused to tasks: %s", table, _why(error), extra={"action": "table_refused", "table": table}
+        )
+    return state.on_table_refused(table, _why(error), missing=missing)
 
 
 def _outcome_of(error: ConnectError) -> Outcome:
