@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,7 @@ from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
 from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.spark.committer import CommitStatus, EngineName
-from connectors.iceberg.spark.errors import DuplicateKeyError, TableUnsuitableError
+from connectors.iceberg.spark.errors import CatalogUnavailableError, DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
@@ -180,6 +181,32 @@ def test_file_with_other_rows_than_were_reported_is_refused_and_leaves_nothing(l
     with pytest.raises(TableUnsuitableError, match="holds 1 rows, reported were 2"):
         sink.commit([whole, wrong] if engine is EngineName.MERGE else [wrong], engine)
     assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
+    assert metadata_files(lake, sink) == there
+
+
+def test_branches_of_staged_files_that_met_a_foreign_commit_leave_nothing(lake: Lake) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    (staged,) = sink.stage([order(1, "b")])
+    driver = lake.driver
+    driver.java("BranchMerge")
+    assert driver._client is not None
+    assert driver._classes is not None
+    jvm = driver._client.jvm
+    identifier = jvm.org.apache.iceberg.catalog.TableIdentifier.parse(sink.name)
+    arguments = driver._client.new_array(jvm.java.lang.Object, 1)
+    arguments[0] = table = driver.java("catalog").loadTable(identifier)
+    branches = driver._classes._loader.loadClass("connectpy.StagedBranches").getConstructors()[0].newInstance(arguments)
+    branches.branch("connect-x", table.currentSnapshot())
+    sink.commit([])  # somebody else
+    there = metadata_files(lake, sink)
+    branches.stage(
+        "connect-xs0", [jvm.org.apache.iceberg.util.JsonUtil.mapper().readTree(json.dumps(staged.to_json()))]
+    )
+    assert metadata_files(lake, sink) > there
+    with pytest.raises(CatalogUnavailableError, match="CommitFailedException"), driver.errors(sink.name):
+        branches.commit()
+    branches.undo()
     assert metadata_files(lake, sink) == there
 
 
