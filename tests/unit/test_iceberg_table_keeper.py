@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from iceberg_staging_rows import config, table
 
+from connect_py.api.errors import ConnectError
 from connect_py.testing import FakePluginMetrics
 from connectors.iceberg import table_keeper
+from connectors.iceberg.coordinator import _outcome_of
 from connectors.iceberg.evolution.column_history import HISTORY
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
@@ -20,6 +23,7 @@ from connectors.iceberg.spark.catalog import LoadedTable
 from connectors.iceberg.spark.commit_request import CommitCounts, CommitOutcome, CommitStatus, EngineName
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
+    SparkDiedError,
     SparkLostError,
     TableMissingError,
     TableUnsuitableError,
@@ -259,3 +263,15 @@ def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> N
     with pytest.raises(TableUnsuitableError):
         keeper.prepare("db.orders", Need.CREATE, wish)
     assert catalog.made == []
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (SparkDiedError("gone"), Outcome.FAILED),  # before the commit was made visible, else it is no error
+        (CatalogUnavailableError("away"), Outcome.FAILED),
+        (TableMissingError("db.t", "gone"), Outcome.MISSING),
+    ],
+)
+def test_errors_of_a_commit_are_tries_that_count(error: ConnectError, outcome: Outcome) -> None:
+    assert _outcome_of(error) is outcome
