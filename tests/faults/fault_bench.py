@@ -223,6 +223,10 @@ class FaultBench:
         fresh.write_text(",".join(items))
         os.replace(fresh, self.plan)
 
+    def has_acted(self, point: str) -> bool:
+        """Whether a process acted on the plan at this point."""
+        return any(self.folder.glob(f"plan.*.{point}"))
+
     def clear_plan(self) -> Counter[str]:
         """End all injected faults; returns how many of them acted, by point."""
         self.plan.unlink(missing_ok=True)

@@ -86,7 +86,7 @@ POINTS = (
 )
 LOOKED_FOR = "catalog_findCommit"
 LASTS = (0.5, 1.5, 3.0, 7.5)  # seconds; the last is beyond every time-out
-_CREATION = ("catalog_create", "after_create_table")
+CREATION = ("catalog_create", "after_create_table")
 # Come by once in the life of a coordinator or a table, so that only a restart or a new connector shows them.
 _ONCE = frozenset({"after_fencing", "before_epoch_started", "catalog_create", "after_create_table", "before_clean",
                    "after_clean", LOOKED_FOR})  # fmt: skip
@@ -153,7 +153,7 @@ def _turn(seed: int, begins: bool) -> str:
     """Whose turn it is: points that come by once in a life more often where a life begins."""
     if begins and seed % 2:
         return sorted(_ONCE - {LOOKED_FOR})[seed // 2 % (len(_ONCE) - 1)]
-    points = POINTS if begins else [point for point in POINTS if point not in _CREATION]
+    points = POINTS if begins else [point for point in POINTS if point not in CREATION]
     return points[seed % len(points)]
 
 

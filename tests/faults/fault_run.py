@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 import psutil
 from confluent_kafka import KafkaException
 from fault_bench import KEYS, FaultBench, connector_config
-from fault_kinds import Fault, Planned, Shape, plan_of, shape_of
+from fault_kinds import CREATION, Fault, Planned, Shape, plan_of, shape_of
 
 from connectors.iceberg.audit.table_audit import Verdict
 
 RUNS_PER_CONNECTOR = 5
 EVENTS = 300  # per run
 FEED_SECONDS = 2.0
+CREATION_SECONDS = 30.0
 SETTLE_SECONDS = 150.0  # until everything is in, on a machine that others share
 Row = tuple[int, int, str]
 
@@ -261,6 +262,8 @@ class FaultRuns:
             timer.join()
         if any(each.fault is Fault.STOP_AT_POINT for each in planned):
             time.sleep(max((e.lasts_seconds for e in planned if e.fault is Fault.STOP_AT_POINT), default=0.0))
+        for item in (item for each in planned for item in each.items if item.startswith(CREATION)):
+            self._wait_until_acted(connector, item.partition("=")[0])
         acted = bench.clear_plan()
         self._wake()
         if 1 in bench.wanted:
@@ -270,6 +273,14 @@ class FaultRuns:
             else:
                 bench.workers[1].stop()
         return acted
+
+    def _wait_until_acted(self, connector: _Connector, point: str) -> None:
+        """A table is made some seconds after its connector, when all rows may be written already."""
+        deadline = time.monotonic() + CREATION_SECONDS
+        while time.monotonic() < deadline and not self._bench.has_acted(point):
+            self._bench.keep_running()
+            self._bench.revive(connector.name)
+            time.sleep(0.2)
 
     def _wake(self) -> None:
         for worker in self._bench.workers:
