@@ -36,7 +36,12 @@ REQUEST_SECONDS = 15.0
 TRANSACTION_MS = 10_000  # an open transaction of a dead coordinator blocks readers this long at worst
 MESSAGE_MS = 30_000  # a task asks again long before
 POLL_MESSAGES = 500
+LOOK_AGAIN_SECONDS = 0.2
 KEY = b"connect-py"
+_NOT_KNOWN_YET = frozenset({
+    KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
+})  # fmt: skip
 
 ClientConfig = Callable[[ClientKind], dict[str, Any]]
 
@@ -139,11 +144,17 @@ class ChannelReader:
                 raise RetriableError(f"channel topic {self._topic}: nothing for {REQUEST_SECONDS} s, and no end")
 
     def _end(self) -> int:
-        try:
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, PARTITION), REQUEST_SECONDS)
-        except KafkaException as error:
-            raise RetriableError(f"channel topic {self._topic}: {error.args[0].str()}") from error
-        return int(end)
+        """The end of the topic. It may have been made a moment ago, and not be known to every broker yet."""
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, PARTITION), REQUEST_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_KNOWN_YET or time.monotonic() > deadline:
+                    raise RetriableError(f"channel topic {self._topic}: {error.args[0].str()}") from error
+                time.sleep(LOOK_AGAIN_SECONDS)
+            else:
+                return int(end)
 
     def poll(self, seconds: float = 0.0) -> list[Message]:
         """Return what has arrived, waiting a while when nothing has. Foreign records are skipped."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from unittest.mock import MagicMock, patch
 
-from connect_py.api.errors import ConnectError
-from connectors.iceberg.channel import ChannelWriter
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from connect_py.api.errors import ConnectError, RetriableError
+from connectors.iceberg import channel
+from connectors.iceberg.channel import ChannelReader, ChannelWriter
 from connectors.iceberg.protocol.messages import EpochStarted
 from connectors.iceberg.protocol.positions import Epoch
 
@@ -15,3 +19,27 @@ def test_a_message_that_is_too_large_fails_with_its_size() -> None:
     writer.send([EpochStarted(Epoch(1, "n"))])
     with pytest.raises(ConnectError, match=r"topic channel: a EpochStarted of 2\d{3} bytes cannot be written: .*size"):
         writer.send([EpochStarted(Epoch(1, "n" * 2000))])
+
+
+def _reader(*answers: object) -> tuple[ChannelReader, MagicMock]:
+    with patch.object(channel, "Consumer") as made:
+        reader = ChannelReader(lambda _: {}, "channel")
+    client: MagicMock = made.return_value
+    client.get_watermark_offsets.side_effect = answers
+    return reader, client
+
+
+def test_a_topic_that_was_made_a_moment_ago_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "LOOK_AGAIN_SECONDS", 0.0)
+    unknown = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+    reader, client = _reader(unknown, unknown, (0, 7))
+    reader.start_at_end()
+    ((assigned,),) = client.assign.call_args.args
+    assert assigned.offset == 7
+
+
+def test_a_cluster_that_does_not_answer_is_not_asked_for_the_end_again() -> None:
+    reader, client = _reader(KafkaException(KafkaError(KafkaError._TRANSPORT)))
+    with pytest.raises(RetriableError):
+        reader.start_at_end()
+    assert client.get_watermark_offsets.call_count == 1
