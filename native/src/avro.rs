@@ -132,12 +132,6 @@ impl<'a> Body<'a> {
                 self.value(item, &mut column.children[0])?;
             }
         }
-        let end = i32::try_from(column.children[0].rows).map_err(|_| Odd)?;
-        let Values::List(ends) = &mut column.values else {
-            return Err(Odd);
-        };
-        ends.push(end);
-        column.done();
-        Ok(())
+        column.end_list()
     }
 }

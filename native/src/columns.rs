@@ -146,6 +146,17 @@ impl Column {
         Ok(())
     }
 
+    /// End the list of a row, whose items were added to the child.
+    pub fn end_list(&mut self) -> Result<(), Odd> {
+        let end = i32::try_from(self.children[0].rows).map_err(|_| Odd)?;
+        let Values::List(ends) = &mut self.values else {
+            return Err(Odd);
+        };
+        ends.push(end);
+        self.done();
+        Ok(())
+    }
+
     /// Forget all rows but the first ones.
     pub fn cut(&mut self, rows: usize) {
         let mut inside = rows;

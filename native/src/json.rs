@@ -262,13 +262,7 @@ impl<'a> Message<'a> {
             }
             self.at += 1;
         }
-        let end = i32::try_from(column.children[0].rows).map_err(|_| Odd)?;
-        let Values::List(ends) = &mut column.values else {
-            return Err(Odd);
-        };
-        ends.push(end);
-        column.done();
-        Ok(())
+        column.end_list()
     }
 
     fn object(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {

@@ -15,12 +15,6 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
 use std::slice;
 
-/// Numbers per buffer in what `decoder_read` fills: address, size in bytes, capacity, bytes per item.
-const BUFFER: usize = 4;
-/// Buffers per node: validity bits, absence bits, values or ends, data.
-const BUFFERS: usize = 4;
-/// Numbers per node: rows, nulls, absent rows, kinds of numbers, and the buffers.
-pub const NODE: usize = 4 + BUFFERS * BUFFER;
 const NO_MESSAGE: i64 = -1;
 /// Of plans, numbers and buffers as they cross to Python; `VERSION` in `library.py` is the same.
 const VERSION: u32 = 1;
@@ -53,7 +47,9 @@ pub unsafe extern "C" fn decoder_plan_free(plan: *mut Node) {
 
 /// Read messages: JSON texts (`is_avro` 0), or Avro bodies behind `prefix`.
 ///
-/// Fills `odd` with a 1 for each row that is not as the plan says, and `out` with `NODE` numbers per node, in preorder.
+/// Fills `odd` with a 1 for each row that is not as the plan says, and `out` with 20 numbers per node, in preorder: rows,
+/// nulls, absent rows, kinds of numbers, then address, size in bytes, capacity and bytes per item of four buffers:
+/// validity bits, absence bits, values or ends, data.
 /// Returns how many rows are odd; negative: nothing was made. Each buffer is freed by `decoder_buffer_free`.
 ///
 /// # Safety
@@ -170,7 +166,7 @@ struct Out(*mut u64);
 
 impl Out {
     fn number(&mut self, number: u64) {
-        // SAFETY: the caller made room for `NODE` numbers per node, and `hand_over` writes as many.
+        // SAFETY: the caller made room for 20 numbers per node, and `hand_over` writes as many.
         unsafe {
             self.0.write(number);
             self.0 = self.0.add(1);

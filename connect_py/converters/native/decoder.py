@@ -6,13 +6,13 @@ import ctypes
 import struct
 import weakref
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from connect_py.api.errors import NotColumnar
+from connect_py.api.errors import DataError, NotColumnar
 from connect_py.converters.native.library import BUFFER_NUMBERS, BUFFERS, COLUMN_NUMBERS, Memory, library
 
 if TYPE_CHECKING:
@@ -178,6 +178,24 @@ def _buffer(numbers: Sequence[int]) -> pa.Buffer:
     if not address:
         return pa.py_buffer(b"")
     return pa.foreign_buffer(address, size, Memory(address, capacity, item))
+
+
+def refusals(odd: Sequence[int], is_null: Callable[[int], bool]) -> dict[int, DataError]:
+    """Ask the reference form about odd messages: `is_null` says whether it makes a null message of one, or fails.
+
+    Raises:
+        NotColumnar: It makes a value of one: the decoder was not told of all that messages hold.
+    """
+    failures: dict[int, DataError] = {}
+    for place in odd:
+        try:
+            taken = not is_null(place)
+        except DataError as error:
+            failures[place] = error
+            continue
+        if taken:
+            raise NotColumnar("a message that the reference form alone takes")
+    return failures
 
 
 class NativeDecoder:

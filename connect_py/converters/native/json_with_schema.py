@@ -8,10 +8,10 @@ from dataclasses import replace
 import msgspec
 
 from connect_py.api.batch import Column
-from connect_py.api.errors import DataError, NotColumnar
-from connect_py.api.schema import SchemaAndValue, Value
+from connect_py.api.errors import DataError
+from connect_py.api.schema import NULL, SchemaAndValue, Value
 from connect_py.converters.json_schema_columns import SchemaReader
-from connect_py.converters.native.decoder import NativeDecoder
+from connect_py.converters.native.decoder import NativeDecoder, refusals
 from connect_py.converters.native.native_rows import NativeRows
 
 
@@ -35,15 +35,7 @@ class NativeJsonWithSchema:
             NotColumnar: The reference takes a payload that the decoder does not take.
         """
         decoded, odd = self._decoder.read_json(texts)
-        failures: dict[int, DataError] = {}
-        for place in odd:
-            try:
-                made = reference(place)
-            except DataError as error:
-                failures[place] = error
-                continue
-            if made.schema is not None or made.value is not None:
-                raise NotColumnar("a payload in an unusual form")
+        failures = refusals(odd, lambda place: reference(place) == NULL)
         schema, data, tombstone = self._reader.schema, self._reader.native_column(decoded), decoded.nulls_but(failures)
         if not decoded.is_object:
             return Column(schema, data, tombstone), failures

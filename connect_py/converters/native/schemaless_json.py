@@ -13,7 +13,7 @@ from connect_py.api.schema import Value
 from connect_py.converters.json_shape import Kind as ShapeKind
 from connect_py.converters.json_shape import Shape
 from connect_py.converters.json_text import read_json
-from connect_py.converters.native.decoder import Decoded, Kind, NativeDecoder, Node
+from connect_py.converters.native.decoder import Decoded, Kind, NativeDecoder, Node, refusals
 from connect_py.converters.native.native_rows import NativeRows
 
 if TYPE_CHECKING:
@@ -43,14 +43,7 @@ class NativeSchemalessJson:
                 takes.
         """
         decoded, odd = self._decoder.read_json(messages)
-        failures: dict[int, DataError] = {}
-        for place in odd:
-            try:
-                read_json(messages[place] or b"")
-            except DataError as error:
-                failures[place] = error
-                continue
-            raise NotColumnar("a message of another shape")
+        failures = refusals(odd, lambda place: _is_null(messages[place] or b""))
         absent: dict[Path, pa.BooleanArray] = {}
         data = _array(decoded, (), absent)
         tombstone = decoded.nulls_but(failures)
@@ -60,6 +53,12 @@ class NativeSchemalessJson:
             [None if place in failures else message for place, message in enumerate(messages)] if failures else messages
         )
         return Column(None, NativeRows(Column(None, data, None, absent), texts, _values), tombstone), failures
+
+
+def _is_null(message: bytes) -> bool:
+    """No: a null is not odd here. DataError: this is no JSON."""
+    read_json(message)
+    return False
 
 
 def _values(texts: Sequence[bytes | None]) -> list[Value]:
