@@ -273,6 +273,7 @@ def test_life_of_a_sink(pair: SideBySide) -> None:
         ask("PUT", "/connectors/a/config", json_body={}, name="empty")
         ask("PATCH", "/connectors/a/config", json_body={"x.number": 7, "file": None, "nothing": None})
         pair.wait_for_states("a", "RUNNING", "RUNNING")
+        pair.wait_for_task_config("a", {"x.number": "7"})  # either answers the PATCH before it has made tasks of it
         read_all(pair, "patched")
         ask("PATCH", "/connectors/a/config", json_body={"topics": None}, name="invalid")
         ask("PATCH", "/connectors/a/config", json_body={"name": None}, name="null name")
@@ -280,6 +281,7 @@ def test_life_of_a_sink(pair: SideBySide) -> None:
         ask("PUT", "/connectors/a/config", json_body=sink(), name="restored")
         ask("PATCH", "/connectors/a/config", json_body={}, name="empty")
         pair.wait_for_states("a", "RUNNING", "RUNNING")
+        pair.wait_for_task_config("a", {"x.number": None})
 
         ask("PUT", "/connectors/a/pause")
         pair.wait_for_states("a", "PAUSED", "PAUSED")
