@@ -135,6 +135,15 @@ def test_expired_history_shows_as_incomplete(lake: Lake) -> None:
     assert not view.complete
 
 
+def suspend(process: psutil.Process) -> None:
+    """Stop it, and wait until it stands still: on a busy machine it goes on, and answers, for a while."""
+    process.suspend()
+    deadline = time.monotonic() + 30
+    while process.status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline, "the kernel did not stop the process"
+        time.sleep(0.01)
+
+
 @pytest.mark.timeout(120)  # starts Spark twice
 def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str], tmp_path: Path) -> None:
     with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log") as driver:
@@ -147,7 +156,7 @@ def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str]
         assert not driver.alive()
         driver.restart()
         assert catalog.exists("shop.orders")
-        psutil.Process(driver.pid).suspend()
+        suspend(psutil.Process(driver.pid))
         hasty = TableCatalog(driver, deadline_seconds=0.5)
         began = time.monotonic()
         with pytest.raises(SparkDiedError):
