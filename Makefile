@@ -10,7 +10,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCHMARKS = $(sort $(wildcard tests/benchmarks/bench_*.py))
 
-PARTS := -o cache_dir=.pytest_cache/parts -m 'not long' tests/integration tests/acceptance tests/faults
+SLOWEST := --durations=25 --durations-min=10
+FAILED := .pytest_cache/failed
+AGAIN ?=
 SEEDS ?= 100
 
 # bash counts SECONDS by itself and may hand it down: only `make quickstart SECONDS=60` means it.
@@ -20,12 +22,12 @@ endif
 unexport SECONDS
 
 .DELETE_ON_ERROR:
-.PHONY: install jars test test-logic test-parts test-long faults lint format docs quickstart bench clean distclean
+.PHONY: install jars test lane-of-parts lane-of-workers test-logic test-parts test-workers test-long faults lint format docs quickstart bench clean distclean
 
 install: $(STAMP)
 
 # A stamp newer than what it was made from means that there is nothing to do. `venv` repairs a half-made folder.
-$(STAMP): pyproject.toml constraints.txt native/Cargo.toml $(wildcard native/src/*.rs)
+$(STAMP): pyproject.toml constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "make: $$($(PYTHON) --version) is too old, 3.11 or newer is needed; try: make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
@@ -44,16 +46,31 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Side by side: tests that compute, and tests that mostly wait for Kafka and Spark. Of the latter, what failed beside the
-# others is run once more by itself, and said so: their deadlines are those of a machine that is not overloaded.
+# In two lanes, one for each core, which take about the same time: what computes, then parts of the worker on a broker and
+# on Spark; and whole workers as users run them. Of the latter two, what failed is run once more when both lanes are done,
+# and said so: deadlines of such tests are those of a machine that is not overloaded.
 test: lint
-	@$(MAKE) --no-print-directory -j2 test-logic test-parts
+	@rm -rf $(FAILED) && mkdir -p $(FAILED)
+	@$(MAKE) --no-print-directory -j2 lane-of-parts lane-of-workers
+	@for tests in $$(ls $(FAILED)); do \
+	  echo "make: once more, by themselves, those of $$tests that failed"; \
+	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done
+
+lane-of-parts:
+	@$(MAKE) --no-print-directory test-logic; logic=$$?; \
+	  $(MAKE) --no-print-directory test-parts || touch $(FAILED)/test-parts; exit $$logic
+
+lane-of-workers:
+	@$(MAKE) --no-print-directory test-workers || touch $(FAILED)/test-workers
 
 test-logic: install
-	$(BIN)/pytest -q -m 'not long' tests/architecture tests/unit tests/contract tests/property
+	$(BIN)/pytest -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/contract tests/property
 
 test-parts: install
-	$(BIN)/pytest $(PARTS) || { echo "make: once more, by themselves, those that failed"; $(BIN)/pytest $(PARTS) --last-failed --last-failed-no-failures none; }
+	$(BIN)/pytest $(SLOWEST) -o cache_dir=.pytest_cache/parts -m 'not long' $(AGAIN) tests/integration
+
+test-workers: install
+	$(BIN)/pytest $(SLOWEST) -o cache_dir=.pytest_cache/workers -m 'not long' $(AGAIN) tests/acceptance tests/faults
 
 test-long: install
 	$(BIN)/pytest -m long
