@@ -35,7 +35,7 @@ from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.spark_environment import spark_environment as resolved_environment
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 
-IN_EVERY_RUN = ("rest-s3", "sqlite-s3")
+IN_EVERY_RUN = ("rest-s3",)  # furthest from the catalog and folder of all other tests
 KEYS, RATE = 2_000, 1_000
 BROKEN = 7  # records that are no JSON
 SECONDS = 120.0  # to do anything, on a crowded machine
