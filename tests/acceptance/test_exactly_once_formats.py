@@ -23,7 +23,6 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-
 ONE_FORMAT = "avro"  # in every run; the recordings of the corpus come in all of them, and kills come in JSON
 
 
