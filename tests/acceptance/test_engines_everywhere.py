@@ -109,11 +109,17 @@ def assert_proven(lakehouse: Lakehouse, tables: Collection[str]) -> None:
 
 
 def contents(lakehouse: Lakehouse, table: str) -> list[str]:
-    """The rows as texts, where NaN equals NaN, without the column that SQL needs for their order and delta does not."""
+    """Columns with their types, and the rows as texts, where NaN equals NaN.
+
+    Without the column that SQL needs for the order of rows and delta does not.
+    """
+    found = lakehouse.table(table)
+    assert found is not None
+    fields = {field.name: field for field in found.schema().as_arrow() if field.name != ORDER}
+    told = [f"{name} {fields[name].type} {fields[name].nullable}" for name in sorted(fields)]
     rows = lakehouse.rows(table)
-    kept = sorted(set(rows.column_names) - {ORDER})
-    columns = [[(name, value) for value in plain_values(rows.column(name))] for name in kept]
-    return sorted(map(repr, zip(*columns, strict=True)))
+    columns = [plain_values(rows.column(name)) for name in sorted(fields)]
+    return told + sorted(map(repr, zip(*columns, strict=True)))
 
 
 def assert_nothing_is_left(lakehouse: Lakehouse, table: str) -> None:
@@ -146,18 +152,18 @@ def test_table_that_is_merged_by_another_spark_holds_what_the_source_held(
     assert_proven(there.lakehouse, [name])
 
 
-PLACES: Mapping[str, tuple[str, dict[str, str]]] = {
-    "local-delta": ("local", {ENGINE: "delta"}),
-    "local-merge": ("local", {ENGINE: "merge"}),
-    "cluster-delta": ("cluster", {ENGINE: "delta"}),
-    "cluster-merge": ("cluster", {ENGINE: "merge"}),
-    "connect": ("connect", {}),
+PLACES: Mapping[str, tuple[str, str, dict[str, str]]] = {  # Spark, the engine that must be at work, how it is chosen
+    "local-delta": ("local", "delta", {ENGINE: "delta"}),
+    "local-merge": ("local", "merge", {ENGINE: "merge"}),
+    "cluster-delta": ("cluster", "delta", {ENGINE: "delta"}),
+    "cluster-merge": ("cluster", "merge", {ENGINE: "merge"}),
+    "connect": ("connect", "merge", {}),
 }
 
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, list[list[str]]]:
-    """Contents of the tables by recording, as the first place left them."""
+    """Contents of the tables by recording, as the first place left them: all places of a recording run together."""
     return {}
 
 
@@ -173,14 +179,17 @@ def test_all_tables_of_a_recording_are_the_same_everywhere(
     recording: str,
     place: str,
 ) -> None:
-    kind, engine = PLACES[place]
+    """But for the table without a key, to which rows are appended everywhere."""
+    kind, engine, choice = PLACES[place]
     tables = [f"{namespace_of(recording)}.spread_{table}" for table in MERGED]
     there = at(world, f"{recording}-{place}")
     with ExitStack() as stack:
-        more = {**stack.enter_context(elsewhere(kind, tmp_path / place, spark_environment)), **engine}
-        stack.enter_context(replay(there, recording, MERGED, SPREAD, more, seconds=CATCH_UP_SECONDS))
+        more = {**stack.enter_context(elsewhere(kind, tmp_path / place, spark_environment)), **choice}
+        connectors = stack.enter_context(replay(there, recording, MERGED, SPREAD, more, seconds=CATCH_UP_SECONDS))
         for table in MERGED:
             assert_holds_what_the_source_held(there, recording, "spread", table)
+        for connector in connectors:
+            assert chosen(world, connector).keys() - {"append"} == {engine}  # the first rows may be appended
     assert_proven(there.lakehouse, tables)
     found = [contents(there.lakehouse, table) for table in tables]
     for table, rows, expected in zip(MERGED, found, seen.setdefault(recording, found), strict=True):
