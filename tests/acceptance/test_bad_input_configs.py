@@ -286,7 +286,7 @@ def test_broker_that_goes_away_and_comes_back_costs_nothing(
             case.start(**{f"consumer__override__{key}": value for key, value in session.items()})
             case.assert_complete([1, 2])
             broker.stop()
-            worker.wait_until(lambda: not worker.healthy(), 30, "the worker to say that it is not healthy")
+            case.await_log("this worker was not heard of in its group in time")
             broker.start()
             worker.wait_until(worker.healthy, 40, "the worker to be healthy again")
             case.produce_ids([3, 4])
