@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from connect_py.api.batch import Batch, Column, Origin
 from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
@@ -21,24 +19,17 @@ from connect_py.api.record import (
     RawHeaders,
     RecordOrigin,
     SinkRecord,
-    TimestampType,
 )
 from connect_py.api.replay import Replay, without_replay
 from connect_py.error_handling.error_handler import ErrorHandler, Skipped
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
+from connect_py.task.message_run import MessageRun
 from connect_py.task.transformation_chain import Delivery, TransformationChain
-
-Consumed: TypeAlias = Any  # confluent_kafka's Message; its accessors are called by the thousand through map
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-_TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
-    TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME: TimestampType.LOG_APPEND_TIME,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +49,6 @@ class Converters:
             converter.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Consecutive messages of one topic and one kind of timestamp, field by field."""
-
-    topic: str
-    partitions: list[int]
-    offsets: list[int]
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    headers: list[RawHeaders | None] | None  # None: no message has any
-    timestamps: list[int | None]
-    timestamp_type: TimestampType
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def origin(self, row: int) -> RecordOrigin:
-        headers = () if self.headers is None else self.headers[row] or ()
-        return RecordOrigin(
-            self.topic, self.partitions[row], self.offsets[row], self.keys[row], self.values[row], headers
-        )
-
-    def failed(self, stage: Stage, class_name: str, row: int, error: Exception) -> FailedRecord:
-        return FailedRecord(stage, class_name, error, self.origin(row), self.timestamps[row], self.timestamp_type)
-
-
 class RecordPipeline:
     """Converts and transforms, on the task thread.
 
@@ -100,16 +65,14 @@ class RecordPipeline:
         self._errors = errors
         self._warned: set[str] = set()
 
-    def process(self, messages: Sequence[Consumed]) -> list[Delivery]:
+    def process(self, runs: Sequence[MessageRun]) -> list[Delivery]:
         """Return batches and lists of rows, in the order of their messages; failed records were reported.
 
-        Messages must be free of errors.
-
         Raises:
-            ToleranceExceededError: A record failed and nothing is tolerated; nothing of `messages` may be delivered.
+            ToleranceExceededError: A record failed and nothing is tolerated; nothing of `runs` may be delivered.
         """
         results: list[Delivery] = []
-        for run in _runs(messages):
+        for run in runs:
             if run.topic == self._replay_topic:  # they are few, and of many topics
                 rows = self._chain.process_rows(self._to_records(run))
                 if rows:
@@ -133,7 +96,7 @@ class RecordPipeline:
         finally:
             self._converters.close()
 
-    def _to_batches(self, run: _Run) -> list[Batch]:
+    def _to_batches(self, run: MessageRun) -> list[Batch]:
         c = self._converters
         raw_headers: list[RawHeaders] | None = None
         if run.headers is not None:
@@ -145,12 +108,9 @@ class RecordPipeline:
         for row in sorted(bad):
             stage, name, error = bad[row]
             self._errors.counters.failures += 1
-            self._errors.report(run.failed(stage, name, row, error))
-        origin = Origin(
-            run.topic, pa.array(run.partitions, pa.int32()), pa.array(run.offsets, pa.int64()), run.timestamp_type,
-            run.keys, run.values, run.headers,
-        )  # fmt: skip
-        whole = pa.array(run.timestamps, pa.int64())
+            self._errors.report(_failed(run, stage, name, row, error))
+        origin = Origin(run.topic, run.partitions, run.offsets, run.timestamp_type, run.keys, run.values, run.headers)
+        whole = run.timestamps
         good = None if not bad else pa.array([row not in bad for row in range(len(run))], pa.bool_())
         batches = []
         for start, stop, key, value in _segments(keys, values):
@@ -174,7 +134,7 @@ class RecordPipeline:
         self,
         converter: Converter,
         name: str,
-        run: _Run,
+        run: MessageRun,
         data: Sequence[bytes | None],
         headers: Sequence[RawHeaders] | None,
     ) -> Sequence[ColumnRun]:
@@ -206,7 +166,7 @@ class RecordPipeline:
                 raise error
         return bad
 
-    def _headers(self, run: _Run, bad: dict[int, tuple[Stage, str, Exception]]) -> list[Headers] | None:
+    def _headers(self, run: MessageRun, bad: dict[int, tuple[Stage, str, Exception]]) -> list[Headers] | None:
         if run.headers is None:
             return None
         headers = []
@@ -230,13 +190,13 @@ class RecordPipeline:
             converted.append(Header(name, value, schema))
         return Headers(converted)
 
-    def _to_records(self, run: _Run) -> list[SinkRecord]:
-        records = (self._to_record(run, row) for row in range(len(run)))
+    def _to_records(self, run: MessageRun) -> list[SinkRecord]:
+        places = enumerate(zip(run.origins(), run.timestamps.to_pylist(), strict=True))
+        records = (self._to_record(run, row, origin, timestamp) for row, (origin, timestamp) in places)
         return [record for record in records if record is not None]
 
-    def _to_record(self, run: _Run, row: int) -> SinkRecord | None:
+    def _to_record(self, run: MessageRun, row: int, origin: RecordOrigin, timestamp: int | None) -> SinkRecord | None:
         c = self._converters
-        origin = run.origin(row)
         topic, partition, raw = origin.topic, origin.partition, origin.headers
         replay = Replay.of(raw) if topic == self._replay_topic else None
         if replay is not None:
@@ -259,48 +219,19 @@ class RecordPipeline:
                 return None
             headers = converted
         return SinkRecord(
-            topic, partition, key.schema, key.value, value.schema, value.value, run.timestamps[row],
+            topic, partition, key.schema, key.value, value.schema, value.value, timestamp,
             headers, run.timestamp_type, origin,
         )  # fmt: skip
 
-    def _one(self, run: _Run, row: int, stage: Stage, name: str, convert: Callable[[], T]) -> T | Skipped:
+    def _one(self, run: MessageRun, row: int, stage: Stage, name: str, convert: Callable[[], T]) -> T | Skipped:
         try:
             return convert()
         except Exception as error:  # noqa: BLE001 - any error of a converter is a failure of this one record
-            return self._errors.recover(stage, name, error, lambda last: run.failed(stage, name, row, last), convert)
+            return self._errors.recover(stage, name, error, lambda last: _failed(run, stage, name, row, last), convert)
 
 
-def _runs(messages: Sequence[Consumed]) -> Iterator[_Run]:
-    """Cut messages where the topic or the kind of timestamp changes; accessors are called without a Python loop."""
-    topics: list[Any] = list(map(Message.topic, messages))
-    stamps: list[Any] = list(map(Message.timestamp, messages))
-    kinds, times = zip(*stamps, strict=True)
-    if topics.count(topics[0]) == len(topics) and kinds.count(kinds[0]) == len(kinds):
-        yield _run(topics[0], kinds[0], messages, times)
-        return
-    start = 0
-    for (topic, kind), rows in groupby(zip(topics, kinds, strict=True)):
-        stop = start + sum(1 for _ in rows)
-        yield _run(topic, kind, messages[start:stop], times[start:stop])
-        start = stop
-
-
-def _run(topic: str, kind: int, messages: Sequence[Consumed], times: Sequence[int]) -> _Run:
-    headers: list[Any] = list(map(Message.headers, messages))
-    no_headers = headers.count(None) == len(headers)
-    partitions: list[Any] = list(map(Message.partition, messages))
-    offsets: list[Any] = list(map(Message.offset, messages))
-    timestamp_type = _TIMESTAMP_TYPES.get(kind)
-    return _Run(
-        topic,
-        partitions,
-        offsets,
-        list(map(Message.key, messages)),
-        list(map(Message.value, messages)),
-        None if no_headers else headers,
-        [None] * len(messages) if timestamp_type is None else list(times),
-        timestamp_type or TimestampType.NO_TIMESTAMP_TYPE,
-    )
+def _failed(run: MessageRun, stage: Stage, class_name: str, row: int, error: Exception) -> FailedRecord:
+    return FailedRecord(stage, class_name, error, run.origin(row), run.timestamps[row].as_py(), run.timestamp_type)
 
 
 def _segments(keys: Sequence[ColumnRun], values: Sequence[ColumnRun]) -> Iterator[tuple[int, int, Column, Column]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -15,12 +16,14 @@ from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.kafka.client_log import client_log
 from connect_py.kafka.refusals import REFUSALS
 from connect_py.metrics.client_statistics import INTERVAL_MS, ClientStatistics
-from connect_py.task.record_pipeline import Consumed
+from connect_py.task.message_run import Consumed, MessageRun, message_runs
+from connect_py.task.queue_reader import PLUGINS, QueueReader
 
 log = logging.getLogger(__name__)
 
 ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
 FIND_SECONDS: Final = 1.0  # for the ends of a log whose next offset is gone, while other partitions wait
+CALLBACK_SECONDS: Final = 0.05  # how late a callback may be that comes while we wait for messages
 POLL_BYTES: Final = 16 << 20  # of values; what comes of them takes several times as much while they are worked on
 _COOPERATIVE: Final = "cooperative-sticky"
 # Messages that carry these errors are news, not the end: the client goes on by itself.
@@ -80,6 +83,7 @@ class SinkConsumer:
         self._seeks: dict[TopicPartition, int] = {}
         self._started: dict[TopicPartition, int] = {}  # assigned, and where reading began last
         self._paused: set[TopicPartition] = set()
+        self._unheard: set[TopicPartition] = set()  # assigned, and nothing has come yet: to be followed (again)
         self._stuck: set[TopicPartition] = set()  # the client has given up on them, and takes no seek
         self._lost: dict[TopicPartition, str] = {}  # the log does not hold the next offset, and why; to be told
         self._unplaced: dict[TopicPartition, str] = {}  # of these, what the listener leaves to us
@@ -90,13 +94,15 @@ class SinkConsumer:
         self.statistics = ClientStatistics("consumer")
         try:
             self._consumer = Consumer({
-                "statistics.interval.ms": INTERVAL_MS, **settings, "stats_cb": self.statistics.take,
+                "statistics.interval.ms": INTERVAL_MS, **settings, **QueueReader.settings(settings.get(PLUGINS)),
+                "stats_cb": self.statistics.take,
                 "auto.offset.reset": "error",  # the client would do it in silence, and the task may know better
                 "enable.partition.eof": True,  # tells positions beyond control records
                 "on_commit": self._committed, "error_cb": self._client_error, "logger": client_log,
             })  # fmt: skip
         except (KafkaException, TypeError, ValueError) as error:
             raise ConnectError(f"the consumer cannot be made: {error}") from error
+        self._reader = QueueReader.of_new_client()
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -116,7 +122,7 @@ class SinkConsumer:
         listed = self._consumer.list_topics(timeout=timeout).topics
         return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
 
-    def poll(self, limit: int, timeout: float) -> list[Consumed]:
+    def poll(self, limit: int, timeout: float) -> list[MessageRun]:
         """Return up to `limit` messages: wait for the first, then take what is there, until `POLL_BYTES` are reached.
 
         Messages of partitions that came or went during the call are left out; they come again where they still
@@ -130,6 +136,39 @@ class SinkConsumer:
         self._apply_seeks()
         self._fresh.clear()
         self._gave_up = False
+        runs = (
+            self._poll_one_by_one(limit, timeout) if self._reader is None else self._read(self._reader, limit, timeout)
+        )
+        if self._gave_up or self._fresh or self._seeks:
+            runs = self._without_moved(runs)
+        return runs
+
+    def _read(self, reader: QueueReader, limit: int, timeout: float) -> list[MessageRun]:
+        """Serve callbacks, then read from the queue that partitions are forwarded to, until there is something."""
+        deadline = time.monotonic() + timeout
+        while True:
+            stray: Consumed = self._consumer.poll(0)
+            self._raise_kept()
+            if stray is not None and self._is_record(stray):  # its partition was not forwarded yet: read it again
+                self._seeks.setdefault(TopicPartition(stray.topic(), stray.partition()), stray.offset())
+            if self._gave_up or self._fresh:  # what the queue holds may be of the assignment before
+                return []
+            if self._unheard:  # the client forgets whom it forwards to when it stops reading, and that takes a moment
+                reader.follow(self._unheard)
+            left = deadline - time.monotonic()
+            if reader.poll(limit, POLL_BYTES, min(left, CALLBACK_SECONDS)):
+                break
+            if left <= 0:
+                return []
+        self._last_news = None
+        for code, tp, offset, text in reader.failures():
+            self._take_failure(KafkaError(code, text), tp, offset)
+        runs = reader.runs()
+        if self._unheard:
+            self._unheard.difference_update(*(run.consumed() for run in runs))
+        return runs
+
+    def _poll_one_by_one(self, limit: int, timeout: float) -> list[MessageRun]:
         first = self._consumer.poll(timeout)
         self._raise_kept()
         if first is None:
@@ -148,9 +187,7 @@ class SinkConsumer:
                 break
         if any(map(Message.error, messages)):  # an error is true whatever its code, and refuses `==` with None
             messages = [m for m in messages if self._is_record(m)]
-        if self._gave_up or self._fresh or self._seeks:
-            messages = self._without_moved(messages)
-        return messages
+        return message_runs(messages)
 
     def ends(self) -> dict[TopicPartition, int]:
         """The next offsets of partitions whose end the polls since the last call came to; told once.
@@ -163,18 +200,20 @@ class SinkConsumer:
 
     def _is_record(self, message: Consumed) -> bool:
         error = message.error()
-        if error is None:
-            return True
+        if error is not None:
+            self._take_failure(error, TopicPartition(message.topic(), message.partition()), message.offset())
+        return error is None
+
+    def _take_failure(self, error: KafkaError, tp: TopicPartition, offset: int) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
-            self._ends[TopicPartition(message.topic(), message.partition())] = message.offset()
-            return False
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._lose_position(TopicPartition(message.topic(), message.partition()), error.str())
-            return False
-        if error.code() in _PASSING and not error.fatal():
+            self._ends[tp] = offset
+            self._unheard.discard(tp)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._lose_position(tp, error.str())
+        elif error.code() in _PASSING and not error.fatal():
             client_log.warning("consumer: %s", error.str())
-            return False
-        raise ConnectError(f"the consumer cannot go on: {error.str()}")
+        else:
+            raise ConnectError(f"the consumer cannot go on: {error.str()}")
 
     def _lose_position(self, tp: TopicPartition, why: str) -> None:
         """The log does not hold the next offset: retention was faster, or it was truncated, or the topic is another."""
@@ -222,14 +261,14 @@ class SinkConsumer:
         low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), timeout=timeout)
         return int(high if self._reset in ("latest", "largest", "end") else low)
 
-    def _without_moved(self, messages: list[Consumed]) -> list[Consumed]:
+    def _without_moved(self, runs: list[MessageRun]) -> list[MessageRun]:
         """Leave out messages read before a partition went, came again or was moved, or before a seek still to come."""
-        messages = [m for m in messages if TopicPartition(m.topic(), m.partition()) in self._assigned]
+        ours = [run for run in (run.only(self._assigned.__contains__) for run in runs) if run is not None]
         self._ends = {tp: end for tp, end in self._ends.items() if tp in self._assigned}
         moved = self._fresh.keys() | self._seeks.keys()
-        kept = [m for m in messages if TopicPartition(m.topic(), m.partition()) not in moved]
+        kept = [run for run in (run.only(lambda tp: tp not in moved) for run in ours) if run is not None]
         ended = {tp: end for tp, end in self._ends.items() if tp not in moved}
-        if len(kept) < len(messages) or len(ended) < len(self._ends):
+        if sum(map(len, kept)) < sum(map(len, ours)) or len(ended) < len(self._ends):
             self._ends = ended
             for tp, offset in self._fresh.items():
                 self._seeks.setdefault(tp, offset)
@@ -245,6 +284,9 @@ class SinkConsumer:
     def _assign(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         try:
             positions = self._positions(partitions)
+            self._unheard |= positions.keys()
+            if self._reader is not None:
+                self._reader.follow(self._unheard)
             start = [ClientTopicPartition(tp.topic, tp.partition, at.offset) for tp, at in positions.items()]
             if self._incremental:
                 self._consumer.incremental_assign(start)
@@ -292,7 +334,7 @@ class SinkConsumer:
         except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
             self._error = self._error or error
         finally:
-            for held in (self._assigned, self._paused, self._stuck):
+            for held in (self._assigned, self._unheard, self._paused, self._stuck):
                 held.difference_update(going)
             for tp in going:
                 for known in (self._seeks, self._fresh, self._started, self._lost, self._unplaced, self._ends):
@@ -357,6 +399,7 @@ class SinkConsumer:
         if self._paused:
             self._consumer.pause([ClientTopicPartition(*tp) for tp in self._paused])
         self._stuck -= offsets.keys()
+        self._unheard |= self._assigned
         for tp in offsets:
             del self._seeks[tp]
 
@@ -390,6 +433,9 @@ class SinkConsumer:
     def close(self) -> None:
         """Leave the group. Partitions that are left are given up without a word to the listener."""
         self._closing = True
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
         self._consumer.close()
 
 

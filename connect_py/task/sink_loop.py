@@ -6,10 +6,10 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import ConnectError, RetriableError
@@ -21,8 +21,9 @@ from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.sink_metrics import SinkMetrics
 from connect_py.model import TargetState
+from connect_py.task.message_run import MessageRun
 from connect_py.task.messages import Paused, Resumed, Started, TopicUsed
-from connect_py.task.record_pipeline import Consumed, RecordPipeline
+from connect_py.task.record_pipeline import RecordPipeline
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import Delivery
@@ -46,7 +47,7 @@ class Consuming(Protocol):
 
     def topics(self, timeout: float = ...) -> Mapping[str, int]: ...
 
-    def poll(self, limit: int, timeout: float) -> list[Consumed]: ...
+    def poll(self, limit: int, timeout: float) -> list[MessageRun]: ...
 
     def ends(self) -> Mapping[TopicPartition, int]: ...
 
@@ -203,11 +204,11 @@ class SinkTaskRunner:
         self._follow_target()
         if self._topics.is_regex and now >= self._list_topics_at:
             self._subscribe()
-        messages = self._poll(now)
-        polled = bool(messages)
+        runs = self._poll(now)
+        polled = bool(runs)
         if polled:
-            self._take(messages)
-        messages = []  # they may be large, and what follows may take long
+            self._take(runs)
+        runs = []  # they may be large, and what follows may take long
         if not self._held:
             self._reach_ends()
         if polled or not self._held or self._clock.monotonic() >= self._redeliver_at:
@@ -235,7 +236,7 @@ class SinkTaskRunner:
         self.metrics.state.change("paused" if paused else "running")
         self._control.send(Paused() if paused else Resumed())
 
-    def _poll(self, now: float) -> list[Consumed]:
+    def _poll(self, now: float) -> list[MessageRun]:
         timeout = max(0.0, min(POLL_SLICE_SECONDS, self._next_commit - now))
         if self._timeout_ms is not None:
             timeout = min(timeout, self._timeout_ms / 1000)
@@ -250,25 +251,18 @@ class SinkTaskRunner:
         """Poll for rebalances and callbacks only."""
         stray = self._consumer.poll(1, timeout)
         if stray:  # read just before the pause reached its fetcher
-            message = stray[0]
-            self._consumer.seek({TopicPartition(message.topic(), message.partition()): message.offset()})
+            self._consumer.seek(dict([stray[0].first()]))
 
     # Records.
 
-    def _take(self, messages: list[Consumed]) -> None:
+    def _take(self, runs: list[MessageRun]) -> None:
         self._gone.clear()
-        topics: list[Any] = list(map(Message.topic, messages))
-        partitions: list[Any] = list(map(Message.partition, messages))
-        offsets: list[Any] = list(map(Message.offset, messages))
-        if topics.count(topics[0]) == len(topics):
-            ends = dict(zip(partitions, offsets, strict=True))
-            last = {(topics[0], partition): offset for partition, offset in ends.items()}
-        else:
-            last = dict(zip(zip(topics, partitions, strict=True), offsets, strict=True))
-        consumed = {TopicPartition(*place): offset + 1 for place, offset in last.items()}  # last read -> next to read
-        self.metrics.poll(len(messages))
-        self._topics_used.use(set(topics))
-        deliveries = self._pipeline.process(messages)
+        consumed: dict[TopicPartition, int] = {}  # the next offsets to read
+        for run in runs:
+            consumed |= run.consumed()
+        self.metrics.poll(sum(map(len, runs)))
+        self._topics_used.use({run.topic for run in runs})
+        deliveries = self._pipeline.process(runs)
         if self._gone:
             deliveries = without_partitions(deliveries, self._gone)
             consumed = {tp: offset for tp, offset in consumed.items() if tp not in self._gone}

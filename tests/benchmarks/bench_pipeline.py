@@ -230,14 +230,15 @@ def measure(run: Run) -> dict[str, object]:
         seen, held, puts = 0, 0, 0
         while seen < run.topic.records and time.monotonic() - elapsed < DEADLINE_SECONDS:
             with watch.measure("consume"):
-                messages = consumer.poll(POLL_RECORDS, 0.2)
-            if not messages:
+                runs = consumer.poll(POLL_RECORDS, 0.2)
+            if not runs:
                 continue
-            seen += len(messages)
-            held += len(messages)
+            count = sum(map(len, runs))
+            seen += count
+            held += count
             puts += 1
             with watch.measure("rest"):
-                deliveries = pipeline.process(messages)
+                deliveries = pipeline.process(runs)
             for delivery in deliveries:
                 assert isinstance(delivery, Batch), "rows on the fast path"
                 staging.put(delivery)

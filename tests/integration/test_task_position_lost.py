@@ -58,7 +58,7 @@ def read(consumer: SinkConsumer, count: int) -> list[int]:
     offsets: list[int] = []
     deadline = time.monotonic() + SECONDS
     while len(offsets) < count and time.monotonic() < deadline:
-        offsets += [int(message.offset() or 0) for message in consumer.poll(100, 0.2)]
+        offsets += [offset for run in consumer.poll(100, 0.2) for offset in run.offsets.to_pylist()]
     return offsets
 
 
@@ -129,7 +129,7 @@ def test_a_position_is_not_lost_when_retention_removes_the_marker_of_a_transacti
         deadline = time.monotonic() + SECONDS
         while reached < 4:
             assert time.monotonic() < deadline
-            offsets += [int(message.offset() or 0) for message in consumer.poll(100, 0.2)]
+            offsets += [offset for run in consumer.poll(100, 0.2) for offset in run.offsets.to_pylist()]
             reached = consumer.ends().get(partition, reached)
         assert (offsets, reached) == ([0], 4)
         assert consumer.commit_and_wait({partition: OffsetAndMetadata(reached, "")}) is None

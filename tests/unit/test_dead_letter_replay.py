@@ -18,6 +18,7 @@ from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
+from connect_py.task.message_run import message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import TransformationChain
@@ -35,7 +36,7 @@ def process(kept: Kept, *messages: Any) -> list[SinkRecord]:
         converter.configure({}, is_key=False)
     converters = Converters(key, value, TextHeaderConverter(), "K", "V", "H")
     pipeline = RecordPipeline(converters, TransformationChain([], errors), errors, "again")
-    (rows,) = pipeline.process(list(messages))
+    (rows,) = pipeline.process(message_runs(list(messages)))
     assert isinstance(rows, list)
     return rows
 

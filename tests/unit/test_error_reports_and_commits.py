@@ -24,6 +24,7 @@ from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
 from connect_py.error_handling.task_dead_letters import TaskDeadLetters
 from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.task.message_run import MessageRun, message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
 from connect_py.task.task_control import TaskControl
@@ -75,12 +76,12 @@ class Consumer:
     def topics(self, timeout: float = 1.0) -> Mapping[str, int]:
         return {"t": 2}
 
-    def poll(self, limit: int, timeout: float) -> list[Any]:
+    def poll(self, limit: int, timeout: float) -> list[MessageRun]:
         self.clock.now += timeout
         if self.during_poll is not None:
             act, self.during_poll = self.during_poll, None
             act()
-        return self.polls.pop(0) if self.polls else []
+        return message_runs(self.polls.pop(0)) if self.polls else []
 
     def ends(self) -> Mapping[TopicPartition, int]:
         return {}
@@ -285,7 +286,7 @@ def test_records_of_a_partition_that_goes_during_a_wait_are_neither_put_nor_cove
 
     original = loop.consumer.poll
 
-    def poll(limit: int, timeout: float) -> list[Any]:
+    def poll(limit: int, timeout: float) -> list[MessageRun]:
         found = original(limit, timeout)
         if found:
             loop.consumer.during_poll = lose  # in the poll while the converter waits

@@ -22,6 +22,7 @@ from connect_py.clock import SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler, ToleranceExceededError
 from connect_py.task import rows_of_batch
+from connect_py.task.message_run import message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.rows_of_batch import MIN_ROWS
 from connect_py.task.sink_loop import without_partitions
@@ -112,20 +113,30 @@ def message(
     )
 
 
+class Pipeline:
+    """A pipeline of messages."""
+
+    def __init__(self, pipeline: RecordPipeline) -> None:
+        self._pipeline = pipeline
+
+    def process(self, messages: Sequence[Any]) -> list[Delivery]:
+        return self._pipeline.process(message_runs(messages))
+
+
 def errors(kept: Kept, *, tolerate: bool = True) -> ErrorHandler:
     return ErrorHandler(ErrorConfig(tolerate_all=tolerate), [kept], SystemClock(), lambda seconds: None)
 
 
 def pipeline(
     links: Sequence[ChainLink], kept: Kept, *, columnar: bool = True, tolerate: bool = True, to_columns: bool = False
-) -> RecordPipeline:
+) -> Pipeline:
     kind: Callable[[], TextConverter] = TextColumnConverter if columnar else TextConverter
     key, value, header = kind(), kind(), TextHeaderConverter()
     for converter in (key, value):
         converter.configure({}, is_key=False)
     handling = errors(kept, tolerate=tolerate)
     chain = TransformationChain(links, handling, sink_takes_columns=to_columns)
-    return RecordPipeline(Converters(key, value, header, "K", "V", "H"), chain, handling)
+    return Pipeline(RecordPipeline(Converters(key, value, header, "K", "V", "H"), chain, handling))
 
 
 def rows(deliveries: Sequence[Delivery]) -> list[SinkRecord]:
@@ -378,7 +389,7 @@ def test_a_converter_that_forgets_messages_fails_the_task_instead_of_losing_them
         Converters(key, value, TextHeaderConverter(), "K", "V", "H"), TransformationChain([], handling), handling
     )
     with pytest.raises(ConnectError, match="V converted"):
-        torn.process([message(b"a", 0), message(b"b", 1)])
+        torn.process(message_runs([message(b"a", 0), message(b"b", 1)]))
 
 
 class Vague(Suffix):

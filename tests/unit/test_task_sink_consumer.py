@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import TopicPartition
 from connect_py.task import sink_consumer
+from connect_py.task.message_run import MessageRun
 from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
 
 ORDERS = TopicPartition("orders", 0)
@@ -105,8 +106,8 @@ def _reader(
     return task.consumer, client
 
 
-def _offsets(messages: list[Any]) -> list[int]:
-    return [message.offset() for message in messages]
+def _offsets(runs: list[MessageRun]) -> list[int]:
+    return [offset for run in runs for offset in run.offsets.to_pylist()]
 
 
 def test_a_topic_that_does_not_exist_yet_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +117,7 @@ def test_a_topic_that_does_not_exist_yet_is_no_reason_to_fail(monkeypatch: pytes
 
 def test_records_beside_news_of_the_client_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = _consumer(monkeypatch, [_record(4), _news(KafkaError._PARTITION_EOF), _record(5)])
-    assert [message.offset() for message in consumer.poll(100, 0)] == [4, 5]
+    assert _offsets(consumer.poll(100, 0)) == [4, 5]
 
 
 def test_an_error_that_the_client_cannot_survive_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,8 +273,8 @@ def _polled_sizes(monkeypatch: pytest.MonkeyPatch, sizes: list[int], limit: int 
     values = [Message(topic="orders", partition=0, offset=n, value=bytes(size)) for n, size in enumerate(sizes)]
     consumer = _consumer(monkeypatch, values)
     polls = []
-    while messages := consumer.poll(limit, 0):
-        polls.append([len(message) for message in messages])
+    while runs := consumer.poll(limit, 0):
+        polls.append([len(value or b"") for run in runs for value in run.values])
     assert [size for poll in polls for size in poll] == sizes
     return polls
 
@@ -365,7 +366,7 @@ def test_nothing_of_a_partition_that_goes_during_a_poll_is_returned_by_it(
     client.during_second = lambda: client.callbacks[event](client, [_client_place(ORDERS)])
     polled = consumer.poll(100, 0)
     assert listener.closed == [ORDERS]
-    assert {m.partition() for m in polled} == {OTHER.partition}
+    assert {tp for run in polled for tp in run.consumed()} == {OTHER}
     assert _offsets(polled) == list(range(601, 630, 2))
     assert consumer.ends() == {}
 

@@ -14,6 +14,7 @@ from connect_py.api.task import SafeOffset, SinkTask
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.model import TargetState
+from connect_py.task.message_run import MessageRun, message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
 from connect_py.task.task_control import TaskControl
@@ -42,11 +43,11 @@ class FakeConsumer:
     def topics(self, timeout: float = 1.0) -> Mapping[str, int]:
         return {"t": 2}
 
-    def poll(self, limit: int, timeout: float) -> list[Any]:
+    def poll(self, limit: int, timeout: float) -> list[MessageRun]:
         self.clock.now += timeout
         if self.paused >= self.assigned or not self.batches:
             return []
-        return self.batches.pop(0)
+        return message_runs(self.batches.pop(0))
 
     def ends(self) -> Mapping[TopicPartition, int]:
         found, self.reached = self.reached, {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import struct
 import weakref
-from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.joined_bytes import JoinedBytes
 from connect_py.converters.native.library import BUFFER_NUMBERS, BUFFERS, COLUMN_NUMBERS, Memory, library
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ MAX_DEPTH: Final = 100
 _HEAD: Final = struct.Struct("<BBqqI")
 _COUNT: Final = struct.Struct("<I")
 IGNORES_OTHERS: Final = 1  # `low` of a JSON object that may have members which the plan does not know
-_NO_MESSAGE: Final = -1
 
 
 class Kind(IntEnum):
@@ -233,13 +232,12 @@ class NativeDecoder:
         rows = len(messages)
         if not rows:
             raise NotColumnar("no messages")
-        data = b"".join(filter(None, messages))
-        lengths = array("q", [_NO_MESSAGE if m is None else len(m) for m in messages])
+        joined = JoinedBytes.of(messages)
         odd = ctypes.create_string_buffer(rows)
         numbers = (ctypes.c_uint64 * (self._nodes * COLUMN_NUMBERS))()
         count = self._functions.decoder_read(
-            self._plan, prefix is not None, prefix or b"", len(prefix or b""), data, len(data),
-            lengths.buffer_info()[0], rows, odd, numbers,
+            self._plan, prefix is not None, prefix or b"", len(prefix or b""), joined.data, len(joined.data),
+            joined.lengths.buffer_info()[0], rows, odd, numbers,
         )  # fmt: skip
         if count < 0:
             raise NotColumnar("the native decoder failed")

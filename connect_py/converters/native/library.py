@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import logging
-import os
-import sysconfig
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
-log = logging.getLogger(__name__)
+from connect_py.api.compiled import compiled_library
 
-OFF: Final = "CONNECT_PY_NATIVE"  # environment variable; "off": as if it had not been built
 VERSION: Final = 1  # of what crosses to the library: plans, numbers, buffers; `VERSION` in lib.rs is the same
 BUFFERS: Final = 4  # per column: validity, absence, values or ends, data
 BUFFER_NUMBERS: Final = 4  # address, size in bytes, capacity, bytes per item
@@ -21,31 +16,10 @@ COLUMN_NUMBERS: Final = 4 + BUFFERS * BUFFER_NUMBERS  # rows, nulls, absent rows
 
 @cache
 def library() -> Any:
-    """The functions of the library, with their types; None: it was not built, does not fit, or is turned off."""
-    path = Path(__file__).with_name(f"_decoder{sysconfig.get_config_var('EXT_SUFFIX')}")
-    if os.environ.get(OFF) == "off":
-        log.info("the native decoder is turned off: %s is off", OFF)
+    """The functions of the library, with their types; None: there is none."""
+    functions = compiled_library(__file__, "decoder", VERSION, "JSON and Avro are read by Python")
+    if functions is None:
         return None
-    if not path.exists():
-        log.info("JSON and Avro are read without the native decoder, which was not built")
-        return None
-    try:
-        return _functions(path)
-    except (OSError, AttributeError) as error:
-        log.warning("JSON and Avro are read without the native decoder, which cannot be used: %s", error)
-        return None
-
-
-def _functions(path: Path) -> Any:
-    """Load the library.
-
-    Raises:
-        OSError: It is not for this machine, or of another version.
-        AttributeError: It lacks a function.
-    """
-    functions = ctypes.CDLL(str(path))
-    if functions.decoder_version() != VERSION:
-        raise OSError(f"{path.name} is of another version; install connect-py again")
     number, address = ctypes.c_uint64, ctypes.c_void_p
     functions.decoder_plan.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     functions.decoder_plan.restype = address

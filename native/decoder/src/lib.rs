@@ -83,7 +83,8 @@ pub unsafe extern "C" fn decoder_read(
     };
     let work = || read(node, form, data, lengths, odd);
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Some((column, count))) => {
+        Ok(Some((mut column, count))) => {
+            column.finish();
             let mut out = Out(out);
             hand_over(column, &mut out);
             count

@@ -21,9 +21,11 @@ pub struct Column {
     pub rows: usize,
     pub values: Values,
     pub children: Vec<Column>,
-    /// One byte per row, 0 for a null; empty as long as there is none.
+    /// Of objects: how many rows the children have; those that they lack are nulls.
+    pub settled: usize,
+    /// One byte per row up to the last null, 0 for a null.
     pub valid: Vec<u8>,
-    /// One byte per row, 1 where the member is missing; empty as long as it never is.
+    /// One byte per row up to the last one where the member is missing, 1 for such.
     pub absent: Vec<u8>,
     /// Of numbers: some were integers, some were not.
     pub integers: bool,
@@ -62,6 +64,7 @@ impl Column {
                 .iter()
                 .map(|child| Column::new(child, rows_inside))
                 .collect(),
+            settled: 0,
             valid: Vec::new(),
             absent: Vec::new(),
             integers: false,
@@ -73,18 +76,6 @@ impl Column {
     #[inline]
     pub fn done(&mut self) {
         self.rows += 1;
-        if !self.valid.is_empty() {
-            self.mark();
-        }
-    }
-
-    /// A row that is no null, where there are some. Absent rows are nulls, so the check of these is enough.
-    #[inline(never)]
-    fn mark(&mut self) {
-        self.valid.push(1);
-        if !self.absent.is_empty() {
-            self.absent.push(0);
-        }
     }
 
     /// Whether all texts, here and below, are UTF-8.
@@ -102,29 +93,56 @@ impl Column {
     }
 
     pub fn push_null(&mut self) {
-        if self.valid.is_empty() {
-            self.valid.reserve(self.rows + 1);
-            self.valid.resize(self.rows, 1);
-        }
-        self.valid.push(0);
+        self.push_nulls(1);
+    }
+
+    /// Add nulls; the children of objects are told later, of many at once.
+    fn push_nulls(&mut self, count: usize) {
+        let rows = self.rows + count;
+        self.valid.resize(self.rows, 1);
+        self.valid.resize(rows, 0);
         match &mut self.values {
             Values::None => {}
-            Values::Flags(values) => values.push(0),
-            Values::Int32(values) => values.push(0),
-            Values::Int64(values) => values.push(0),
-            Values::Float32(values) => values.push(0.0),
-            Values::Float64(values) => values.push(0.0),
-            Values::Bytes(ends, _) | Values::List(ends) => ends.push(ends[self.rows]),
-            Values::Fixed(values, size) => values.resize(values.len() + *size, 0),
+            Values::Flags(values) => values.resize(rows, 0),
+            Values::Int32(values) => values.resize(rows, 0),
+            Values::Int64(values) => values.resize(rows, 0),
+            Values::Float32(values) => values.resize(rows, 0.0),
+            Values::Float64(values) => values.resize(rows, 0.0),
+            Values::Bytes(ends, _) | Values::List(ends) => ends.resize(rows + 1, ends[self.rows]),
+            Values::Fixed(values, size) => values.resize(rows * *size, 0),
         }
-        self.rows += 1;
-        if !self.absent.is_empty() {
-            self.absent.push(0);
+        self.rows = rows;
+    }
+
+    /// Tell the children of an object of the nulls since its last row.
+    #[inline]
+    pub fn settle(&mut self) {
+        if self.settled < self.rows {
+            self.tell_children();
         }
+    }
+
+    #[inline(never)]
+    fn tell_children(&mut self) {
+        for child in &mut self.children {
+            child.push_nulls(self.rows - self.settled);
+        }
+        self.settled = self.rows;
+    }
+
+    /// Bring everything to the same number of rows.
+    pub fn finish(&mut self) {
         if !matches!(self.values, Values::List(_)) {
-            for child in &mut self.children {
-                child.push_null();
-            }
+            self.settle();
+        }
+        if !self.valid.is_empty() {
+            self.valid.resize(self.rows, 1);
+        }
+        if !self.absent.is_empty() {
+            self.absent.resize(self.rows, 0);
+        }
+        for child in &mut self.children {
+            child.finish();
         }
     }
 
@@ -178,6 +196,7 @@ impl Column {
             }
         }
         self.rows = self.rows.min(rows);
+        self.settled = self.settled.min(rows);
         self.valid.truncate(rows);
         self.absent.truncate(rows);
         for child in &mut self.children {
@@ -186,10 +205,17 @@ impl Column {
     }
 }
 
+/// Brings the last bits of eight bytes together.
+const GATHER: u64 = 0x0102_0408_1020_4080;
+
 /// Eight bytes of 0 or 1 each to one byte, the first one lowest.
 pub fn bits(flags: &[u8]) -> Vec<u8> {
     flags
         .chunks(8)
-        .map(|eight| eight.iter().rev().fold(0, |byte, flag| byte << 1 | flag))
+        .map(|chunk| {
+            let mut eight = [0; 8];
+            eight[..chunk.len()].copy_from_slice(chunk);
+            (u64::from_le_bytes(eight).wrapping_mul(GATHER) >> 56) as u8
+        })
         .collect()
 }

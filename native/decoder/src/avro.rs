@@ -78,9 +78,11 @@ impl<'a> Body<'a> {
         }
         match node.kind {
             Kind::Object => {
+                column.settle();
                 for (child, member) in node.children.iter().zip(&mut column.children) {
                     self.value(child, member)?;
                 }
+                column.settled += 1;
                 column.done();
                 return Ok(());
             }

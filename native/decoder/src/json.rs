@@ -8,6 +8,8 @@ const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
 ];
+/// Powers of ten by how many digits there are.
+const TENS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 /// `min` of an object that may have members which the plan does not know.
 const IGNORES_OTHERS: i64 = 1;
 const MAX_DEPTH: usize = 100;
@@ -20,7 +22,9 @@ pub struct Message<'a> {
 
 /// Read one message into the column; on `Odd` the column holds an unfinished row.
 pub fn read(node: &Node, column: &mut Column, data: &[u8]) -> Result<(), Odd> {
-    std::str::from_utf8(data).map_err(|_| Odd)?;
+    if !data.is_ascii() {
+        std::str::from_utf8(data).map_err(|_| Odd)?; // the second look costs less than the first one saves
+    }
     let mut message = Message { data, at: 0 };
     message.blanks();
     message.value(node, column)?;
@@ -59,27 +63,29 @@ impl<'a> Message<'a> {
         Err(Odd)
     }
 
-    #[inline]
+    /// Inlined where members are read: most are texts and integers, and a call for each would cost as much as they do.
+    #[inline(always)]
     fn value(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         if self.peek() == b'n' {
-            self.expect(b"null")?;
-            if !node.nullable {
-                return Err(Odd);
-            }
-            column.push_null();
-            return Ok(());
+            return self.null(node, column);
         }
-        match node.kind {
-            Kind::Object => return self.object(node, column),
-            Kind::List => return self.list(node, column),
-            Kind::Text => return self.text(column),
-            Kind::Bytes => return self.base64(node, column),
-            Kind::Null | Kind::Fixed => return Err(Odd),
-            _ => {}
+        match (node.kind, &mut column.values) {
+            (Kind::Text, _) => return self.text(column),
+            (Kind::Int64, Values::Int64(values)) => values.push(self.integer(node)?),
+            _ => return self.rarer_value(node, column),
         }
-        match &mut column.values {
-            Values::Flags(values) => values.push(self.boolean()?),
-            Values::Int64(values) if node.kind == Kind::Number => match self.number()? {
+        column.done();
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn rarer_value(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
+        match (node.kind, &mut column.values) {
+            (Kind::Object, _) => return self.object(node, column),
+            (Kind::List, _) => return self.list(node, column),
+            (Kind::Bytes, _) => return self.base64(node, column),
+            (Kind::Boolean, Values::Flags(values)) => values.push(self.boolean()?),
+            (Kind::Number, Values::Int64(values)) => match self.number()? {
                 Number::Integer(number) => {
                     column.integers = true;
                     values.push(number);
@@ -89,13 +95,21 @@ impl<'a> Message<'a> {
                     values.push(number.to_bits() as i64);
                 }
             },
-            Values::Int64(values) => values.push(self.integer(node)?),
-            Values::Int32(values) => values.push(self.integer(node)? as i32),
-            Values::Float32(values) => values.push(self.double()? as f32),
-            Values::Float64(values) => values.push(self.double()?),
+            (Kind::Int32, Values::Int32(values)) => values.push(self.integer(node)? as i32),
+            (Kind::Float32, Values::Float32(values)) => values.push(self.double()? as f32),
+            (Kind::Float64, Values::Float64(values)) => values.push(self.double()?),
             _ => return Err(Odd),
         }
         column.done();
+        Ok(())
+    }
+
+    fn null(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
+        self.expect(b"null")?;
+        if !node.nullable {
+            return Err(Odd);
+        }
+        column.push_null();
         Ok(())
     }
 
@@ -126,6 +140,20 @@ impl<'a> Message<'a> {
 
     #[inline]
     fn digits(&mut self, number: &mut u64, count: &mut usize) {
+        while let Some(eight) = eight_at(self.data, self.at) {
+            let values = eight ^ (ONES * u64::from(b'0'));
+            let others = (values.wrapping_add(ONES * 0x76) | values) & HIGHS; // exact up to the lowest mark
+            let found = others.trailing_zeros() as usize / 8; // 8: all of them are digits
+            if found > 0 {
+                let digits = number_of_eight(values << (8 * (8 - found)));
+                *number = number.wrapping_mul(TENS[found]).wrapping_add(digits);
+                *count += found;
+                self.at += found;
+            }
+            if found < 8 {
+                return;
+            }
+        }
         while self.peek().is_ascii_digit() {
             *number = number.wrapping_mul(10).wrapping_add(u64::from(self.peek() - b'0'));
             *count += 1;
@@ -227,6 +255,14 @@ impl<'a> Message<'a> {
 
     #[inline]
     fn text(&mut self, column: &mut Column) -> Result<(), Odd> {
+        if let Values::Bytes(ends, bytes) = &mut column.values {
+            if let Some(end) = copied_text(self.data, self.at, bytes) {
+                self.at = end;
+                ends.push(i32::try_from(bytes.len()).map_err(|_| Odd)?);
+                column.done();
+                return Ok(());
+            }
+        }
         let (inside, escaped) = self.raw_text()?;
         if escaped {
             return column.push_bytes(&unescaped(inside)?);
@@ -268,6 +304,7 @@ impl<'a> Message<'a> {
     fn object(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         self.expect(b"{")?;
         self.blanks();
+        column.settle();
         let row = column.rows;
         let mut next = 0;
         let mut found = 0;
@@ -310,6 +347,7 @@ impl<'a> Message<'a> {
                 }
             }
         }
+        column.settled = row + 1;
         column.done();
         Ok(())
     }
@@ -317,7 +355,7 @@ impl<'a> Message<'a> {
     #[inline]
     fn member_name(&mut self, node: &Node, next: usize) -> Result<Option<usize>, Odd> {
         if let Some(child) = node.children.get(next) {
-            if !child.quoted.is_empty() && self.data[self.at..].starts_with(&child.quoted) {
+            if !child.quoted.is_empty() && begins(&self.data[self.at..], &child.quoted) {
                 self.at += child.quoted.len();
                 return Ok(Some(next));
             }
@@ -392,18 +430,82 @@ fn zero_bytes(eight: u64) -> u64 {
     eight.wrapping_sub(ONES) & !eight & HIGHS
 }
 
+#[inline]
+fn eight_at(data: &[u8], at: usize) -> Option<u64> {
+    let chunk = data.get(at..at + 8)?;
+    Some(u64::from_le_bytes(chunk.try_into().expect("eight bytes")))
+}
+
+/// Marks the quotes, backslashes and control characters among eight bytes; the lowest mark is exact, higher ones may not be.
+#[inline]
+fn special(eight: u64) -> u64 {
+    let quote = zero_bytes(eight ^ (ONES * u64::from(b'"')));
+    let backslash = zero_bytes(eight ^ (ONES * u64::from(b'\\')));
+    let control = eight.wrapping_sub(ONES * 0x20) & !eight & HIGHS;
+    quote | backslash | control
+}
+
+/// The number of eight digits, given their values, the first one lowest: neighbours are joined three times.
+#[inline]
+fn number_of_eight(values: u64) -> u64 {
+    let twos = values.wrapping_mul(10).wrapping_add(values >> 8) & 0x00FF_00FF_00FF_00FF;
+    let fours = twos.wrapping_mul(100).wrapping_add(twos >> 16) & 0x0000_FFFF_0000_FFFF;
+    fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF
+}
+
+/// Whether data begins so. A call costs more than such short texts do.
+#[inline]
+fn begins(data: &[u8], text: &[u8]) -> bool {
+    let Some(head) = data.get(..text.len()) else {
+        return false;
+    };
+    let Some(last) = text.len().checked_sub(8) else {
+        return head.iter().zip(text).all(|(one, other)| one == other);
+    };
+    let mut at = 0;
+    while at < last {
+        if eight_at(head, at) != eight_at(text, at) {
+            return false;
+        }
+        at += 8;
+    }
+    eight_at(head, last) == eight_at(text, last)
+}
+
+/// Add the text that begins with a quote at `at` to `bytes`, eight at a time while they are looked at. Returns where it
+/// ends; None: it is not that simple, and nothing was added.
+#[inline]
+fn copied_text(data: &[u8], at: usize, bytes: &mut Vec<u8>) -> Option<usize> {
+    if data.get(at) != Some(&b'"') {
+        return None;
+    }
+    let (start, before) = (at + 1, bytes.len());
+    let mut at = start;
+    while let Some(eight) = eight_at(data, at) {
+        bytes.extend_from_slice(&eight.to_le_bytes());
+        let found = special(eight);
+        if found != 0 {
+            at += found.trailing_zeros() as usize / 8;
+            if data[at] != b'"' {
+                break;
+            }
+            bytes.truncate(before + at - start);
+            return Some(at + 1);
+        }
+        at += 8;
+    }
+    bytes.truncate(before);
+    None
+}
+
 /// How many bytes come before the first quote, backslash or control character.
 #[inline]
 fn plain_bytes(data: &[u8]) -> usize {
     let mut at = 0;
-    while let Some(chunk) = data.get(at..at + 8) {
-        let eight = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
-        let quote = zero_bytes(eight ^ (ONES * u64::from(b'"')));
-        let backslash = zero_bytes(eight ^ (ONES * u64::from(b'\\')));
-        let control = eight.wrapping_sub(ONES * 0x20) & !eight & HIGHS;
-        let found = quote | backslash | control;
+    while let Some(eight) = eight_at(data, at) {
+        let found = special(eight);
         if found != 0 {
-            return at + found.trailing_zeros() as usize / 8; // the lowest mark is exact, higher ones may not be
+            return at + found.trailing_zeros() as usize / 8;
         }
         at += 8;
     }

@@ -1,0 +1,123 @@
+//! The client library's functions that we call, and a queue of its messages.
+
+use crate::messages::Messages;
+use std::ffi::{c_char, c_void};
+use std::ptr;
+
+/// `RD_KAFKA_RESP_ERR__FAIL`.
+pub const FAILED: i32 = -196;
+
+/// Opaque things of the client library.
+#[repr(C)]
+pub struct Client {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct RawQueue {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct Topic {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct RawHeaders {
+    _opaque: [u8; 0],
+}
+
+/// `rd_kafka_message_t`, which is part of the library's public interface.
+#[repr(C)]
+pub struct RawMessage {
+    pub error: i32,
+    pub topic: *mut Topic,
+    pub partition: i32,
+    pub payload: *const u8,
+    pub size: usize,
+    pub key: *const u8,
+    pub key_size: usize,
+    pub offset: i64,
+    _private: *mut c_void,
+}
+
+type OnNew = unsafe extern "C" fn(*mut Client, *const c_void, *mut c_void, *mut c_char, usize) -> i32;
+
+/// In the order in which `queue_reader.py` names them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Functions {
+    pub add_on_new: unsafe extern "C" fn(*mut c_void, *const c_char, OnNew, *mut c_void) -> i32,
+    queue_new: unsafe extern "C" fn(*mut Client) -> *mut RawQueue,
+    queue_destroy: unsafe extern "C" fn(*mut RawQueue),
+    queue_get_partition: unsafe extern "C" fn(*mut Client, *const c_char, i32) -> *mut RawQueue,
+    queue_forward: unsafe extern "C" fn(*mut RawQueue, *mut RawQueue),
+    consume_batch_queue: unsafe extern "C" fn(*mut RawQueue, i32, *mut *mut RawMessage, usize) -> isize,
+    pub message_destroy: unsafe extern "C" fn(*mut RawMessage),
+    pub message_timestamp: unsafe extern "C" fn(*const RawMessage, *mut i32) -> i64,
+    pub message_headers: unsafe extern "C" fn(*const RawMessage, *mut *mut RawHeaders) -> i32,
+    pub message_errstr: unsafe extern "C" fn(*const RawMessage) -> *const c_char,
+    pub header_get_all:
+        unsafe extern "C" fn(*const RawHeaders, usize, *mut *const c_char, *mut *const u8, *mut usize) -> i32,
+    pub topic_name: unsafe extern "C" fn(*const Topic) -> *const c_char,
+}
+
+/// A queue of our own, with all partitions that we follow forwarded to it.
+pub struct Queue {
+    functions: &'static Functions,
+    client: *mut Client,
+    queue: *mut RawQueue,
+}
+
+impl Queue {
+    pub fn new(functions: &'static Functions, client: *mut Client) -> Queue {
+        // SAFETY: the client was made just now by the thread that calls.
+        let queue = unsafe { (functions.queue_new)(client) };
+        Queue {
+            functions,
+            client,
+            queue,
+        }
+    }
+
+    /// Forward a partition's messages to this queue; holds through later assignments.
+    ///
+    /// # Safety
+    /// `topic` ends with a zero.
+    pub unsafe fn follow(&self, topic: *const c_char, partition: i32) -> bool {
+        let source = (self.functions.queue_get_partition)(self.client, topic, partition);
+        if source.is_null() {
+            return false;
+        }
+        (self.functions.queue_forward)(source, self.queue);
+        (self.functions.queue_destroy)(source);
+        true
+    }
+
+    pub fn read(&self, messages: &mut Messages, limit: usize, size: usize, timeout_ms: i32) {
+        let mut asked = 1;
+        let mut timeout_ms = timeout_ms;
+        while asked > 0 {
+            let room = messages.room(asked);
+            // SAFETY: there is room for as many as are asked for.
+            let count = unsafe { (self.functions.consume_batch_queue)(self.queue, timeout_ms, room, asked) };
+            let count = usize::try_from(count).unwrap_or(0);
+            messages.add(count);
+            if count < asked || messages.bytes >= size {
+                return;
+            }
+            let fitting = ((size - messages.bytes) * messages.len()).div_ceil(messages.bytes.max(1));
+            asked = fitting.min(limit.saturating_sub(messages.len())); // if they are like those so far
+            timeout_ms = 0;
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: the client is still there, says the contract of `reader_free`.
+        unsafe { (self.functions.queue_destroy)(self.queue) };
+        self.queue = ptr::null_mut();
+    }
+}

@@ -1,0 +1,251 @@
+//! Messages that were read, and the runs that they are handed over in.
+
+use crate::client::{Functions, RawHeaders, RawMessage, Topic};
+use std::ffi::{c_char, CStr};
+use std::ops::Range;
+use std::ptr;
+use std::slice;
+
+/// One message of the client library, freed with this.
+pub struct Message {
+    raw: *mut RawMessage,
+    pub timestamp: i64,
+    timestamp_kind: i32,
+}
+
+impl Message {
+    fn raw(&self) -> &RawMessage {
+        // SAFETY: the library's until `Messages::release` destroys it, which takes this out.
+        unsafe { &*self.raw }
+    }
+
+    pub fn key(&self) -> Option<&[u8]> {
+        bytes(self.raw().key, self.raw().key_size)
+    }
+
+    pub fn value(&self) -> Option<&[u8]> {
+        bytes(self.raw().payload, self.raw().size)
+    }
+
+    pub fn partition(&self) -> i32 {
+        self.raw().partition
+    }
+
+    pub fn offset(&self) -> i64 {
+        self.raw().offset
+    }
+}
+
+fn bytes<'a>(address: *const u8, size: usize) -> Option<&'a [u8]> {
+    // SAFETY: the library says so, in a message that lives.
+    (!address.is_null()).then(|| unsafe { slice::from_raw_parts(address, size) })
+}
+
+/// Consecutive messages of one topic with one kind of timestamps.
+#[derive(Default)]
+pub struct Run {
+    messages: Range<usize>,
+    pub topic: usize,
+    pub timestamp_kind: i32,
+    pub key_bytes: usize,
+    pub value_bytes: usize,
+    /// Per message how many, per header the name's length and the name, the value's length (-1: none) and the value, all
+    /// numbers of 4 bytes; empty if no message has any.
+    pub headers: Vec<u8>,
+    pub lasts: Vec<i64>,
+}
+
+impl Run {
+    pub fn rows(&self) -> usize {
+        self.messages.len()
+    }
+}
+
+/// A message that says what went wrong.
+pub struct Failure {
+    pub code: i64,
+    pub partition: i64,
+    pub offset: i64,
+    pub topic: i64,
+    pub text: i64,
+}
+
+/// Errors first, then runs, are handed over; what is left is freed by `clear`.
+pub struct Messages {
+    functions: &'static Functions,
+    raw: Vec<*mut RawMessage>,
+    records: Vec<Message>,
+    errors: Vec<*mut RawMessage>,
+    errors_told: usize,
+    runs_to: usize,
+    pub bytes: usize,
+}
+
+impl Messages {
+    pub fn new(functions: &'static Functions) -> Messages {
+        Messages {
+            functions,
+            raw: Vec::new(),
+            records: Vec::new(),
+            errors: Vec::new(),
+            errors_told: 0,
+            runs_to: 0,
+            bytes: 0,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.records.len() + self.errors.len()
+    }
+
+    /// Where the library may put so many messages.
+    pub fn room(&mut self, count: usize) -> *mut *mut RawMessage {
+        self.raw.clear();
+        self.raw.resize(count, ptr::null_mut());
+        self.raw.as_mut_ptr()
+    }
+
+    /// Take the first messages that the library has put into the room.
+    pub fn add(&mut self, count: usize) {
+        for &raw in &self.raw[..count] {
+            // SAFETY: the library gave us this message.
+            let message = unsafe { &*raw };
+            if message.error != 0 {
+                self.errors.push(raw);
+                continue;
+            }
+            let mut kind = 0;
+            // SAFETY: as above.
+            let timestamp = unsafe { (self.functions.message_timestamp)(raw, &mut kind) };
+            self.bytes += message.size + message.key_size;
+            self.records.push(Message {
+                raw,
+                timestamp,
+                timestamp_kind: kind,
+            });
+        }
+    }
+
+    pub fn next_error(&mut self) -> Option<Failure> {
+        let raw = *self.errors.get(self.errors_told)?;
+        self.errors_told += 1;
+        // SAFETY: the message is ours until `clear`.
+        let (message, text) = unsafe { (&*raw, (self.functions.message_errstr)(raw)) };
+        Some(Failure {
+            code: i64::from(message.error),
+            partition: i64::from(message.partition),
+            offset: message.offset,
+            topic: self.name(message.topic) as i64,
+            text: text as i64,
+        })
+    }
+
+    fn name(&self, topic: *const Topic) -> *const c_char {
+        if topic.is_null() {
+            return ptr::null();
+        }
+        // SAFETY: topics live as long as messages of them.
+        unsafe { (self.functions.topic_name)(topic) }
+    }
+
+    pub fn next_run(&mut self) -> Option<Run> {
+        let start = self.runs_to;
+        let first = self.records.get(start)?;
+        let (topic, timestamp_kind) = (first.raw().topic, first.timestamp_kind);
+        let mut run = Run {
+            topic: self.name(topic) as usize,
+            timestamp_kind,
+            ..Run::default()
+        };
+        let mut end = start;
+        let mut has_headers = false;
+        for message in &self.records[start..] {
+            let raw = message.raw();
+            if raw.topic != topic || message.timestamp_kind != timestamp_kind {
+                break;
+            }
+            if end > start && raw.partition != self.records[end - 1].raw().partition {
+                run.lasts.push((end - 1 - start) as i64);
+            }
+            run.key_bytes += message.key().map_or(0, <[u8]>::len);
+            run.value_bytes += message.value().map_or(0, <[u8]>::len);
+            has_headers |= self.headers(message).is_some();
+            end += 1;
+        }
+        run.lasts.push((end - 1 - start) as i64);
+        run.messages = start..end;
+        self.runs_to = end;
+        if has_headers {
+            for message in &self.records[start..end] {
+                self.pack_headers(message, &mut run.headers);
+            }
+        }
+        Some(run)
+    }
+
+    fn headers(&self, message: &Message) -> Option<*const RawHeaders> {
+        let mut headers = ptr::null_mut();
+        // SAFETY: the message is ours, and its headers are its own.
+        let error = unsafe { (self.functions.message_headers)(message.raw, &mut headers) };
+        (error == 0 && !headers.is_null()).then_some(headers as *const RawHeaders)
+    }
+
+    fn pack_headers(&self, message: &Message, packed: &mut Vec<u8>) {
+        let count_at = packed.len();
+        packed.extend([0; 4]);
+        let Some(headers) = self.headers(message) else {
+            return;
+        };
+        let mut count = 0u32;
+        let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
+        // SAFETY: headers live as long as their message; the library sets all three where it returns 0.
+        while unsafe { (self.functions.header_get_all)(headers, count as usize, &mut name, &mut value, &mut size) } == 0
+        {
+            let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+            packed.extend((name.len() as u32).to_le_bytes());
+            packed.extend(name);
+            match bytes(value, size) {
+                Some(value) => {
+                    packed.extend((value.len() as i32).to_le_bytes());
+                    packed.extend(value);
+                }
+                None => packed.extend((-1i32).to_le_bytes()),
+            }
+            count += 1;
+        }
+        packed[count_at..count_at + 4].copy_from_slice(&count.to_le_bytes());
+    }
+
+    pub fn of(&self, run: &Run) -> &[Message] {
+        &self.records[run.messages.clone()]
+    }
+
+    /// Give a run's messages back to the library.
+    pub fn release(&mut self, run: &Run) {
+        for message in &mut self.records[run.messages.clone()] {
+            let raw = std::mem::replace(&mut message.raw, ptr::null_mut());
+            // SAFETY: it was ours, and nobody refers to it any more.
+            unsafe { (self.functions.message_destroy)(raw) };
+        }
+    }
+
+    /// Give everything back that has not been handed over.
+    pub fn clear(&mut self) {
+        let left = self.records.iter().map(|m| m.raw).filter(|raw| !raw.is_null());
+        for raw in left.chain(self.errors.iter().copied()) {
+            // SAFETY: as in `release`.
+            unsafe { (self.functions.message_destroy)(raw) };
+        }
+        self.records.clear();
+        self.errors.clear();
+        self.errors_told = 0;
+        self.runs_to = 0;
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
