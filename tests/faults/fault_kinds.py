@@ -59,7 +59,7 @@ INJECTED: dict[Fault, tuple[str, ...]] = {  # items of the plan that processes r
     Fault.DISK_FULL: ("staging_write=raise:full@{n}",),
     Fault.DISK_SLOW: ("staging_write=delay:700@1+",),
 }
-POINTS = (
+_TURNS = (
     "after_fencing",
     "before_epoch_started",
     "before_start_commit",
@@ -84,6 +84,8 @@ POINTS = (
     "before_group_commit",
     "after_group_commit",
 )
+OF_MERGES = "after_merge_prepared"  # come by where SQL merges only
+POINTS = (*_TURNS, OF_MERGES)
 LOOKED_FOR = "catalog_findCommit"
 LASTS = (0.5, 1.5, 3.0, 7.5)  # seconds; the last is beyond every time-out
 CREATION = ("catalog_create", "after_create_table")
@@ -121,23 +123,24 @@ class Shape:
 def shape_of(seed: int) -> Shape:
     chance = random.Random(f"shape {seed}")
     mode = chance.choice(("append", "merge"))
-    engine = "merge" if mode == "merge" and chance.random() < 0.15 else "auto"
+    engine = "merge" if mode == "merge" and chance.random() < 0.18 else "auto"  # a connector of fifteen
     return Shape(
         mode, chance.choice(("one", "both", "routed")), engine, chance.choice((2, 3)), chance.choice((1, 2, 2))
     )
 
 
-def plan_of(seed: int, begins: bool, only: Sequence[Fault] = tuple(Fault)) -> list[Planned]:
+def plan_of(seed: int, begins: bool, engine: str = "auto", only: Sequence[Fault] = tuple(Fault)) -> list[Planned]:
     """One to four faults. `begins`: the connector is new, so that its first steps can be met.
 
-    Two runs of three act at a point; points take turns, so that in a hundred runs all of them have theirs.
+    Two runs of three act at a point; points take turns, so that in a hundred runs all of them have theirs. The one of
+    merges by SQL has every other turn where there are some.
     """
     chance = random.Random(f"plan {seed}")
     faults = chance.sample([fault for fault in only if fault not in AT_POINT], chance.choice((1, 1, 2, 2, 3)))
     planned: list[Planned] = []
     at_point = [fault for fault in AT_POINT if fault in only]
     if at_point and chance.random() < 0.67:
-        planned.append(_at_point(chance, chance.choice(at_point), _turn(seed, begins)))
+        planned.append(_at_point(chance, chance.choice(at_point), _turn(seed, begins, engine)))
     for fault in faults:
         items = tuple(item.format(n=chance.choice((1, 1, 2))) for item in INJECTED.get(fault, ()))
         taken = {item.split("=")[0] for other in planned for item in other.items}
@@ -149,11 +152,13 @@ def plan_of(seed: int, begins: bool, only: Sequence[Fault] = tuple(Fault)) -> li
     return sorted(planned, key=lambda each: each.at_seconds)
 
 
-def _turn(seed: int, begins: bool) -> str:
+def _turn(seed: int, begins: bool, engine: str) -> str:
     """Whose turn it is: points that come by once in a life more often where a life begins."""
+    if engine == "merge" and not begins and seed % 2:
+        return OF_MERGES
     if begins and seed % 2:
         return sorted(_ONCE - {LOOKED_FOR})[seed // 2 % (len(_ONCE) - 1)]
-    points = POINTS if begins else [point for point in POINTS if point not in CREATION]
+    points = _TURNS if begins else [point for point in _TURNS if point not in CREATION]
     return points[seed % len(points)]
 
 

@@ -84,14 +84,16 @@ class FaultRuns:
         """
         bench, started = self._bench, time.monotonic()
         begins = self._connector is None or seed % RUNS_PER_CONNECTOR == 0
-        planned = plan_of(seed, begins, self._only)
+        shape = shape_of(seed // RUNS_PER_CONNECTOR)
+        planned = plan_of(seed, begins, shape.engine, self._only)
         self._faults = Counter()
         self._timers = []
         bench.take_hits()
         bench.write_plan([item for each in planned for item in each.items])
-        connector: _Connector | None = None
         try:
-            connector = self._connector = self._begin(seed) if begins or not self._connector else self._connector
+            if begins or not self._connector:
+                self._connector = self._begin(seed, shape)
+            connector = self._connector
             feeder = threading.Thread(target=self._feed, args=(connector, random.Random(f"feed {seed}")), name="feeder")
             feeder.start()
             self._act(connector, planned, started)
@@ -102,21 +104,19 @@ class FaultRuns:
         except Exception as error:  # whatever it is, it is told with the seed that brought it
             logs = "\n--\n".join(worker.log_end(60) for worker in bench.workers)
             told = "; ".join(map(str, planned))
-            shape = connector.shape if connector else "no connector"
             raise WrongTableError(f"seed {seed}, {shape}, {told}: {error!r}\n{logs}") from error
         hits = bench.take_hits()
         for each in planned:
             if each.items:
                 self._faults[each.fault] += _acted(each, acted, hits)
-        return RunResult(seed, connector.shape, planned, self._faults, hits, acted, time.monotonic() - started)
+        return RunResult(seed, shape, planned, self._faults, hits, acted, time.monotonic() - started)
 
     # --- a connector
 
-    def _begin(self, seed: int) -> _Connector:
+    def _begin(self, seed: int, shape: Shape) -> _Connector:
         bench = self._bench
         if self._connector is not None:
             bench.ask("DELETE", f"/connectors/{self._connector.name}")
-        shape = shape_of(seed // RUNS_PER_CONNECTOR)
         name = f"s{seed}"
         topics = [f"{name}-{n}" for n in range(2 if shape.tables == "routed" else 1)]
         tables = [f"db.{name}_{n}" for n in range(1 if shape.tables == "one" else 2)]
