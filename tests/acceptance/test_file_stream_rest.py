@@ -23,6 +23,7 @@ def worker(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Iter
         process.close()
 
 
+@pytest.mark.long  # lines travel as far, and through a restart, when connectors go from Java to ours and back
 @pytest.mark.timeout(120)  # three lives of a worker
 def test_lines_travel_from_file_to_file_and_a_restart_goes_on_where_it_stopped(
     worker: WorkerProcess, topic_prefix: str, tmp_path: Path

@@ -277,6 +277,7 @@ def plainly(entries: Iterable[Any]) -> list[str]:
     return sorted(json.dumps(entry, sort_keys=True) for entry in entries)
 
 
+@pytest.mark.long  # in every run: test_connectors_go_from_java_to_ours_and_back
 def test_java_answers_what_we_wrote(runs: dict[str, Run]) -> None:
     ours = runs["ours"]
     java = JavaWorker(ours.worker.directory, ours.worker.servers, ours.worker.group, PROPERTIES)
