@@ -15,7 +15,14 @@ from connect_py.embedded.broker import KafkaBroker
 from connect_py.embedded.class_data_archive import ClassDataArchive
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.java_runtime import find_java
-from connect_py.embedded.spark_environment import JARS_VARIABLE, JAVA_VARIABLE, spark_archive, spark_environment
+from connect_py.embedded.spark_environment import (
+    CLASSES_VARIABLE,
+    JARS_VARIABLE,
+    JAVA_VARIABLE,
+    iceberg_archive,
+    spark_archive,
+    spark_environment,
+)
 
 _SPARK_SECONDS = 240.0
 _NICE = 15
@@ -39,13 +46,18 @@ def make_archives() -> list[str]:
         BrokerError, JavaNotFoundError, IvyError, JarLockError: As for `KafkaBroker.start`.
         ArchiveError: Spark's run failed.
     """
-    recordings = ((broker_archive(), _run_broker), (spark_archive(), _run_spark))
+    recordings = (
+        (broker_archive(), _run_broker),
+        (iceberg_archive(), lambda options: _run_spark(["--alone", *options])),
+        (spark_archive(), _run_spark),
+    )
     return [archive.name for archive, run in recordings if archive.record(run)]
 
 
 def make_archives_in_background() -> None:
     """Let a process of its own make what is missing, at low priority. Returns at once; nobody waits for it."""
-    if all(archive.path.exists() or not archive.possible for archive in (broker_archive(), spark_archive())):
+    archives = (broker_archive(), iceberg_archive(), spark_archive())
+    if all(archive.path.exists() or not archive.possible for archive in archives):
         return
     # The shell ends at once, so what it leaves behind is nobody's child and a stop of ours does not wait for it.
     subprocess.run(
@@ -66,9 +78,11 @@ def _run_broker(options: Sequence[str]) -> None:
 def _run_spark(options: Sequence[str]) -> None:
     # Without S3's library: an archive fits class paths that begin with its own, and that one comes last, or not at all.
     jars = os.environ.get(JARS_VARIABLE) or os.pathsep.join(map(str, JarLock.shipped("spark").resolve()))
+    found = spark_environment()
+    places = {name: found[name] for name in (JAVA_VARIABLE, CLASSES_VARIABLE)}
     done = subprocess.run(
         [sys.executable, "-m", _SPARK_TRAINING, *options],
-        env={**os.environ, JAVA_VARIABLE: spark_environment()[JAVA_VARIABLE], JARS_VARIABLE: jars},
+        env={**os.environ, **places, JARS_VARIABLE: jars},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

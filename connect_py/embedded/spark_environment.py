@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 JAVA_VARIABLE = "CONNECT_PY_JAVA"
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"
+ALONE_OPTIONS_VARIABLE = "CONNECT_PY_ICEBERG_JAVA_OPTIONS"
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"
 
 
@@ -25,22 +26,26 @@ def spark_environment() -> dict[str, str]:
     """Return what `SparkGateway.from_environment` reads, for export to the processes that start Spark.
 
     CONNECT_PY_JAVA is an executable, CONNECT_PY_SPARK_JARS paths joined by `os.pathsep`,
-    CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none), CONNECT_PY_SPARK_CLASSES a folder where
-    classes are kept that were compiled for them. A variable that is already set is returned as it is: an image that
+    CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none), CONNECT_PY_ICEBERG_JAVA_OPTIONS further ones
+    of a JVM that has Iceberg and not Spark, CONNECT_PY_SPARK_CLASSES a folder where classes are kept that were compiled
+    for them. A variable that is already set is returned as it is: an image that
     carries its own Java and jars downloads nothing.
 
     Raises:
         JavaNotFoundError, IvyError, JarLockError: As for `find_java` and `JarLock.resolve`.
     """
-    given = {
-        name: os.environ.get(name, "") for name in (JAVA_VARIABLE, JARS_VARIABLE, OPTIONS_VARIABLE, CLASSES_VARIABLE)
-    }
+    names = (JAVA_VARIABLE, JARS_VARIABLE, OPTIONS_VARIABLE, ALONE_OPTIONS_VARIABLE, CLASSES_VARIABLE)
+    given = {name: os.environ.get(name, "") for name in names}
     ours = not given[JAVA_VARIABLE] and not given[JARS_VARIABLE]
-    jars = given[JARS_VARIABLE] or os.pathsep.join(map(str, spark_jars()))
-    java = given[JAVA_VARIABLE] or str(find_java().path)
-    options = given[OPTIONS_VARIABLE] or (shlex.join(spark_archive().options()) if ours else "")
-    classes = given[CLASSES_VARIABLE] or str(cache_directory() / "classes")
-    return {JAVA_VARIABLE: java, JARS_VARIABLE: jars, OPTIONS_VARIABLE: options, CLASSES_VARIABLE: classes}
+    found = {
+        JARS_VARIABLE: given[JARS_VARIABLE] or os.pathsep.join(map(str, spark_jars())),
+        JAVA_VARIABLE: given[JAVA_VARIABLE] or str(find_java().path),
+        CLASSES_VARIABLE: str(cache_directory() / "classes"),
+    }
+    if ours:
+        found[OPTIONS_VARIABLE] = shlex.join(spark_archive().options())
+        found[ALONE_OPTIONS_VARIABLE] = shlex.join(iceberg_archive().options())
+    return {name: given[name] or found.get(name, "") for name in names}
 
 
 def spark_jars() -> list[Path]:
@@ -60,6 +65,15 @@ def spark_jars() -> list[Path]:
 
 def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
     """The archive of Iceberg's and Spark's classes for the Java and the jars that `spark_environment` finds."""
+    return _archive("iceberg", java)
+
+
+def iceberg_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
+    """The archive of Iceberg's classes for a JVM without Spark."""
+    return _archive("iceberg-alone", java)
+
+
+def _archive(name: str, java: JavaRuntime | None) -> ClassDataArchive:
     spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
     bundled = sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
-    return ClassDataArchive("iceberg", java or find_java(), (*bundled, *JarLock.shipped("spark").resolve()))
+    return ClassDataArchive(name, java or find_java(), (*bundled, *JarLock.shipped("spark").resolve()))

@@ -83,8 +83,10 @@ class TableKeeper:
         self._listener = listener
         self._metrics = metrics
         hadoop = config.hadoop_settings()
+        merges_by_sql = config.commit_engine.value == EngineName.MERGE.value
         spark = SparkConfig(config.catalog_name, config.catalog, hadoop, config.spark, config.quick_jvm)
-        self._driver = SparkDriver(spark)
+        self._needs_spark = config.mode is WriteMode.MERGE and (merges_by_sql or not spark.local)
+        self._driver = SparkDriver(dataclasses.replace(spark, needs_spark=self._needs_spark and not spark.remote))
         self._catalog = TableCatalog(self._driver)
         self._committer = TableCommitter(
             self._driver,
@@ -95,8 +97,6 @@ class TableKeeper:
             write_props=config.write_props,
         )
         self._remote = bool(spark.remote)
-        merges_by_sql = config.commit_engine.value == EngineName.MERGE.value
-        self._needs_spark = config.mode is WriteMode.MERGE and (merges_by_sql or not spark.local)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -184,3 +185,21 @@ def test_facts_and_changes_are_committed_without_a_spark_session_by_classes_kept
         gone = sink.stage([{"shop": 1, "number": number} for number in "abc"], StagedKind.DELETES)
         assert sink.commit(gone).counts.replaced_rows == 3
         assert sink.commit(gone).counts.replaced_rows == 0, "rows that are deleted are not found again"
+        assert "spark-core" not in class_path(driver)
+
+
+@pytest.mark.timeout(120)  # starts two JVMs
+def test_jvm_that_lacks_a_class_is_replaced_by_one_with_all_of_spark(
+    spark_environment: dict[str, str], tmp_path: Path
+) -> None:
+    derby = {"uri": f"jdbc:derby:{tmp_path}/catalog;create=true"}  # its driver is among Spark's jars
+    config = lake_config(tmp_path)
+    config = dataclasses.replace(config, catalog_properties={**config.catalog_properties, **derby})
+    with SparkDriver(config, log_path=tmp_path / "spark.log") as driver:
+        assert not TableCatalog(driver).exists("shop.orders")
+        assert "spark-core" in class_path(driver)
+
+
+def class_path(driver: SparkDriver) -> str:
+    assert driver._client is not None
+    return str(driver._client.jvm.java.lang.System.getProperty("java.class.path"))

@@ -147,6 +147,29 @@ def test_heap_and_quick_jvm_become_options_of_the_jvm() -> None:
     assert config.jvm_options() == ["-Xmx3g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 
+SQLITE = {"type": "jdbc", "uri": "jdbc:sqlite:/x"}
+
+
+@pytest.mark.parametrize(
+    ("config", "alone"),
+    [
+        (SparkConfig("lake", SQLITE), True),
+        (SparkConfig("lake", {"type": "rest"}, spark_properties={"spark.remote": "sc://far"}), True),
+        (SparkConfig("lake", SQLITE, needs_spark=True), False),
+        (SparkConfig("lake", {"type": "hive"}), False),
+        (SparkConfig("lake", {"catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog"}), False),
+        (SparkConfig("lake", SQLITE, spark_properties={"spark.driver.extraClassPath": "/opt/driver.jar"}), False),
+    ],
+)
+def test_spark_is_left_out_of_the_jvm_where_icebergs_library_surely_does(config: SparkConfig, alone: bool) -> None:
+    assert config.alone is alone
+
+
+def test_configuration_of_a_cluster_on_the_class_path_takes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    assert not SparkConfig("lake", SQLITE).alone
+
+
 def test_merge_statement_quotes_names_and_leaves_unavailable_columns_alone() -> None:
     text = merge_statement(
         "`c`.`t`",

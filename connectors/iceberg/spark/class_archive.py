@@ -1,10 +1,11 @@
 """One run of the JVM through what a coordinator does, so that Java can archive the classes it took.
 
-    CONNECT_PY_JAVA=... CONNECT_PY_SPARK_JARS=... \\
-        python -m connectors.iceberg.spark.class_archive -XX:ArchiveClassesAtExit=spark.jsa
+    CONNECT_PY_JAVA=... CONNECT_PY_SPARK_JARS=... CONNECT_PY_SPARK_CLASSES=... \\
+        python -m connectors.iceberg.spark.class_archive [--alone] -XX:ArchiveClassesAtExit=spark.jsa
 
-Run as a program only, by whoever makes the archive (see `connect-py archives`). Java writes the archive
-while it exits, which takes longer than the run itself.
+Run as a program only, by whoever makes the archive (see `connect-py archives`): `--alone` for a JVM without Spark,
+which does no SQL. Java writes the archive while it exits, which takes longer than the run itself. Our own classes are
+compiled by a JVM before, so that they are loaded in the way that they will be, and no compiler is archived with them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from connectors.iceberg.spark.catalog import TableCatalog
 from connectors.iceberg.spark.commit_request import SNAPSHOT_ID, CommitRequest, EngineName
 from connectors.iceberg.spark.committer import TableCommitter
 from connectors.iceberg.spark.gateway import SparkGateway
-from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.spark.session import LATE_SOURCES, SparkConfig, SparkDriver
 from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 _EXIT_SECONDS = 180.0
@@ -40,8 +41,8 @@ _SCHEMA = {
 }
 
 
-def run(java_options: Sequence[str]) -> None:
-    """Make tables in a SQLite catalog, append, replace rows both ways and read them, in a JVM with these options."""
+def run(java_options: Sequence[str], *, alone: bool) -> None:
+    """Make tables in a SQLite catalog, append, replace rows and read them, in a JVM with these options."""
     with tempfile.TemporaryDirectory(prefix="connect-py-training-") as folder:
         config = SparkConfig(
             catalog="training",
@@ -51,39 +52,43 @@ def run(java_options: Sequence[str]) -> None:
                 "warehouse": f"file://{folder}/warehouse",
             },
             quick_jvm=True,
+            needs_spark=not alone,
         )
+        with SparkDriver(config, log_path=Path(folder) / "compiler.log") as compiling:
+            for sources in LATE_SOURCES:
+                compiling.java(sources[0])
         launched: list[SparkGateway] = []
 
-        def launch(options: Sequence[str], log_path: Path | None) -> SparkGateway:
-            launched.append(SparkGateway.from_environment((*options, *java_options), log_path))
-            return launched[0]
+        def launch(options: Sequence[str], log_path: Path | None, with_spark: bool) -> SparkGateway:
+            given = (*options, *java_options)
+            launched.append(SparkGateway.from_environment(given, log_path, with_spark=with_spark))
+            return launched[-1]
 
         driver = SparkDriver(config, launch, Path(folder) / "spark.log")
         driver.start()
         try:
             for version in (3, 2):
-                _work(driver, f"shop.t{version}", version)
+                _work(driver, f"shop.t{version}", version, alone=alone)
+            if len(launched) > 1:
+                raise RuntimeError("a JVM without Spark was not enough, and nothing is archived")
         finally:
-            launched[0].stop(_EXIT_SECONDS)
+            launched[-1].stop(_EXIT_SECONDS)
             driver.stop()
 
 
-def _work(driver: SparkDriver, name: str, version: int) -> None:
+def _work(driver: SparkDriver, name: str, version: int, *, alone: bool) -> None:
     catalog = TableCatalog(driver)
     catalog.create(name, json.dumps(_SCHEMA), None, {"format-version": str(version)})
-    for engine, first in (
-        (EngineName.APPEND, 0),
-        (EngineName.DELTA, 50),
-        (EngineName.DELTA, 70),
-        (EngineName.MERGE, 90),
-    ):
+    engines = [(EngineName.APPEND, 0), (EngineName.DELTA, 50), (EngineName.DELTA, 70), (EngineName.MERGE, 90)]
+    for engine, first in engines[:-1] if alone else engines:
         loaded = catalog.load(name, _LEDGER)
         staged = _staged(loaded.description.data_location, first)
         expected = look_up(loaded.view).version
         TableCommitter(driver, catalog, engine).commit(_request(name, expected, staged))
     catalog.evolve(name, [SchemaChange(ChangeKind.ADD, ("more",), '"string"')])
     catalog.remove_files(name, catalog.load(name, _LEDGER).description.uuid, "connect-training-", 1)
-    driver.sql(f"SELECT * FROM training.{name}.snapshots")
+    if not alone:
+        driver.sql(f"SELECT * FROM training.{name}.snapshots")
 
 
 def _request(name: str, expected: TableVersion, staged: StagedFile) -> CommitRequest:
@@ -111,4 +116,4 @@ def _staged(data_location: str, first: int) -> StagedFile:
 
 
 if __name__ == "__main__":
-    run(sys.argv[1:])
+    run([word for word in sys.argv[1:] if word != "--alone"], alone="--alone" in sys.argv)

@@ -37,36 +37,47 @@ class DeltaEngine:
 
     def commit(self, request: CommitRequest, staged: StagedKeys) -> CommitOutcome:
         """See `CommitEngine.commit`."""
-        more = {
-            "refuse_foreign_rows": self._refuse_foreign_rows,
-            "file_prefix": request.file_prefix + request.commit_id,
-        }
-        planned = self._call(request, "planDelta", to_json(request, **more))
-        found = self._rows(request, staged, planned)
+        from connectors.iceberg.spark.key_join import NotJoinable
+
+        planned = self._plan(request)
+        try:
+            found = self._rows(request, staged, planned)
+        except NotJoinable as why:
+            log.info("table %s: Spark looks for the rows: %s", request.table, why, extra={"table": request.table})
+            if self._driver.start_session():
+                planned = self._plan(request)
+            self._driver.call(request.table, "SparkJoin", "join", planned["delta"])
+            found = b""
         prepared = self._call(request, "prepareDelta", planned["delta"], bytearray(found))
         fault_point(BEFORE_SWAP)
         return land(self._driver, request, self.name, "swap", prepared["prepared"])
 
+    def _plan(self, request: CommitRequest) -> Mapping[str, Any]:
+        more = {
+            "refuse_foreign_rows": self._refuse_foreign_rows,
+            "file_prefix": request.file_prefix + request.commit_id,
+        }
+        return self._call(request, "planDelta", to_json(request, **more))
+
     def _rows(self, request: CommitRequest, staged: StagedKeys, planned: Mapping[str, Any]) -> bytes:
-        """The rows with staged keys, as `RowDeletes.addAll` takes them; nothing when Spark found them."""
+        """The rows with staged keys, as `RowDeletes.addAll` takes them.
+
+        Raises:
+            NotJoinable: Only Spark can find them.
+        """
         from connectors.iceberg.spark.key_join import KeyJoin, NotJoinable
 
-        try:
-            if any(file.kind is StagedKind.PATCHES for file in request.files):
-                raise NotJoinable("rows with unavailable values are completed from the table")
-            if not planned["files"]:
-                return b""
-            if not planned["plain"]:
-                raise NotJoinable("the table has equality deletes, or files that are not Parquet")
-            if not self._driver.config.local or staged.rows > LARGEST:
-                raise NotJoinable(f"spark.master is a cluster, or more than {LARGEST} keys are staged")
-            join = KeyJoin(staged.table(), planned["key_ids"], staged.files)
-            # a bit per row: dense where keys are hot, nearly nothing once compressed where they are not
-            return zlib.compress(b"".join(join.rows(file["path"], file["rows"]) for file in planned["files"]), 1)
-        except NotJoinable as why:
-            log.info("table %s: Spark looks for the rows: %s", request.table, why, extra={"table": request.table})
-        self._driver.call(request.table, "SparkJoin", "join", planned["delta"])
-        return b""
+        if any(file.kind is StagedKind.PATCHES for file in request.files):
+            raise NotJoinable("rows with unavailable values are completed from the table")
+        if not planned["files"]:
+            return b""
+        if not planned["plain"]:
+            raise NotJoinable("the table has equality deletes, or files that are not Parquet")
+        if not self._driver.config.local or staged.rows > LARGEST:
+            raise NotJoinable(f"spark.master is a cluster, or more than {LARGEST} keys are staged")
+        join = KeyJoin(staged.table(), planned["key_ids"], staged.files)
+        # a bit per row: dense where keys are hot, nearly nothing once compressed where they are not
+        return zlib.compress(b"".join(join.rows(file["path"], file["rows"]) for file in planned["files"]), 1)
 
     def _call(self, request: CommitRequest, method: str, *arguments: Any) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = self._driver.call(request.table, "TableCommit", method, *arguments)

@@ -38,5 +38,9 @@ class SparkDiedError(CatalogUnavailableError):
     """The JVM of the driver is gone. `SparkDriver.restart` makes a new one."""
 
 
+class ClassMissingError(CatalogUnavailableError):
+    """A JVM without Spark lacks a class, which one with Spark may have."""
+
+
 class SparkLostError(ConnectError):
     """There is no driver, and trying again will not make one: Java is missing, or drivers died one after the other."""

@@ -1,9 +1,13 @@
-"""The JVM of a coordinator, with Spark and Iceberg on its class path: launched, owned, gone when we are gone.
+"""The JVM of a coordinator, with Iceberg and perhaps Spark on its class path: launched, owned, gone when we are gone.
 
-pyspark would start it through shell scripts, out of reach of whoever must end it, with an incubating module that
-prints warnings and slows the start, and through Spark's submission code, which costs twice what the JVM itself does.
-Here the options come from Spark's own launcher class, so that an upgrade of Spark brings them along, and the JVM is a
-plain child process that listens for py4j: what it does then, and whether Spark is loaded at all, is up to its owner.
+Nearly all that a coordinator does, Iceberg's library does alone. A JVM for that has a tenth of the jars: Java opens all
+of them again and again to look for services and plugins, and finds as many more of each.
+
+With Spark, pyspark would start the JVM through shell scripts, out of reach of whoever must end it, with an incubating
+module that prints warnings and slows the start, and through Spark's submission code, which costs twice what the JVM
+itself does. Here the options come from Spark's own launcher class, so that an upgrade of Spark brings them along. In
+either case the JVM is a plain child process that listens for py4j: what it does then is up to its owner.
+
 This module needs the standard library and the folder pyspark is installed in; it does not import pyspark.
 
 Linux kills the JVM when we die (PR_SET_PDEATHSIG). The kernel means the *thread* that forked when it says
@@ -35,6 +39,7 @@ from connect_py.api.errors import ConnectError
 JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options in shell quoting; may be missing
+ALONE_OPTIONS_VARIABLE = "CONNECT_PY_ICEBERG_JAVA_OPTIONS"  # and those of a JVM without Spark, which win
 
 _LAUNCHER = """\
 import ctypes, os, signal, sys
@@ -49,6 +54,24 @@ _GATEWAY = ("py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0") 
 _ADDRESS = re.compile(r"^(\d{1,5})\n(\S+)\n", re.MULTILINE)
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _UNWANTED = "--add-modules=jdk.incubator.vector"
+# Of Spark's own jars what Iceberg's library needs, for any file system of Hadoop and any codec, and what we need.
+# Iceberg looks for Spark's rows before it reads or writes position deletes, and fails without them.
+_ICEBERG_NEEDS = (
+    "aircompressor", "commons-compiler", "hadoop-client-api", "hadoop-client-runtime", "janino", "jcl-over-slf4j",
+    "log4j-api", "log4j-slf4j2-impl", "lz4-java", "py4j", "scala-library", "slf4j-api", "snappy-java", "spark-catalyst",
+    "spark-sql-api", "zstd-jni",
+)  # fmt: skip
+# Warnings and worse to standard error, by the logger that comes with log4j's interface: log4j itself takes a fifth of a
+# second to find out that it is wanted for that.
+_PLAIN_LOGGING = (
+    "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
+    "-Dlog4j2.simplelogLevel=WARN",
+    "-Dlog4j2.simplelogLogFile=system.err",
+    "-Dlog4j2.simplelogShowdatetime=true",
+)
+_KERBEROS = "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED"  # Hadoop looks inside
+# What Spark's scripts take a class path or files from: who sets them wants all of it.
+SPARK_PLACES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH")
 _COMMAND_SECONDS = 30.0
 _POLL_SECONDS = 0.02
 _GRACE_SECONDS = 5.0
@@ -74,6 +97,8 @@ class SparkGateway:
         log_path: Path | None = None,
         env: Mapping[str, str] | None = None,
         start_seconds: float = 60.0,
+        *,
+        with_spark: bool = True,
     ) -> None:
         """Start the JVM and return when its gateway listens, after some tenths of a second.
 
@@ -84,6 +109,7 @@ class SparkGateway:
             log_path: The JVM's output is appended here; without it, to a file that goes with `stop`.
             env: Variables on top of ours.
             start_seconds: How long the start may take.
+            with_spark: False: of Spark's jars only those that Iceberg needs are on the class path.
 
         Raises:
             SparkGatewayError: The JVM ended, or did not listen in time.
@@ -102,7 +128,8 @@ class SparkGateway:
         self._stop_lock = threading.Lock()
         try:
             environment = {**os.environ, **(env or {}), **_spark_variables(self._scratch)}
-            command = self._command(Path(java), [Path(jar) for jar in jars], java_options, environment)
+            base = self._with_spark(Path(java), environment) if with_spark else self._alone()
+            command = self._command(Path(java), base, [Path(jar) for jar in jars], java_options)
             self._keeper = threading.Thread(
                 target=self._keep, args=(command, environment), name="spark-gateway", daemon=True
             )
@@ -121,10 +148,13 @@ class SparkGateway:
         java_options: Sequence[str] = (),
         log_path: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        *,
+        with_spark: bool = True,
     ) -> Self:
         """Start a JVM as CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS and CONNECT_PY_SPARK_JAVA_OPTIONS say.
 
-        The worker sets them for its task processes. `java_options` win over those of the variable.
+        The worker sets them for its task processes. CONNECT_PY_ICEBERG_JAVA_OPTIONS counts where Spark is left out.
+        `java_options` win over those of the variables.
 
         Raises:
             SparkGatewayError: A variable is missing, or as for the constructor.
@@ -136,8 +166,10 @@ class SparkGateway:
                 "start if it finds Java 17 to 21 and Spark's jars (`connect-py jars spark`), else its log says why not"
             )
         jars = [Path(jar) for jar in environment[JARS_VARIABLE].split(os.pathsep) if jar]
-        options = [*shlex.split(environment.get(OPTIONS_VARIABLE, "")), *java_options]
-        return cls(Path(environment[JAVA_VARIABLE]), jars, options, log_path)
+        variables = (OPTIONS_VARIABLE,) if with_spark else (OPTIONS_VARIABLE, ALONE_OPTIONS_VARIABLE)
+        options = [word for name in variables for word in shlex.split(environment.get(name, ""))]
+        java = Path(environment[JAVA_VARIABLE])
+        return cls(java, jars, [*options, *java_options], log_path, with_spark=with_spark)
 
     @property
     def pid(self) -> int:
@@ -211,10 +243,27 @@ class SparkGateway:
                 self._process.stdin.close()
         self._exited.set()
 
-    def _command(
-        self, java: Path, jars: Sequence[Path], java_options: Sequence[str], environment: Mapping[str, str]
-    ) -> list[str]:
-        """Spark's own options for `pyspark-shell`, with our Java, class path, options and main class."""
+    def _command(self, java: Path, base: Sequence[str], jars: Sequence[Path], java_options: Sequence[str]) -> list[str]:
+        """The whole command; `base` are options, with a class path among them that the jars are put behind."""
+        options = list(base)
+        options[options.index("-cp") + 1] = _class_path(options[options.index("-cp") + 1], jars)
+        return [
+            str(java),
+            "-XX:+DisplayVMOutputToStderr",  # to the log: what ends Java's start, or Java
+            *options,
+            f"-Djava.io.tmpdir={self._scratch}",
+            *java_options,
+            *_GATEWAY,
+        ]
+
+    def _alone(self) -> list[str]:
+        """Options for a JVM that has no Spark."""
+        own = sorted((_spark_folder() / "jars").glob("*.jar"))
+        needed = [str(jar) for jar in own if re.match(rf"({'|'.join(_ICEBERG_NEEDS)})(_[\d.]+)?-\d", jar.name)]
+        return ["-cp", os.pathsep.join(needed), _KERBEROS, *_PLAIN_LOGGING]
+
+    def _with_spark(self, java: Path, environment: Mapping[str, str]) -> list[str]:
+        """Spark's own options for `pyspark-shell`."""
         asked = [
             str(java), "-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
             "-cp", str(_launcher_jar()), "org.apache.spark.launcher.Main", _MAIN_CLASS, "pyspark-shell",
@@ -231,18 +280,8 @@ class SparkGateway:
             raise SparkGatewayError(f"Spark's launcher failed: {answer.stderr.decode(errors='replace').strip()}")
         # An empty line and a NUL come first, then each argument with a NUL behind it.
         words = [word for word in answer.stdout.decode().strip("\n").split("\0") if word.strip()]
-        main, class_path = words.index(_MAIN_CLASS), words.index("-cp") + 1
-        options = [word for word in words[1:main] if word != _UNWANTED]
-        options[options.index("-cp") + 1] = _class_path(words[class_path], jars)
-        return [
-            str(java),
-            "-XX:+DisplayVMOutputToStderr",  # to the log: what ends Java's start, or Java
-            *options,
-            f"-Djava.io.tmpdir={self._scratch}",
-            f"-Dlog4j2.configurationFile={_LOGGING}",
-            *java_options,
-            *_GATEWAY,
-        ]
+        options = [word for word in words[1 : words.index(_MAIN_CLASS)] if word != _UNWANTED]
+        return [*options, f"-Dlog4j2.configurationFile={_LOGGING}"]
 
     def _wait_for(self, start_seconds: float) -> tuple[int, str]:
         """Port and secret, once the JVM has printed them, a line each; agents and options may print before."""

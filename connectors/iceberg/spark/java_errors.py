@@ -35,6 +35,8 @@ _UNKNOWN = f"{_ICEBERG}CommitStateUnknownException"
 # constructor then.
 _NO_LIBRARY: Final = re.compile(r"software[./]amazon[./]awssdk|org\.apache\.iceberg\.aws\.\S+: Cannot find constructor")
 _LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
+_LACKING: Final = ("java.lang.NoClassDefFoundError", "java.lang.ClassNotFoundException")
+_NOT_FOUND: Final = re.compile(r"Cannot find constructor|No suitable driver|No FileSystem for scheme")
 # Hadoop is asked where no file IO is named, and by Iceberg's resolving one where the library is missing.
 _HADOOP_LACKS: Final = re.compile(r'No FileSystem for scheme "?s3[an]?"?$|s3a\.S3AFileSystem not found')
 # What the storage says, and what a person can do about it.
@@ -46,13 +48,26 @@ _HINTS: Final = (
 _LONGEST: Final = 300  # characters of what Java says where we know better what to say
 
 
+def lacks_a_class(exception: Any) -> str | None:
+    """What says that something is not on Java's class path, if that is the reason."""
+    for name, message in _chain(exception):
+        if name in _LACKING or _NOT_FOUND.search(message):
+            return f"{name.rsplit('.', 1)[-1]}: {message}"
+    return None
+
+
+def _chain(exception: Any) -> list[tuple[str, str]]:
+    """Class and message of an exception and its causes, the outermost first."""
+    chain: list[tuple[str, str]] = []
+    while exception is not None and len(chain) < 10:
+        chain.append((exception.getClass().getName(), str(exception.getMessage() or "").split("\n", 1)[0]))
+        exception = exception.getCause()
+    return chain
+
+
 def translated(subject: str, exception: Any) -> ConnectError:
     """Judge by the outermost class that says something. `subject` begins the message, and names the table if any."""
-    chain: list[tuple[str, str]] = []
-    cause = exception
-    while cause is not None and len(chain) < 10:
-        chain.append((cause.getClass().getName(), str(cause.getMessage() or "").split("\n", 1)[0]))
-        cause = cause.getCause()
+    chain = _chain(exception)
     if any(_NO_LIBRARY.search(message) and name.endswith(_LINKING) for name, message in chain):
         return SparkLostError(
             f"{subject}: Iceberg's library for S3 and AWS is not there: run `connect-py jars s3` on each worker, then "

@@ -1,8 +1,9 @@
 """The JVM of a coordinator: one Iceberg catalog, and a Spark session if need be. The only module that speaks py4j.
 
-Loading, creating and evolving tables, appends, and most deltas are work for Iceberg's own Java library. A Spark session
-costs two to three seconds of CPU, so it is made when somebody first asks for it: SQL MERGE, rows with unavailable
-values, and tables whose keys have to be read by Spark.
+Loading, creating and evolving tables, appends, and most deltas are work for Iceberg's own Java library, and the JVM has
+little else on its class path if it can be helped. A Spark session costs two to three seconds of CPU, so it is made when
+somebody first asks for it: SQL MERGE, rows with unavailable values, and tables whose keys have to be read by Spark. A
+JVM without Spark is replaced then by one with it, as it is when a class is missing there.
 
 py4j reaches everything that is needed in the JVM (the catalog, the session, our own classes), so pyspark's session
 objects, which exist once per process for ever, are not used: a driver that died is replaced by a new one.
@@ -26,10 +27,16 @@ from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from connectors.iceberg.spark.connect_session import ConnectSession
-from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
-from connectors.iceberg.spark.gateway import JARS_VARIABLE, SparkAbsentError, SparkGateway, SparkGatewayError
+from connectors.iceberg.spark.errors import CatalogUnavailableError, ClassMissingError, SparkDiedError, SparkLostError
+from connectors.iceberg.spark.gateway import (
+    JARS_VARIABLE,
+    SPARK_PLACES,
+    SparkAbsentError,
+    SparkGateway,
+    SparkGatewayError,
+)
 from connectors.iceberg.spark.java_classes import JavaClasses
-from connectors.iceberg.spark.java_errors import translated
+from connectors.iceberg.spark.java_errors import lacks_a_class, translated
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +47,7 @@ ICEBERG_SOURCES: Final = (
 )  # fmt: skip # each sees those before
 # For the audit, for rows with unavailable values, and for SQL merges.
 LATE_SOURCES: Final = (("TableHistory",), ("TableRows",), ("BranchMerge",))
+_FORGETFUL: Final = ("TableAccess", "TableHistory")  # calls need nothing that was left by one before
 SPARK_SOURCES: Final = ("SparkSets", "SparkJoin")  # these need a session, and see the others
 DEFAULT_HEAP: Final = "1g"
 # C2 is asked ten times later than by default: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work
@@ -52,6 +60,9 @@ QUICK_JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 _DEATH_SECONDS = 2.0
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+_CLASS_PATH = "spark.driver.extraClassPath"
+_CATALOGS_OF_ICEBERG = ("hadoop", "jdbc", "rest")  # whose classes all are in Iceberg's jar; Hive's are among Spark's
+Launch = Callable[[Sequence[str], Path | None, bool], SparkGateway]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,7 @@ class SparkConfig:
     hadoop_properties: Mapping[str, str] = field(default_factory=dict)  # without `iceberg.hadoop.`
     spark_properties: Mapping[str, str] = field(default_factory=dict)  # `spark.…`
     quick_jvm: bool = False  # C1 and SerialGC: best for runs of minutes, worse for days
+    needs_spark: bool = False  # it is known that a session will be asked for
 
     def jvm_options(self) -> list[str]:
         """Options that Spark cannot apply itself, because the JVM runs before the session exists."""
@@ -76,6 +88,14 @@ class SparkConfig:
     def local(self) -> bool:
         """Whether Spark would run in this one JVM, and not on a cluster or behind Spark Connect."""
         return not self.remote and self.spark_properties.get("spark.master", "local").startswith("local")
+
+    @property
+    def alone(self) -> bool:
+        """Whether a JVM with Iceberg's library and without Spark may do, for as long as nobody asks for a session."""
+        settings = self.catalog_settings()
+        own = settings.get("type") in _CATALOGS_OF_ICEBERG and "catalog-impl" not in settings
+        places = any(os.environ.get(name) for name in SPARK_PLACES) or bool(self.spark_properties.get(_CLASS_PATH))
+        return own and not places and not self.needs_spark
 
     @property
     def remote(self) -> str:
@@ -159,19 +179,21 @@ class SparkDriver:
     def __init__(
         self,
         config: SparkConfig,
-        launch: Callable[[Sequence[str], Path | None], SparkGateway] | None = None,
+        launch: Launch | None = None,
         log_path: Path | None = None,
     ) -> None:
         """Start nothing yet.
 
         Args:
             config: What the session is made from.
-            launch: Makes the JVM from options and log path; `SparkGateway.from_environment` unless given.
+            launch: Makes the JVM from options, log path and whether Spark is on its class path;
+                `SparkGateway.from_environment` unless given.
             log_path: Where the JVM's output goes.
         """
         self.config = config
-        self._launch = launch or (lambda options, path: SparkGateway.from_environment(options, path))
+        self._launch = launch or _launched
         self._log_path = log_path
+        self._alone = config.alone  # the JVM has no Spark, and needed none up to now
         self._gateway: SparkGateway | None = None
         self._client: ClientServer | None = None
         self._objects: dict[str, Any] = {}
@@ -180,7 +202,7 @@ class SparkDriver:
         self._lock = threading.Lock()  # a session elsewhere is made for a JVM that is there, or not at all
 
     def start(self) -> None:
-        """Launch the JVM, make the catalog and compile our classes: about a second.
+        """Launch the JVM, make the catalog and load our classes: half a second.
 
         Raises:
             CatalogUnavailableError: Java did not start (its log's last lines are in the message), or the catalog
@@ -190,7 +212,15 @@ class SparkDriver:
         if self._gateway is not None:
             raise RuntimeError("the driver was started before")
         try:
-            self._gateway = self._launch(self.config.jvm_options(), self._log_path)
+            self._start()
+        except ClassMissingError as why:
+            self._alone = False
+            log.info("%s: Java starts again, with all of Spark's classes", why)
+            self._start()
+
+    def _start(self) -> None:
+        try:
+            self._gateway = self._launch(self.config.jvm_options(), self._log_path, not self._alone)
         except SparkAbsentError as error:
             raise SparkLostError(str(error)) from error
         except SparkGatewayError as error:
@@ -254,14 +284,14 @@ class SparkDriver:
         A statement elsewhere is given up with its session and raises a `CatalogUnavailableError`; what comes after it
         has the same time again. Otherwise the JVM is killed, and the call inside then raises a `SparkDiedError`.
         """
-        gateway, done = self._gateway, threading.Event()
+        done = threading.Event()
 
         def watch() -> None:
             while not done.wait(seconds):
                 connect = self._connect
                 if connect is None or not connect.running:
                     log.error("Spark did not answer within %.0f s: its JVM is killed", seconds)
-                    if gateway is not None:
+                    if (gateway := self._gateway) is not None:
                         gateway.kill()
                     return
                 log.error("Spark Connect did not end a statement within %.0f s: it is given up", seconds)
@@ -273,17 +303,31 @@ class SparkDriver:
         finally:
             done.set()
 
-    def start_session(self) -> None:
+    def start_session(self) -> bool:
         """Make the Spark session, unless there is one: two to three seconds of CPU.
+
+        Returns whether it took another JVM: what was prepared in the one before is gone then.
 
         Raises:
             CatalogUnavailableError: Spark refuses, or its cluster is away.
         """
+        replaced = False
         if self.config.remote:
             self._elsewhere()
-        elif self._objects and "session" not in self._objects and self._client is not None:
+        elif self._objects and "session" not in self._objects:
+            if replaced := self._alone:
+                self._with_spark("a Spark session is wanted")
             with self.errors("the Spark session"):
-                self._start_spark(self._client.jvm)
+                self._start_spark(self._client.jvm if self._client is not None else None)
+        return replaced
+
+    def _with_spark(self, why: str) -> None:
+        """Replace the JVM by one that has Spark on its class path."""
+        self._alone = False
+        if self._gateway is None:
+            raise SparkDiedError("Spark is not running")
+        log.info("Java starts again, with all of Spark's classes: %s", why)
+        self.restart()
 
     def _elsewhere(self) -> ConnectSession:
         """The session behind Spark Connect."""
@@ -315,8 +359,14 @@ class SparkDriver:
             TableMissingError, TableForbiddenError, TableUnsuitableError, CatalogUnavailableError,
             CommitStateUnknownError: As the Java exception says; `subject` names the table.
         """
-        with self.errors(subject):
-            text = getattr(self.java(class_name), method)(*arguments)
+        try:
+            with self.errors(subject):
+                text = getattr(self.java(class_name), method)(*arguments)
+        except ClassMissingError as why:
+            self._with_spark(str(why))
+            if class_name not in _FORGETFUL:
+                raise
+            return self.call(subject, class_name, method, *arguments)
         return json.loads(text) if text is not None else None
 
     def sql(self, statement: str, settings: Mapping[str, str] | None = None, subject: str | None = None) -> None:
@@ -341,6 +391,8 @@ class SparkDriver:
         try:
             yield
         except Py4JJavaError as error:
+            if self._alone and (lacking := lacks_a_class(error.java_exception)):
+                raise ClassMissingError(f"{subject}: {lacking}") from error
             raise translated(subject, error.java_exception) from error
         except (Py4JNetworkError, Py4JError, OSError) as error:
             if self._ended_within(_DEATH_SECONDS):
@@ -388,6 +440,10 @@ class SparkDriver:
         if client is not None:
             with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone
                 client.shutdown()
+
+
+def _launched(options: Sequence[str], log_path: Path | None, with_spark: bool) -> SparkGateway:
+    return SparkGateway.from_environment(options, log_path, with_spark=with_spark)
 
 
 def _default_settings(jvm: Any) -> Any:
