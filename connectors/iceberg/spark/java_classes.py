@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from connectors.iceberg.spark.gateway import CLASSES_VARIABLE
+
 log = logging.getLogger(__name__)
 
-CLASSES_VARIABLE: Final = "CONNECT_PY_SPARK_CLASSES"  # a folder; not set: classes are compiled each time
 PACKAGE: Final = "connectpy"
 _FOLDER = Path(__file__).parent
 
