@@ -15,6 +15,7 @@ from connect_py.task.channel import Channel
 from connect_py.task.child_process import (
     beat,
     collect_rarely,
+    keep_freed_memory,
     leave,
     prepare_child,
     read_until_worker_is_gone,
@@ -35,6 +36,7 @@ def run_task_process(connection: Connection[Any, Any], spec: TaskSpec) -> None:
     levels: Mapping[str, int | None] = dict(spec.log_levels)
     prepare_child(channel, LogContext(spec.id.connector, spec.id.task), levels)
     collect_rarely()
+    keep_freed_memory()
     threading.current_thread().name = f"task-thread-{spec.id}"
     control = TaskControl(spec.target, channel.send)
     main = TaskMain(spec, control)
