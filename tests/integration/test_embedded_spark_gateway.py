@@ -14,7 +14,7 @@ import psutil
 import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
-from connectors.iceberg.spark.gateway import SparkGateway, SparkGatewayError
+from connectors.iceberg.spark.gateway import SparkAbsentError, SparkGateway, SparkGatewayError
 
 QUICK = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -69,6 +69,12 @@ def test_jvm_dies_with_a_killed_owner_even_when_it_hangs(spark_environment: dict
 def test_jvm_that_cannot_start_says_why(spark_environment: dict[str, str]) -> None:
     with pytest.raises(SparkGatewayError, match="Too small maximum heap"):
         SparkGateway.from_environment(["-Xmx1"])
+
+
+@pytest.mark.parametrize("with_spark", [True, False])
+def test_java_that_is_not_there_is_named_and_not_waited_for(tmp_path: Path, with_spark: bool) -> None:
+    with pytest.raises(SparkAbsentError, match="no/java could not be started"):
+        SparkGateway(tmp_path / "no" / "java", [], with_spark=with_spark)
 
 
 def test_missing_jar_is_named(tmp_path: Path) -> None:
