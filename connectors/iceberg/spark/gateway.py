@@ -35,10 +35,12 @@ from types import TracebackType
 from typing import Self
 
 from connect_py.api.errors import ConnectError
+from connectors.iceberg.spark.sqlite_library import library_options
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options in shell quoting; may be missing
+CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"  # a folder for what is made of the jars; not set: it is made each time
 ALONE_OPTIONS_VARIABLE = "CONNECT_PY_ICEBERG_JAVA_OPTIONS"  # and those of a JVM without Spark, which win
 
 _LAUNCHER = """\
@@ -62,12 +64,11 @@ _ICEBERG_NEEDS = (
     "spark-sql-api", "zstd-jni",
 )  # fmt: skip
 # Warnings and worse to standard error, by the logger that comes with log4j's interface: log4j itself takes a fifth of a
-# second to find out that it is wanted for that.
+# second to find out that it is wanted for that, and a calendar for the date a tenth of that.
 _PLAIN_LOGGING = (
     "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
     "-Dlog4j2.simplelogLevel=WARN",
     "-Dlog4j2.simplelogLogFile=system.err",
-    "-Dlog4j2.simplelogShowdatetime=true",
 )
 _KERBEROS = "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED"  # Hadoop looks inside
 # What Spark's scripts take a class path or files from: who sets them wants all of it.
@@ -170,6 +171,8 @@ class SparkGateway:
         jars = [Path(jar) for jar in environment[JARS_VARIABLE].split(os.pathsep) if jar]
         variables = (OPTIONS_VARIABLE,) if with_spark else (OPTIONS_VARIABLE, ALONE_OPTIONS_VARIABLE)
         options = [word for name in variables for word in shlex.split(environment.get(name, ""))]
+        if kept := environment.get(CLASSES_VARIABLE):
+            options += library_options(jars, Path(kept))
         java = Path(environment[JAVA_VARIABLE])
         return cls(java, jars, [*options, *java_options], log_path, with_spark=with_spark)
 
