@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 
 from connectors.iceberg.faults import fault_point
+from connectors.iceberg.staging.dictionary_columns import dictionary_columns
 from connectors.iceberg.table import TableDescription
 
 _CODECS = {"uncompressed": "none", "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "brotli": "brotli"}
@@ -57,7 +58,10 @@ class FileOutput:
         return uri, size
 
     def _write(self, where: Any, rows: pa.Table) -> None:
-        with pq.ParquetWriter(where, rows.schema, store_decimal_as_integer=True, **self._settings) as writer:
+        dictionaries: Any = dictionary_columns(rows)  # the stubs know no lists
+        with pq.ParquetWriter(
+            where, rows.schema, store_decimal_as_integer=True, use_dictionary=dictionaries, **self._settings
+        ) as writer:
             for group in _row_groups(rows):
                 writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
             fault_point("staging_write")  # the file is begun, and not whole
