@@ -57,6 +57,7 @@ NULL_IN_KEY = "null in the key"
 NEW_KEY = "__debezium.newkey"  # header of the delete that a change of the key begins with
 OLD_KEY = "__debezium.oldkey"  # header of the insert that a change of the key ends with
 OLD_KEY_COLUMN = "__connect_py_old_"  # before the name of a key column, in patches of such rows
+_LEAST_ROWS_OF_A_PIECE = 200  # on average; smaller ones cost the writer more than copying them together
 _MAX_COMPILED = 500  # schemas known at once; schemaless rows may bring a new type with every batch
 
 
@@ -215,9 +216,7 @@ class TableStager:
             whole = {TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}
             return Prepared(whole, ignored, old if whole else {}, left if whole else {})
         of_rows = partitions if kept is None else partitions.filter(kept)
-        parts = {}
-        for number in pc.unique(of_rows).to_pylist():
-            parts[TopicPartition(topic, number)] = rows.filter(pc.equal(of_rows, number))
+        parts = {TopicPartition(topic, number): part for number, part in _by_partition(rows, of_rows).items()}
         old = {tp: keys for tp, keys in old.items() if tp in parts}
         return Prepared(parts, ignored, old, {tp: offsets for tp, offsets in left.items() if tp in parts})
 
@@ -808,6 +807,18 @@ class TableStager:
         if self._own_scratch is not None:
             shutil.rmtree(self._own_scratch, ignore_errors=True)
             self._own_scratch = None
+
+
+def _by_partition(rows: pa.Table, partitions: pa.Int32Array) -> dict[int, pa.Table]:
+    """The rows of each partition. Messages come in pieces of one partition, and these need not be copied."""
+    cuts = pc.indices_nonzero(pc.not_equal(partitions.slice(1), partitions.slice(0, max(0, len(rows) - 1)))).to_pylist()
+    if (len(cuts) + 1) * _LEAST_ROWS_OF_A_PIECE > len(rows):
+        return {number: rows.filter(pc.equal(partitions, number)) for number in pc.unique(partitions).to_pylist()}
+    pieces: dict[int, list[pa.Table]] = {}
+    starts = [0, *(cut + 1 for cut in cuts)]
+    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+        pieces.setdefault(partitions[start].as_py(), []).append(rows.slice(start, end - start))
+    return {number: found[0] if len(found) == 1 else pa.concat_tables(found) for number, found in pieces.items()}
 
 
 _EXTRA = (pa.field(OFFSET, pa.int64()), pa.field(CHANGE, pa.int8()), pa.field(UNAVAILABLE, pa.string()))
