@@ -145,6 +145,8 @@ def test_session_behind_spark_connect_gets_the_catalog_and_what_is_for_sql() -> 
 def test_heap_and_quick_jvm_become_options_of_the_jvm() -> None:
     config = SparkConfig(spark_properties={"spark.driver.memory": "3g"}, quick_jvm=True)
     assert config.jvm_options() == ["-Xmx3g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    alone = SparkConfig("lake", SQLITE, quick_jvm=True)
+    assert alone.jvm_options()[-1] == "-XX:CompileThresholdScaling=3"
 
 
 SQLITE = {"type": "jdbc", "uri": "jdbc:sqlite:/x"}

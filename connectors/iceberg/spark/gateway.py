@@ -263,8 +263,8 @@ class SparkGateway:
 
     def _alone(self) -> list[str]:
         """Options for a JVM that has no Spark."""
-        own = sorted((_spark_folder() / "jars").glob("*.jar"))
-        needed = [str(jar) for jar in own if re.match(rf"({'|'.join(_ICEBERG_NEEDS)})(_[\d.]+)?-\d", jar.name)]
+        folder, wanted = _spark_folder() / "jars", re.compile(rf"({'|'.join(_ICEBERG_NEEDS)})(_[\d.]+)?-\d.*\.jar")
+        needed = [os.path.join(folder, name) for name in sorted(filter(wanted.fullmatch, os.listdir(folder)))]
         return ["-cp", os.pathsep.join(needed), _KERBEROS, *_PLAIN_LOGGING]
 
     def _with_spark(self, java: Path, environment: Mapping[str, str]) -> list[str]:

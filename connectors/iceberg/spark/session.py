@@ -57,6 +57,7 @@ STEADY_JVM_OPTIONS: Final = (
     "-XX:Tier4CompileThreshold=150000", "-XX:Tier4BackEdgeThreshold=400000",
 )  # fmt: skip
 QUICK_JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+LATE_COMPILER: Final = "-XX:CompileThresholdScaling=3"  # of what runs a hundred times, most never runs again
 _CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 _DEATH_SECONDS = 2.0
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
@@ -79,6 +80,8 @@ class SparkConfig:
     def jvm_options(self) -> list[str]:
         """Options that Spark cannot apply itself, because the JVM runs before the session exists."""
         own = [*(QUICK_JVM_OPTIONS if self.quick_jvm else STEADY_JVM_OPTIONS)]
+        if self.quick_jvm and self.alone:
+            own.append(LATE_COMPILER)
         extra = self.spark_properties.get("spark.driver.extraJavaOptions", "").split()
         if any(_CHOOSES_COLLECTOR.fullmatch(option) for option in extra):  # Java refuses two
             own = [option for option in own if not _CHOOSES_COLLECTOR.fullmatch(option)]
