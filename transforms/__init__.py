@@ -26,11 +26,12 @@ def _predicate(name: str, python: str) -> Plugin:
     return Plugin(PluginKind.PREDICATE, f"{_STOCK}.predicates.{name}", f"transforms.predicates.{python}")
 
 
-PRELOAD = tuple(
+PRELOAD = tuple(  # with what they import when the first batch comes
     f"transforms.{module}"
     for module in (
-        "debezium.extract_new_record_state", "iceberg.debezium_transform", "filter", "insert_field", "regex_router",
-        "replace_field",
+        "debezium.extract_new_record_state", "debezium.unwrap_columns", "iceberg.debezium_transform",
+        "iceberg.debezium_columns", "filter", "insert_field", "insert_columns", "regex_router", "replace_field",
+        "replace_columns",
     )
 )  # fmt: skip
 PLUGINS = (

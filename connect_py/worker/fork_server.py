@@ -18,7 +18,8 @@ from connect_py.worker.child_bootstrap import run_child
 
 PRELOAD: Final = (
     "pyarrow", "pyarrow.compute", "pyarrow.parquet", "msgspec", "confluent_kafka", "confluent_kafka.admin",
-    "connect_py.api.arrow", "connect_py.task.task_process",
+    "dateutil.relativedelta",  # pyarrow looks for it with the first values whose type it is to find out
+    "connect_py.api.arrow", "connect_py.task.task_process", "connect_py.worker.connector_process",
 )  # fmt: skip
 _starting = threading.Lock()
 
