@@ -65,6 +65,9 @@ class DeadLetterQueue:
         """Send one record; `flush` tells when it is safe.
 
         A task that seeks back reads a bad record again, and it fails again: that makes no second letter.
+
+        Raises:
+            ConnectError: The producer does not take it: it is larger than `max.request.size`.
         """
         origin, shown = failed.origin, failed.shown()
         if origin is None or shown is None:
@@ -83,6 +86,9 @@ class DeadLetterQueue:
                 break
             except BufferError:  # the local queue is full: deliveries make room
                 self._producer.poll(QUEUE_FULL_SLICE_SECONDS)
+            except KafkaException as error:
+                self._fail(error.args[0])
+                raise self._refused() from error
         self._pending += 1
         self.produced += 1
         self._producer.poll(0)
@@ -110,13 +116,19 @@ class DeadLetterQueue:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         self._pending -= 1
         if error is not None:
-            self.failures += 1
-            self._failure = error.str()
+            self._fail(error)
+
+    def _fail(self, error: KafkaError) -> None:
+        self.failures += 1
+        self._failure = error.str()
+
+    def _refused(self) -> ConnectError:
+        return ConnectError(f"a record could not be written to dead-letter topic '{self._topic}': {self._failure}")
 
     def pending(self) -> int:
         """How many sends are not acknowledged; ConnectError when one failed for good."""
         if self._failure is not None:
-            raise ConnectError(f"a record could not be written to dead-letter topic '{self._topic}': {self._failure}")
+            raise self._refused()
         return self._pending
 
     def flush(self, timeout: float) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from connect_py.api.errors import ConnectError, DataError
 from connect_py.api.record import RecordOrigin
@@ -27,12 +28,15 @@ class FakeProducer:
         self.waiting: list[Any] = []
         self.errors: list[Any] = []
         self.acknowledging = False
+        self.takes = True
         self.polls: list[float] = []
         self.clock = FakeClock()
 
     def produce(self, topic: str, **message: Any) -> None:
         if len(self.waiting) == 2:
             raise BufferError
+        if not self.takes:
+            raise KafkaException(Refused())
         self.sent.append({"topic": topic, **message})
         self.waiting.append(message["on_delivery"])
 
@@ -107,6 +111,17 @@ def test_a_full_local_queue_makes_room_by_deliveries() -> None:
     for offset in range(4):
         letters.report(failed(offset))
     assert len(producer.sent) == 4
+
+
+def test_a_record_that_the_producer_does_not_take_fails_the_task_and_says_where_it_should_have_gone() -> None:
+    producer = FakeProducer()
+    producer.takes = False
+    letters = queue(producer)
+    with pytest.raises(ConnectError, match="could not be written to dead-letter topic 'dlq': no such luck"):
+        letters.report(failed(1))
+    assert letters.failures == 1
+    with pytest.raises(ConnectError, match="dlq"):
+        letters.flush(1.0)
 
 
 def test_a_refused_record_fails_the_next_flush_for_good() -> None:
