@@ -32,7 +32,8 @@ class MessageRun:
     headers: Sequence[RawHeaders | None] | None  # None: no message has any
     timestamps: pa.Int64Array
     timestamp_type: TimestampType
-    ends: Mapping[int, int]  # per partition the offset behind its last message
+    starts: Mapping[int, int]  # per partition the offset of its first message
+    ends: Mapping[int, int]  # and the one behind its last message
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -65,12 +66,24 @@ class MessageRun:
             return self
         if not kept:
             return None
-        rows = [row for row, partition in enumerate(self.partitions.to_pylist()) if partition in kept]
+        return self._of([row for row, partition in enumerate(self.partitions.to_pylist()) if partition in kept])
+
+    def since(self, positions: Mapping[TopicPartition, int]) -> MessageRun | None:
+        """Leave out messages below the next offset of their partition; None: nothing is left."""
+        low = {p: positions.get(TopicPartition(self.topic, p), start) for p, start in self.starts.items()}
+        if all(low[p] <= start for p, start in self.starts.items()):
+            return self
+        places = enumerate(zip(self.partitions.to_pylist(), self.offsets.to_pylist(), strict=True))
+        rows = [row for row, (partition, offset) in places if offset >= low[partition]]
+        return self._of(rows) if rows else None
+
+    def _of(self, rows: Sequence[int]) -> MessageRun:
+        partitions, offsets = self.partitions.take(rows), self.offsets.take(rows)
         return MessageRun(
-            self.topic, self.partitions.take(rows), self.offsets.take(rows),
+            self.topic, partitions, offsets,
             [self.keys[row] for row in rows], [self.values[row] for row in rows],
             None if self.headers is None else [self.headers[row] for row in rows],
-            self.timestamps.take(rows), self.timestamp_type, {p: self.ends[p] for p in kept},
+            self.timestamps.take(rows), self.timestamp_type, *_bounds(partitions.to_pylist(), offsets.to_pylist()),
         )  # fmt: skip
 
 
@@ -106,5 +119,11 @@ def _run(topic: str, kind: int, messages: Sequence[Consumed], times: Sequence[in
         None if headers.count(None) == len(headers) else headers,
         pa.nulls(len(messages), pa.int64()) if timestamp_type is None else pa.array(times, pa.int64()),
         timestamp_type or TimestampType.NO_TIMESTAMP_TYPE,
-        {partition: offset + 1 for partition, offset in dict(zip(partitions, offsets, strict=True)).items()},
+        *_bounds(partitions, offsets),
     )
+
+
+def _bounds(partitions: Sequence[int], offsets: Sequence[int]) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    starts = dict(zip(reversed(partitions), reversed(offsets), strict=True))
+    lasts = dict(zip(partitions, offsets, strict=True))
+    return starts, {partition: last + 1 for partition, last in lasts.items()}

@@ -21,12 +21,12 @@ from connect_py.api.joined_bytes import JoinedBytes
 from connect_py.api.record import RawHeaders, TimestampType, TopicPartition
 from connect_py.task.message_run import TIMESTAMP_TYPES, MessageRun
 
-VERSION: Final = 1  # of what crosses to the library; `VERSION` in lib.rs is the same
+VERSION: Final = 2  # of what crosses to the library; `VERSION` in lib.rs is the same
 PLUGINS: Final = "plugin.library.paths"  # of the client: how the library learns of a client that is made
 _CLIENT_FUNCTIONS: Final = (  # in the order of `Functions` in client.rs
     "conf_interceptor_add_on_new", "queue_new", "queue_destroy", "queue_get_partition", "queue_forward",
-    "consume_batch_queue", "message_destroy", "message_timestamp", "message_headers", "message_errstr",
-    "header_get_all", "topic_name",
+    "queue_poll", "event_destroy", "event_message_next", "event_error", "message_timestamp", "message_headers",
+    "event_error_string", "event_topic_partition", "topic_partition_destroy", "header_get_all", "topic_name",
 )  # fmt: skip
 _ERROR_NUMBERS: Final = 5
 _RUN_NUMBERS: Final = 7
@@ -83,7 +83,7 @@ class QueueReader:
         functions = _library()
         if functions is None:
             return {}
-        return {PLUGINS: ";".join(filter(None, (str(configured or ""), functions._name)))}
+        return {PLUGINS: ";".join(filter(None, (str(configured or "").strip("; "), functions._name)))}
 
     @classmethod
     def of_new_client(cls) -> Self | None:
@@ -111,7 +111,9 @@ class QueueReader:
         while self._functions.reader_error(self._reader, numbers):
             code, partition, offset, topic, text = numbers
             name = ctypes.string_at(topic).decode() if topic else ""
-            yield ClientFailure(code, TopicPartition(name, partition), offset, ctypes.string_at(text).decode())
+            yield ClientFailure(
+                code, TopicPartition(name, partition), offset, ctypes.string_at(text).decode(errors="replace")
+            )
 
     def runs(self) -> list[MessageRun]:
         """Take the messages of the last poll."""
@@ -135,6 +137,14 @@ class QueueReader:
         self._functions.reader_take(self._reader, room)
         partition_column = pa.Array.from_buffers(pa.int32(), rows, [None, partitions])
         offset_column = pa.Array.from_buffers(pa.int64(), rows, [None, offsets])
+        starts: dict[int, int] = {}
+        ends: dict[int, int] = {}
+        first = 0
+        for last in lasts:
+            partition = partition_column[last].as_py()
+            starts.setdefault(partition, offset_column[first].as_py())
+            ends[partition] = offset_column[last].as_py() + 1
+            first = last + 1
         timestamp_type = TIMESTAMP_TYPES.get(kind)
         has_none = timestamp_type is None
         return MessageRun(
@@ -146,7 +156,8 @@ class QueueReader:
             _headers(headers.object, rows) if header_bytes else None,
             pa.nulls(rows, pa.int64()) if has_none else pa.Array.from_buffers(pa.int64(), rows, [None, stamps]),
             timestamp_type or TimestampType.NO_TIMESTAMP_TYPE,
-            {partition_column[last].as_py(): offset_column[last].as_py() + 1 for last in lasts},
+            starts,
+            ends,
         )
 
     def close(self) -> None:
@@ -191,7 +202,7 @@ def _headers(packed: bytes, rows: int) -> list[RawHeaders | None]:
     for _ in range(rows):
         named: list[tuple[str, bytes | None]] = []
         for _ in range(number(_COUNT)):
-            name = take(number(_COUNT)).decode()
+            name = take(number(_COUNT)).decode(errors="replace")
             size = number(_SIZE)
             named.append((name, None if size < 0 else take(size)))
         headers.append(named or None)

@@ -35,6 +35,7 @@ _PASSING: Final = frozenset({
     KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR, KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.TOPIC_EXCEPTION,
 })  # fmt: skip
 
 # How the client says that a leader was elected whose log ends earlier, and where it does. It gives no number otherwise.
@@ -81,7 +82,7 @@ class SinkConsumer:
         self._fresh: dict[TopicPartition, int] = {}  # assigned or moved inside the running poll, and to where
         self._gave_up = False  # partitions went inside the running poll
         self._seeks: dict[TopicPartition, int] = {}
-        self._started: dict[TopicPartition, int] = {}  # assigned, and where reading began last
+        self._next: dict[TopicPartition, int] = {}  # assigned, and behind what was returned of it
         self._paused: set[TopicPartition] = set()
         self._unheard: set[TopicPartition] = set()  # assigned, and nothing has come yet: to be followed (again)
         self._stuck: set[TopicPartition] = set()  # the client has given up on them, and takes no seek
@@ -92,10 +93,10 @@ class SinkConsumer:
         self._closing = False
         self._last_news: int | None = None
         self.statistics = ClientStatistics("consumer")
+        self._reader: QueueReader | None = None
         try:
-            self._consumer = Consumer({
-                "statistics.interval.ms": INTERVAL_MS, **settings, **QueueReader.settings(settings.get(PLUGINS)),
-                "stats_cb": self.statistics.take,
+            self._consumer = _client({
+                "statistics.interval.ms": INTERVAL_MS, **settings, "stats_cb": self.statistics.take,
                 "auto.offset.reset": "error",  # the client would do it in silence, and the task may know better
                 "enable.partition.eof": True,  # tells positions beyond control records
                 "on_commit": self._committed, "error_cb": self._client_error, "logger": client_log,
@@ -103,6 +104,15 @@ class SinkConsumer:
         except (KafkaException, TypeError, ValueError) as error:
             raise ConnectError(f"the consumer cannot be made: {error}") from error
         self._reader = QueueReader.of_new_client()
+
+    def __del__(self) -> None:
+        """Let go of the reader first: the client cannot end while somebody else holds messages of it."""
+        self._close_reader()
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -141,7 +151,15 @@ class SinkConsumer:
         )
         if self._gave_up or self._fresh or self._seeks:
             runs = self._without_moved(runs)
-        return runs
+        returned = []
+        for run in runs:
+            new = run.since(self._next)
+            if new is None or len(new) < len(run):
+                log.warning("%s: messages that were read twice are left out", run.topic)
+            if new is not None:
+                self._next |= new.consumed()
+                returned.append(new)
+        return returned
 
     def _read(self, reader: QueueReader, limit: int, timeout: float) -> list[MessageRun]:
         """Serve callbacks, then read from the queue that partitions are forwarded to, until there is something."""
@@ -149,8 +167,8 @@ class SinkConsumer:
         while True:
             stray: Consumed = self._consumer.poll(0)
             self._raise_kept()
-            if stray is not None and self._is_record(stray):  # its partition was not forwarded yet: read it again
-                self._seeks.setdefault(TopicPartition(stray.topic(), stray.partition()), stray.offset())
+            if stray is not None:
+                self._take_stray(stray)
             if self._gave_up or self._fresh:  # what the queue holds may be of the assignment before
                 return []
             if self._unheard:  # the client forgets whom it forwards to when it stops reading, and that takes a moment
@@ -160,13 +178,23 @@ class SinkConsumer:
                 break
             if left <= 0:
                 return []
-        self._last_news = None
         for code, tp, offset, text in reader.failures():
             self._take_failure(KafkaError(code, text), tp, offset)
         runs = reader.runs()
+        if runs:
+            self._last_news = None
         if self._unheard:
             self._unheard.difference_update(*(run.consumed() for run in runs))
         return runs
+
+    def _take_stray(self, message: Consumed) -> None:
+        """Read a message again that came by the main queue: its partition is not forwarded."""
+        is_record = self._is_record(message)
+        tp = TopicPartition(message.topic(), message.partition())
+        if tp in self._assigned:
+            self._unheard.add(tp)
+            if is_record:
+                self._seeks.setdefault(tp, self._next[tp])
 
     def _poll_one_by_one(self, limit: int, timeout: float) -> list[MessageRun]:
         first = self._consumer.poll(timeout)
@@ -211,7 +239,7 @@ class SinkConsumer:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._lose_position(tp, error.str())
         elif error.code() in _PASSING and not error.fatal():
-            client_log.warning("consumer: %s", error.str())
+            self._tell(error)
         else:
             raise ConnectError(f"the consumer cannot go on: {error.str()}")
 
@@ -246,7 +274,7 @@ class SinkConsumer:
                 self._unplaced[tp] = why  # behind the others
                 self._expect(error.args[0], f"where to read {tp} on is not known")
                 return
-            self._seeks[tp] = self._started[tp] = offset
+            self._seeks[tp] = self._next[tp] = offset
             self._ends.pop(tp, None)
             log.warning("%s is read on from offset %d: %s", tp, offset, why)
 
@@ -293,7 +321,7 @@ class SinkConsumer:
             else:
                 self._consumer.assign(start)
             self._assigned |= positions.keys()
-            self._started |= {tp: at.offset for tp, at in positions.items()}
+            self._next |= {tp: at.offset for tp, at in positions.items()}
             self._fresh |= {tp: at.offset for tp, at in positions.items()}
             self._listener.on_assigned(positions)
         except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
@@ -337,7 +365,7 @@ class SinkConsumer:
             for held in (self._assigned, self._unheard, self._paused, self._stuck):
                 held.difference_update(going)
             for tp in going:
-                for known in (self._seeks, self._fresh, self._started, self._lost, self._unplaced, self._ends):
+                for known in (self._seeks, self._fresh, self._next, self._lost, self._unplaced, self._ends):
                     known.pop(tp, None)
             if self._incremental:
                 self._consumer.incremental_unassign(list(partitions))
@@ -368,7 +396,7 @@ class SinkConsumer:
             self._unplaced.pop(tp, None)
             self._ends.pop(tp, None)
         self._seeks |= wanted
-        self._started |= wanted
+        self._next |= wanted
         self._fresh |= wanted
         self._apply_seeks()
 
@@ -392,9 +420,7 @@ class SinkConsumer:
             self._consumer.incremental_unassign(again)
             self._consumer.incremental_assign([ClientTopicPartition(*tp, offset) for tp, offset in offsets.items()])
         else:
-            others = [ClientTopicPartition(*tp) for tp in self._assigned - offsets.keys()]
-            at = {TopicPartition(p.topic, p.partition): p.offset for p in self._consumer.position(others)}
-            positions = {tp: offset if offset >= 0 else self._started[tp] for tp, offset in at.items()} | dict(offsets)
+            positions = {tp: self._next[tp] for tp in self._assigned} | dict(offsets)
             self._consumer.assign([ClientTopicPartition(*tp, offset) for tp, offset in positions.items()])
         if self._paused:
             self._consumer.pause([ClientTopicPartition(*tp) for tp in self._paused])
@@ -426,17 +452,32 @@ class SinkConsumer:
     def _client_error(self, error: KafkaError) -> None:
         if error.code() in REFUSALS or error.code() == KafkaError._FATAL or error.fatal():
             self._error = self._error or ConnectError(f"the consumer cannot go on: {error.str()}")
-        elif error.code() != self._last_news:  # a broker that is away is told once, not at every attempt
+        else:
+            self._tell(error)
+
+    def _tell(self, error: KafkaError) -> None:
+        if error.code() != self._last_news:  # a broker that is away is told once, not at every attempt
             self._last_news = error.code()
             log.warning("consumer: %s", error.str())
 
     def close(self) -> None:
         """Leave the group. Partitions that are left are given up without a word to the listener."""
         self._closing = True
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        self._close_reader()
         self._consumer.close()
+
+
+def _client(settings: dict[str, Any]) -> Consumer:
+    """Make a client that can be read in large pieces, or, where it does not take plugins, one that cannot."""
+    reading = QueueReader.settings(settings.get(PLUGINS))
+    if not reading:
+        return Consumer(settings)
+    try:
+        return Consumer({**settings, **reading})
+    except KafkaException:
+        client = Consumer(settings)
+        log.warning("messages are read one by one: the client refuses a plugin", exc_info=True)
+        return client
 
 
 def _client_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[Any]:

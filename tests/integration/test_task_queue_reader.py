@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,6 +110,56 @@ def test_large_pieces_hold_what_single_messages_hold(
     assert records(kafka_broker, f"{topic_prefix}all", topics, count) == singly
     assert len(singly) == count
     assert {bool(record[5]) for record in singly} == {True, False}, "with headers and without"
+
+
+def test_a_topic_that_is_deleted_is_told_and_the_others_are_read_on(
+    kafka_broker: KafkaBroker, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    going, staying = f"{topic_prefix}going", f"{topic_prefix}staying"
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(going, 3, 1), NewTopic(staying, 1, 1)]).values():
+        future.result(SECONDS)
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    producer.produce(going, b"first", partition=1)
+    producer.produce(staying, b"first")
+    assert producer.flush(SECONDS) == 0
+    consumer = make(kafka_broker, f"{topic_prefix}g", Listener(), **{"topic.metadata.propagation.max.ms": 1000})
+    consumer.subscribe([going, staying])
+
+    def read(count: int) -> None:
+        deadline = time.monotonic() + SECONDS
+        while count > 0:
+            assert time.monotonic() < deadline
+            count -= sum(map(len, consumer.poll(10, 0.2)))
+
+    try:
+        read(2)
+        admin.delete_topics([going])[going].result(SECONDS)
+        deadline = time.monotonic() + SECONDS
+        while "nknown" not in caplog.text:
+            assert time.monotonic() < deadline
+            consumer.poll(10, 0.2)
+        producer.produce(staying, b"second")
+        assert producer.flush(SECONDS) == 0
+        read(1)
+    finally:
+        consumer.close()
+
+
+def test_a_consumer_that_nobody_closed_ends_by_itself(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}t"
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS)
+    consumer = make(kafka_broker, f"{topic_prefix}g", Listener())
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + SECONDS
+    while not consumer.assigned:
+        assert time.monotonic() < deadline
+        consumer.poll(10, 0.2)
+    start = time.monotonic()
+    del consumer
+    gc.collect()
+    assert time.monotonic() - start < SECONDS
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])

@@ -13,6 +13,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.record import TopicPartition
 from connect_py.task import sink_consumer
 from connect_py.task.message_run import MessageRun
+from connect_py.task.queue_reader import PLUGINS, QueueReader
 from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
 
 ORDERS = TopicPartition("orders", 0)
@@ -206,9 +207,9 @@ def test_while_a_broker_is_away_a_lost_position_waits_and_other_records_arrive(m
     consumer, client = _reader(monkeypatch, [_lost()], task)
     client.watermarks = [KafkaError(KafkaError._TIMED_OUT), KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)]
     consumer.poll(100, 0)
-    for _ in client.watermarks.copy():
-        client.messages.append(_record(7))
-        assert _offsets(consumer.poll(100, 0)) == [7]
+    for number in range(len(client.watermarks)):
+        client.messages.append(Message(topic="orders", partition=1, offset=number, value=b"x"))
+        assert _offsets(consumer.poll(100, 0)) == [number]
         assert client.positions == [600]
     consumer.poll(100, 0)
     assert client.positions == [600, 5000]
@@ -294,6 +295,30 @@ def test_a_poll_of_small_messages_and_tombstones_is_bounded_by_their_number(monk
     monkeypatch.setattr(sink_consumer, "POLL_BYTES", 1_000_000)
     polls = _polled_sizes(monkeypatch, [0] * 50 + [100] * 50, limit=60)
     assert [len(poll) for poll in polls] == [60, 40]
+
+
+def test_what_the_client_gives_twice_is_returned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, client = _reader(monkeypatch, [_record(600), _record(601)], _Task())
+    assert _offsets(consumer.poll(100, 0)) == [600, 601]
+    client.messages += [_record(600), _record(601), _record(602)]
+    assert _offsets(consumer.poll(100, 0)) == [602]
+    client.messages += [_record(601), _record(602)]
+    assert consumer.poll(100, 0) == []
+    consumer.seek({ORDERS: 601})
+    client.messages += [_record(601)]
+    assert _offsets(consumer.poll(100, 0)) == [601], "as it was asked to"
+
+
+def test_a_client_that_takes_no_plugins_is_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(settings: dict[str, Any]) -> _Client:
+        if PLUGINS in settings:
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+        return _Client([_record(4)])
+
+    monkeypatch.setattr(sink_consumer, "Consumer", refuse)
+    monkeypatch.setattr(QueueReader, "settings", lambda _: {PLUGINS: "reader.so"})
+    consumer = SinkConsumer({}, listener=None, on_commit=lambda *_: None)  # type: ignore[arg-type]  # no rebalance here
+    assert _offsets(consumer.poll(100, 0)) == [4]
 
 
 class _Rebalancing(_Client):

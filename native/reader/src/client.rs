@@ -42,6 +42,20 @@ pub struct RawMessage {
     _private: *mut c_void,
 }
 
+/// A message, or an error of a partition.
+#[repr(C)]
+pub struct Event {
+    _opaque: [u8; 0],
+}
+
+/// The beginning of `rd_kafka_topic_partition_t`, which is public, too.
+#[repr(C)]
+pub struct Place {
+    pub topic: *const c_char,
+    pub partition: i32,
+    pub offset: i64,
+}
+
 type OnNew = unsafe extern "C" fn(*mut Client, *const c_void, *mut c_void, *mut c_char, usize) -> i32;
 
 /// In the order in which `queue_reader.py` names them.
@@ -53,11 +67,15 @@ pub struct Functions {
     queue_destroy: unsafe extern "C" fn(*mut RawQueue),
     queue_get_partition: unsafe extern "C" fn(*mut Client, *const c_char, i32) -> *mut RawQueue,
     queue_forward: unsafe extern "C" fn(*mut RawQueue, *mut RawQueue),
-    consume_batch_queue: unsafe extern "C" fn(*mut RawQueue, i32, *mut *mut RawMessage, usize) -> isize,
-    pub message_destroy: unsafe extern "C" fn(*mut RawMessage),
+    queue_poll: unsafe extern "C" fn(*mut RawQueue, i32) -> *mut Event,
+    pub event_destroy: unsafe extern "C" fn(*mut Event),
+    pub event_message_next: unsafe extern "C" fn(*mut Event) -> *mut RawMessage,
+    pub event_error: unsafe extern "C" fn(*mut Event) -> i32,
     pub message_timestamp: unsafe extern "C" fn(*const RawMessage, *mut i32) -> i64,
     pub message_headers: unsafe extern "C" fn(*const RawMessage, *mut *mut RawHeaders) -> i32,
-    pub message_errstr: unsafe extern "C" fn(*const RawMessage) -> *const c_char,
+    pub event_error_string: unsafe extern "C" fn(*mut Event) -> *const c_char,
+    pub event_topic_partition: unsafe extern "C" fn(*mut Event) -> *mut Place,
+    pub topic_partition_destroy: unsafe extern "C" fn(*mut Place),
     pub header_get_all:
         unsafe extern "C" fn(*const RawHeaders, usize, *mut *const c_char, *mut *const u8, *mut usize) -> i32,
     pub topic_name: unsafe extern "C" fn(*const Topic) -> *const c_char,
@@ -96,19 +114,14 @@ impl Queue {
     }
 
     pub fn read(&self, messages: &mut Messages, limit: usize, size: usize, timeout_ms: i32) {
-        let mut asked = 1;
         let mut timeout_ms = timeout_ms;
-        while asked > 0 {
-            let room = messages.room(asked);
-            // SAFETY: there is room for as many as are asked for.
-            let count = unsafe { (self.functions.consume_batch_queue)(self.queue, timeout_ms, room, asked) };
-            let count = usize::try_from(count).unwrap_or(0);
-            messages.add(count);
-            if count < asked || messages.bytes >= size {
+        while messages.len() < limit && messages.bytes < size {
+            // SAFETY: the queue is ours. The event is `messages`' to free.
+            let event = unsafe { (self.functions.queue_poll)(self.queue, timeout_ms) };
+            if event.is_null() {
                 return;
             }
-            let fitting = ((size - messages.bytes) * messages.len()).div_ceil(messages.bytes.max(1));
-            asked = fitting.min(limit.saturating_sub(messages.len())); // if they are like those so far
+            messages.add(event);
             timeout_ms = 0;
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! The client is the one that Python has made. Its library loads this one as a plugin (`plugin.library.paths`), which is
 //! how the handle of a client gets here; its functions come from Python as addresses, so nothing is linked. Messages are
-//! read from a queue of our own, which the queues of partitions are forwarded to; rebalances and other callbacks stay in
-//! the client's main queue, which Python polls.
+//! read from a queue of our own, which the queues of partitions are forwarded to, as events: so no callback of the client
+//! runs in here. Rebalances and all that Python has callbacks for stay in the client's main queue, which Python polls.
 
 mod client;
 mod messages;
@@ -17,7 +17,7 @@ use std::slice;
 use std::sync::OnceLock;
 
 /// Of what crosses to Python; `VERSION` in `queue_reader.py` is the same.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
 

@@ -1,14 +1,15 @@
 //! Messages that were read, and the runs that they are handed over in.
 
-use crate::client::{Functions, RawHeaders, RawMessage, Topic};
+use crate::client::{Event, Functions, Place, RawHeaders, RawMessage, Topic};
 use std::ffi::{c_char, CStr};
 use std::ops::Range;
 use std::ptr;
 use std::slice;
 
-/// One message of the client library, freed with this.
+/// One message of the client library, which lives as long as its event.
 pub struct Message {
     raw: *mut RawMessage,
+    event: *mut Event,
     pub timestamp: i64,
     timestamp_kind: i32,
 }
@@ -73,9 +74,9 @@ pub struct Failure {
 /// Errors first, then runs, are handed over; what is left is freed by `clear`.
 pub struct Messages {
     functions: &'static Functions,
-    raw: Vec<*mut RawMessage>,
+    place: *mut Place, // of the error that was told last
     records: Vec<Message>,
-    errors: Vec<*mut RawMessage>,
+    errors: Vec<*mut Event>,
     errors_told: usize,
     runs_to: usize,
     pub bytes: usize,
@@ -85,7 +86,7 @@ impl Messages {
     pub fn new(functions: &'static Functions) -> Messages {
         Messages {
             functions,
-            raw: Vec::new(),
+            place: ptr::null_mut(),
             records: Vec::new(),
             errors: Vec::new(),
             errors_told: 0,
@@ -98,44 +99,49 @@ impl Messages {
         self.records.len() + self.errors.len()
     }
 
-    /// Where the library may put so many messages.
-    pub fn room(&mut self, count: usize) -> *mut *mut RawMessage {
-        self.raw.clear();
-        self.raw.resize(count, ptr::null_mut());
-        self.raw.as_mut_ptr()
+    /// Take what the queue gave.
+    pub fn add(&mut self, event: *mut Event) {
+        // SAFETY: the event is ours until it is destroyed, and its message with it; there is none in an error.
+        let raw = unsafe { (self.functions.event_message_next)(event) };
+        if raw.is_null() {
+            self.errors.push(event);
+            return;
+        }
+        let mut kind = 0;
+        // SAFETY: as above.
+        let (message, timestamp) = unsafe { (&*raw, (self.functions.message_timestamp)(raw, &mut kind)) };
+        self.bytes += message.size + message.key_size;
+        self.records.push(Message {
+            raw,
+            event,
+            timestamp,
+            timestamp_kind: kind,
+        });
     }
 
-    /// Take the first messages that the library has put into the room.
-    pub fn add(&mut self, count: usize) {
-        for &raw in &self.raw[..count] {
-            // SAFETY: the library gave us this message.
-            let message = unsafe { &*raw };
-            if message.error != 0 {
-                self.errors.push(raw);
-                continue;
-            }
-            let mut kind = 0;
-            // SAFETY: as above.
-            let timestamp = unsafe { (self.functions.message_timestamp)(raw, &mut kind) };
-            self.bytes += message.size + message.key_size;
-            self.records.push(Message {
-                raw,
-                timestamp,
-                timestamp_kind: kind,
-            });
+    fn forget_place(&mut self) {
+        if !self.place.is_null() {
+            // SAFETY: it was made for us.
+            unsafe { (self.functions.topic_partition_destroy)(self.place) };
+            self.place = ptr::null_mut();
         }
     }
 
     pub fn next_error(&mut self) -> Option<Failure> {
-        let raw = *self.errors.get(self.errors_told)?;
+        self.forget_place();
+        let event = *self.errors.get(self.errors_told)?;
         self.errors_told += 1;
-        // SAFETY: the message is ours until `clear`.
-        let (message, text) = unsafe { (&*raw, (self.functions.message_errstr)(raw)) };
+        let f = self.functions;
+        // SAFETY: the event is ours until `clear`.
+        let (code, text) = unsafe { ((f.event_error)(event), (f.event_error_string)(event)) };
+        // SAFETY: as above; the place is ours until `forget_place`.
+        self.place = unsafe { (f.event_topic_partition)(event) };
+        let place = unsafe { self.place.as_ref() };
         Some(Failure {
-            code: i64::from(message.error),
-            partition: i64::from(message.partition),
-            offset: message.offset,
-            topic: self.name(message.topic) as i64,
+            code: i64::from(code),
+            partition: place.map_or(-1, |p| i64::from(p.partition)),
+            offset: place.map_or(-1, |p| p.offset),
+            topic: place.map_or(0, |p| p.topic as i64),
             text: text as i64,
         })
     }
@@ -223,18 +229,20 @@ impl Messages {
     /// Give a run's messages back to the library.
     pub fn release(&mut self, run: &Run) {
         for message in &mut self.records[run.messages.clone()] {
-            let raw = std::mem::replace(&mut message.raw, ptr::null_mut());
+            message.raw = ptr::null_mut();
+            let event = std::mem::replace(&mut message.event, ptr::null_mut());
             // SAFETY: it was ours, and nobody refers to it any more.
-            unsafe { (self.functions.message_destroy)(raw) };
+            unsafe { (self.functions.event_destroy)(event) };
         }
     }
 
     /// Give everything back that has not been handed over.
     pub fn clear(&mut self) {
-        let left = self.records.iter().map(|m| m.raw).filter(|raw| !raw.is_null());
-        for raw in left.chain(self.errors.iter().copied()) {
+        self.forget_place();
+        let left = self.records.iter().map(|m| m.event).filter(|e| !e.is_null());
+        for event in left.chain(self.errors.iter().copied()) {
             // SAFETY: as in `release`.
-            unsafe { (self.functions.message_destroy)(raw) };
+            unsafe { (self.functions.event_destroy)(event) };
         }
         self.records.clear();
         self.errors.clear();
