@@ -20,6 +20,7 @@ from connectors.iceberg.spark.committer import EngineName
 from connectors.iceberg.spark.errors import SparkDiedError, TableMissingError, TableUnsuitableError
 from connectors.iceberg.spark.java_classes import JavaClasses
 from connectors.iceberg.spark.session import SparkDriver
+from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
@@ -186,6 +187,13 @@ def test_facts_and_changes_are_committed_without_a_spark_session_by_classes_kept
         assert sink.commit(gone).counts.replaced_rows == 3
         assert sink.commit(gone).counts.replaced_rows == 0, "rows that are deleted are not found again"
         assert "spark-core" not in class_path(driver)
+        described = TableCatalog(driver).load(sink.name, KEY).description
+        data = Path(described.data_location.removeprefix("file://"))
+        left = data / f"{StagedFileName.prefix('gone')}1-{uuid.uuid4().hex}.parquet"
+        for path in (left, left.with_name(f".{left.name}.crc")):  # as another file system's writer leaves it
+            path.write_bytes(b"")
+        assert TableCatalog(driver).remove_files(sink.name, described.uuid, StagedFileName.prefix("gone"), 2) == 1
+        assert not [path for path in data.iterdir() if left.name in path.name]
 
 
 @pytest.mark.timeout(120)  # starts two JVMs
@@ -194,7 +202,11 @@ def test_jvm_that_lacks_a_class_is_replaced_by_one_with_all_of_spark(
 ) -> None:
     derby = {"uri": f"jdbc:derby:{tmp_path}/catalog;create=true"}  # its driver is among Spark's jars
     config = lake_config(tmp_path)
-    config = dataclasses.replace(config, catalog_properties={**config.catalog_properties, **derby})
+    config = dataclasses.replace(
+        config,
+        catalog_properties={**config.catalog_properties, **derby},
+        spark_properties={"spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={tmp_path}/derby.log"},
+    )
     with SparkDriver(config, log_path=tmp_path / "spark.log") as driver:
         assert not TableCatalog(driver).exists("shop.orders")
         assert "spark-core" in class_path(driver)

@@ -167,6 +167,17 @@ def test_spark_is_left_out_of_the_jvm_where_icebergs_library_surely_does(config:
     assert config.alone is alone
 
 
+def test_hadoop_is_left_out_where_tables_are_in_folders_and_nothing_is_said_of_file_systems() -> None:
+    here = {**SQLITE, "warehouse": "file:///lake"}
+    assert SparkConfig("lake", here).on_this_machine
+    assert SparkConfig("lake", {**here, "warehouse": "/lake"}).on_this_machine
+    assert not SparkConfig("lake", {**here, "warehouse": "s3://lake"}).on_this_machine
+    assert not SparkConfig("lake", {**here, "io-impl": "org.apache.iceberg.hadoop.HadoopFileIO"}).on_this_machine
+    assert not SparkConfig("lake", {**here, "type": "hadoop"}).on_this_machine
+    assert not SparkConfig("lake", here, {"fs.file.impl": "x.Files"}).on_this_machine
+    assert not SparkConfig("lake", here, spark_properties={"spark.hadoop.fs.file.impl": "x.Files"}).on_this_machine
+
+
 def test_configuration_of_a_cluster_on_the_class_path_takes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     assert not SparkConfig("lake", SQLITE).alone

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 STAGE_CATALOG: Final = "connect_py_stage"  # staged files, read as if they were a table
 ICEBERG_SOURCES: Final = (
     "LedgerCheck", "Prepared", "ParquetFooter", "StagedFiles", "StagedBranches", "TableAccess", "RowDeletes", "Delta",
-    "TableCommit",
+    "TableCommit", "LocalFiles", "LocalCatalog",
 )  # fmt: skip # each sees those before
 # For the audit, for rows with unavailable values, and for SQL merges.
 LATE_SOURCES: Final = (("TableHistory",), ("TableRows",), ("BranchMerge",))
@@ -99,6 +99,14 @@ class SparkConfig:
         own = settings.get("type") in _CATALOGS_OF_ICEBERG and "catalog-impl" not in settings
         places = any(os.environ.get(name) for name in SPARK_PLACES) or bool(self.spark_properties.get(_CLASS_PATH))
         return own and not places and not self.needs_spark
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether catalog and tables are in a database and in folders, and nothing is said about file systems."""
+        settings = self.catalog_settings()
+        plain = settings.get("type") == "jdbc" and not {"catalog-impl", "io-impl"} & settings.keys()
+        local = settings.get("warehouse", "").startswith(("/", "file:"))
+        return plain and local and not self.hadoop_settings()
 
     @property
     def remote(self) -> str:
@@ -413,14 +421,16 @@ class SparkDriver:
         return True
 
     def _start_catalog(self, jvm: Any) -> None:
-        hadoop = jvm.org.apache.hadoop.conf.Configuration()
-        for key, value in self.config.hadoop_settings().items():
-            hadoop.set(key, value)
-        catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
-            self.config.catalog, self.config.catalog_settings(), hadoop
-        )
         self._classes = JavaClasses(jvm)
         self._classes.load(ICEBERG_SOURCES)
+        settings = self.config.catalog_settings()
+        if self._alone and self.config.on_this_machine:  # for Spark, Hadoop's file systems are made in any case
+            catalog = self._classes.make("LocalCatalog", [self.config.catalog, settings])
+        else:
+            hadoop = jvm.org.apache.hadoop.conf.Configuration()
+            for key, value in self.config.hadoop_settings().items():
+                hadoop.set(key, value)
+            catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(self.config.catalog, settings, hadoop)
         made = {name: self._classes.make(name, [catalog]) for name in ("TableAccess", "TableCommit")}
         self._objects = {"catalog": catalog, **made}
 
