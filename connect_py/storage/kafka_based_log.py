@@ -77,6 +77,7 @@ class KafkaBasedLog:
         self._producer_lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._ask_again_at = 0.0  # monotonic
+        self._seemed_lower: set[int] = set()  # partitions whose end was below our position when it was asked last
         self._thread = threading.Thread(target=self._run, name=f"KafkaBasedLog Work Thread - {topic}", daemon=True)
 
     def start(self) -> None:
@@ -226,7 +227,7 @@ class KafkaBasedLog:
             self._producer.poll(0)
         while not self._requests.empty():
             waiting.append(self._requests.get())
-        self._ask_ends([request for request in waiting if request.ends is None])
+        self._ask_ends(consumer, [request for request in waiting if request.ends is None])
         for request in [r for r in waiting if r.ends is not None and self._reached(r.ends)]:
             waiting.remove(request)
             request.future.set_result(None)
@@ -254,7 +255,7 @@ class KafkaBasedLog:
             log.exception("topic %s, partition %d, offset %d could not be applied", self.topic, partition, offset)
         self._positions[partition] = offset + 1
 
-    def _ask_ends(self, requests: list[_ReadToEnd]) -> None:
+    def _ask_ends(self, consumer: Consumer, requests: list[_ReadToEnd]) -> None:
         if not requests or self._admin is None or self._clock.monotonic() < self._ask_again_at:
             return
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library's
@@ -270,8 +271,16 @@ class KafkaBasedLog:
             self._admin = self._clients.admin()
             self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
             return  # whoever waits has a deadline
-        for partition, end in ends.items():
-            if end < self._positions.get(partition, 0):
+        lower = {partition for partition, end in ends.items() if end < self._positions.get(partition, 0)}
+        if lower and lower != self._seemed_lower:  # brokers that go down or come up have been seen to say so
+            self._seemed_lower = lower
+            self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
+            return
+        self._seemed_lower = set()
+        if lower:
+            starts = {p: OFFSET_BEGINNING if p in lower else position for p, position in self._positions.items()}
+            consumer.assign([KafkaTopicPartition(self.topic, p, start) for p, start in starts.items()])
+            for partition in lower:
                 self._reset(partition)
         for request in requests:
             request.ends = ends

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -280,3 +283,39 @@ def test_clients_have_the_settings_on_which_correctness_rests(clients: StorageCl
         assert producer["max.in.flight.requests.per.connection"] == 1
     assert clients.leader_settings("t")["transaction.timeout.ms"] == 6_000
     assert clients.member_settings("g", 10_000, 3_000)["partition.assignment.strategy"] == "cooperative-sticky"
+
+
+class _SaysLower:
+    """An admin client whose first answers put the end of each partition at 1."""
+
+    def __init__(self, real: AdminClient, times: int) -> None:
+        self._real = real
+        self.left = times
+
+    def list_offsets(self, spec: dict[TopicPartition, Any], **named: Any) -> dict[TopicPartition, Future[Any]]:
+        if not self.left:
+            return self._real.list_offsets(spec, **named)
+        self.left -= 1
+        answers: dict[TopicPartition, Future[Any]] = {partition: Future() for partition in spec}
+        for future in answers.values():
+            future.set_result(SimpleNamespace(offset=1))
+        return answers
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_end_that_goes_back_is_asked_for_again_and_if_it_did_all_is_read_again(
+    times: int, clients: StorageClients, topic: Callable[..., str]
+) -> None:
+    name, seen = topic("log"), []
+    log = KafkaBasedLog(name, clients, "x", lambda record: seen.append(record.value), read_committed=True)
+    log.start()
+    try:
+        for value in (b"1", b"2"):
+            log.write(b"k", value, SECONDS)
+        log.await_end(SECONDS)
+        log._admin = _SaysLower(clients.admin(), times)  # type: ignore[assignment]  # a fake
+        log.await_end(SECONDS)
+        log.await_end(SECONDS)
+        assert seen == [b"1", b"2"] * times
+    finally:
+        log.stop()
