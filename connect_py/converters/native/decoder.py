@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.joined_bytes import JoinedBytes
-from connect_py.converters.native.library import BUFFER_NUMBERS, BUFFERS, COLUMN_NUMBERS, Memory, library
+from connect_py.converters.native.library import Exported, library
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,15 +69,27 @@ class Node:
         return b"".join((head, name, _COUNT.pack(len(self.children)), *(c.description() for c in self.children)))
 
 
-class Decoded:
-    """The column of one node, as it was decoded. `array` makes the plain Arrow form of all but objects in JSON."""
+_VALUES, _VALID, _ABSENT = range(3)  # a node's arrays
 
-    def __init__(self, node: Node, numbers: Iterator[Sequence[int]]) -> None:
+
+class Decoded:
+    """The column of one node, as it was decoded. `array` makes the plain Arrow form of all but objects in JSON.
+
+    What nobody asks for does not become an object of Python.
+    """
+
+    def __init__(self, node: Node, exported: Exported, places: Iterator[int]) -> None:
+        """`places`: where the nodes stand from here on, in preorder."""
         self.node = node
-        own = next(numbers)
-        self.rows, self.null_count, self.absent_count, self._number_kinds = own[:4]
-        self._buffers = [_buffer(own[4 + BUFFER_NUMBERS * n :][:BUFFER_NUMBERS]) for n in range(BUFFERS)]
-        self.children = [Decoded(child, numbers) for child in node.children]
+        self._exported = exported
+        self._place = next(places)
+        self.rows, self.null_count, self.absent_count, self._number_kinds = exported.counts(self._place)
+        self.children = [Decoded(child, exported, places) for child in node.children]
+
+    def _imported(self, which: int, type_: pa.DataType) -> pa.Array:
+        import pyarrow as pa
+
+        return pa.Array._import_from_c(self._exported.array(self._place, which), type_)
 
     @property
     def mixes_numbers(self) -> bool:
@@ -86,12 +98,11 @@ class Decoded:
 
     def is_null(self) -> pa.BooleanArray | None:
         """The rows that are null; None: no row is."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         if not self.null_count:
             return None
-        return pc.invert(pa.Array.from_buffers(pa.bool_(), self.rows, [None, self._buffers[0]]))
+        return self._leaf.is_null() if self._valid is None else pc.invert(self._valid)
 
     @property
     def is_object(self) -> bool:
@@ -108,18 +119,31 @@ class Decoded:
         null = self.is_null()
         return pc.and_not(null, pa.array([row in places for row in range(self.rows)])) if places else null
 
+    @cached_property
     def absent(self) -> pa.BooleanArray | None:
         """The rows where the member is missing, which are null, too; None: it never is."""
         import pyarrow as pa
 
-        if not self.absent_count:
-            return None
-        return pa.Array.from_buffers(pa.bool_(), self.rows, [None, self._buffers[1]])
+        return self._imported(_ABSENT, pa.bool_()) if self.absent_count else None
 
     @cached_property
-    def valid(self) -> pa.Buffer | None:
+    def _valid(self) -> pa.BooleanArray | None:
+        """The rows that are not null; None: none is, or these are neither objects nor lists."""
+        import pyarrow as pa
+
+        if not self.null_count or self.node.kind not in (Kind.OBJECT, Kind.LIST, Kind.NULL):
+            return None
+        return self._imported(_VALID, pa.bool_())
+
+    @property
+    def _validity(self) -> pa.Buffer | None:
         """The rows that are not null, as Arrow has it."""
-        return self._buffers[0] if self.null_count else None
+        return None if self._valid is None else self._valid.buffers()[1]
+
+    @cached_property
+    def _leaf(self) -> pa.Array:
+        column = self._imported(_VALUES, self._leaf_type())
+        return column.cast("binary") if self.node.kind is Kind.FIXED else column
 
     def array(self) -> pa.Array:
         """Make the Arrow array; of objects with all members."""
@@ -132,14 +156,9 @@ class Decoded:
             return self.structs([c.node.name for c in self.children], [c.array() for c in self.children])
         if kind is Kind.LIST:
             return self.list_of(self.children[0].array())
-        values = self._buffers[2]
-        if kind is Kind.TEXT or kind is Kind.BYTES:
-            type_ = pa.string() if kind is Kind.TEXT else pa.binary()
-            return pa.Array.from_buffers(type_, self.rows, [self.valid, values, self._buffers[3]], self.null_count)
-        column = pa.Array.from_buffers(self._fixed_type(), self.rows, [self.valid, values], self.null_count)
-        return column.cast(pa.binary()) if kind is Kind.FIXED else column
+        return self._leaf
 
-    def _fixed_type(self) -> pa.DataType:
+    def _leaf_type(self) -> pa.DataType:
         import pyarrow as pa
 
         if self.node.kind is Kind.FIXED:
@@ -148,7 +167,7 @@ class Decoded:
             return pa.int64() if self._number_kinds == 1 else pa.float64()
         return {
             Kind.BOOLEAN: pa.bool_(), Kind.INT32: pa.int32(), Kind.INT64: pa.int64(), Kind.FLOAT32: pa.float32(),
-            Kind.FLOAT64: pa.float64(),
+            Kind.FLOAT64: pa.float64(), Kind.TEXT: pa.string(), Kind.BYTES: pa.binary(),
         }[self.node.kind]  # fmt: skip
 
     def structs(self, names: Sequence[str], members: Sequence[pa.Array]) -> pa.StructArray:
@@ -156,7 +175,7 @@ class Decoded:
         import pyarrow as pa
 
         type_ = pa.struct([pa.field(name, member.type) for name, member in zip(names, members, strict=True)])
-        return pa.Array.from_buffers(type_, self.rows, [self.valid], self.null_count, children=list(members))
+        return pa.Array.from_buffers(type_, self.rows, [self._validity], self.null_count, children=list(members))
 
     def list_of(self, items: pa.Array) -> pa.ListArray:
         """Make lists of the column that stands for the items."""
@@ -165,18 +184,15 @@ class Decoded:
         from connect_py.api import arrow
 
         type_ = pa.list_(pa.field(arrow.ELEMENT, items.type))
-        return pa.Array.from_buffers(
-            type_, self.rows, [self.valid, self._buffers[2]], self.null_count, children=[items]
-        )
+        buffers = [self._validity, self._ends.buffers()[1]]
+        return pa.Array.from_buffers(type_, self.rows, buffers, self.null_count, children=[items])
 
+    @cached_property
+    def _ends(self) -> pa.Int32Array:
+        """Of lists: where the items of each begin, and the last ones end."""
+        import pyarrow as pa
 
-def _buffer(numbers: Sequence[int]) -> pa.Buffer:
-    import pyarrow as pa
-
-    address, size, capacity, item = numbers
-    if not address:
-        return pa.py_buffer(b"")
-    return pa.foreign_buffer(address, size, Memory(address, capacity, item))
+        return self._imported(_VALUES, pa.int32())
 
 
 def refusals(odd: Sequence[int], is_null: Callable[[int], bool]) -> dict[int, DataError]:
@@ -234,13 +250,12 @@ class NativeDecoder:
             raise NotColumnar("no messages")
         joined = JoinedBytes.of(messages)
         odd = ctypes.create_string_buffer(rows)
-        numbers = (ctypes.c_uint64 * (self._nodes * COLUMN_NUMBERS))()
+        exported = Exported(self._nodes)
         count = self._functions.decoder_read(
             self._plan, prefix is not None, prefix or b"", len(prefix or b""), joined.data, len(joined.data),
-            joined.lengths.buffer_info()[0], rows, odd, numbers,
+            joined.lengths.buffer_info()[0], rows, odd, exported.address,
         )  # fmt: skip
         if count < 0:
             raise NotColumnar("the native decoder failed")
-        flat = numbers[:]
-        parts = iter([flat[at : at + COLUMN_NUMBERS] for at in range(0, len(flat), COLUMN_NUMBERS)])
-        return Decoded(self._node, parts), [place for place, mark in enumerate(odd.raw) if mark] if count else []
+        decoded = Decoded(self._node, exported, iter(range(self._nodes)))
+        return decoded, [place for place, mark in enumerate(odd.raw) if mark] if count else []

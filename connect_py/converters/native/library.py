@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from connect_py.api.compiled import compiled_library
 
-VERSION: Final = 1  # of what crosses to the library: plans, numbers, buffers; `VERSION` in lib.rs is the same
-BUFFERS: Final = 4  # per column: validity, absence, values or ends, data
-BUFFER_NUMBERS: Final = 4  # address, size in bytes, capacity, bytes per item
-COLUMN_NUMBERS: Final = 4 + BUFFERS * BUFFER_NUMBERS  # rows, nulls, absent rows, kinds of numbers, and the buffers
+VERSION: Final = 2  # of what crosses to the library: plans, numbers, arrays; `VERSION` in lib.rs is the same
+ARRAYS: Final = 3  # per node, in Arrow's C data interface: values, which rows are not null, which are absent
+ARRAY_NUMBERS: Final = 10
+NODE_NUMBERS: Final = 4 + ARRAYS * ARRAY_NUMBERS  # rows, nulls, absent rows, kinds of numbers, and the arrays
+NUMBER_BYTES: Final = 8
 
 
 @cache
@@ -20,7 +21,7 @@ def library() -> Any:
     functions = compiled_library(__file__, "decoder", VERSION, "JSON and Avro are read by Python")
     if functions is None:
         return None
-    number, address = ctypes.c_uint64, ctypes.c_void_p
+    address = ctypes.c_void_p
     functions.decoder_plan.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     functions.decoder_plan.restype = address
     functions.decoder_plan_free.argtypes = [address]
@@ -30,21 +31,28 @@ def library() -> Any:
         address, ctypes.c_size_t, address, address,
     ]  # fmt: skip
     functions.decoder_read.restype = ctypes.c_int64
-    functions.decoder_buffer_free.argtypes = [number, number, number]
-    functions.decoder_buffer_free.restype = None
+    functions.decoder_release.argtypes = [address, ctypes.c_size_t]
+    functions.decoder_release.restype = None
     return functions
 
 
-class Memory:
-    """A buffer that the library made, freed with the last Arrow array that uses it."""
+class Exported:
+    """The columns that the library made: memory of so many nodes; what nobody imports is freed with it."""
 
-    __slots__ = ("_capacity", "_free", "_item", "address")
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+        self._numbers = (ctypes.c_uint64 * (nodes * NODE_NUMBERS))()
+        self.address = ctypes.addressof(self._numbers)
+        self._release = library().decoder_release
 
-    def __init__(self, address: int, capacity: int, item: int) -> None:
-        self.address = address
-        self._capacity = capacity
-        self._item = item
-        self._free = library().decoder_buffer_free
+    def counts(self, node: int) -> list[int]:
+        """Rows, nulls, absent rows and kinds of numbers of a node."""
+        start = node * NODE_NUMBERS
+        return self._numbers[start : start + 4]
+
+    def array(self, node: int, which: int) -> int:
+        """The address of one of a node's arrays, to be imported once at most."""
+        return self.address + NUMBER_BYTES * (node * NODE_NUMBERS + 4 + which * ARRAY_NUMBERS)
 
     def __del__(self) -> None:
-        self._free(self.address, self._capacity, self._item)
+        self._release(self.address, self._nodes)

@@ -99,7 +99,7 @@ def _array(decoded: Decoded, path: Path, absent: dict[Path, pa.BooleanArray]) ->
         if child.absent_count == decoded.rows - decoded.null_count:
             continue  # other messages had this member; none of these has
         inside_path = (*path, child.node.name)
-        missing = child.absent()
+        missing = child.absent
         if missing is not None:
             absent[inside_path] = missing
         names.append(child.node.name)

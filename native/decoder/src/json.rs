@@ -123,9 +123,20 @@ impl<'a> Message<'a> {
 
     #[inline]
     fn integer(&mut self, node: &Node) -> Result<i64, Odd> {
-        match self.number()? {
-            Number::Integer(number) if node.min <= number && number <= node.max => Ok(number),
-            _ => Err(Odd),
+        let number = match short_integer(self.data, self.at) {
+            Some((number, end)) => {
+                self.at = end;
+                number
+            }
+            None => match self.number()? {
+                Number::Integer(number) => number,
+                Number::Other(_) => return Err(Odd),
+            },
+        };
+        if node.min <= number && number <= node.max {
+            Ok(number)
+        } else {
+            Err(Odd)
         }
     }
 
@@ -141,15 +152,10 @@ impl<'a> Message<'a> {
     #[inline]
     fn digits(&mut self, number: &mut u64, count: &mut usize) {
         while let Some(eight) = eight_at(self.data, self.at) {
-            let values = eight ^ (ONES * u64::from(b'0'));
-            let others = (values.wrapping_add(ONES * 0x76) | values) & HIGHS; // exact up to the lowest mark
-            let found = others.trailing_zeros() as usize / 8; // 8: all of them are digits
-            if found > 0 {
-                let digits = number_of_eight(values << (8 * (8 - found)));
-                *number = number.wrapping_mul(TENS[found]).wrapping_add(digits);
-                *count += found;
-                self.at += found;
-            }
+            let (digits, found) = leading_digits(eight);
+            *number = number.wrapping_mul(TENS[found]).wrapping_add(digits);
+            *count += found;
+            self.at += found;
             if found < 8 {
                 return;
             }
@@ -443,6 +449,36 @@ fn special(eight: u64) -> u64 {
     let backslash = zero_bytes(eight ^ (ONES * u64::from(b'\\')));
     let control = eight.wrapping_sub(ONES * 0x20) & !eight & HIGHS;
     quote | backslash | control
+}
+
+/// The number that eight bytes begin with, and how many digits it has.
+#[inline]
+fn leading_digits(eight: u64) -> (u64, usize) {
+    let values = eight ^ (ONES * u64::from(b'0'));
+    let others = (values.wrapping_add(ONES * 0x76) | values) & HIGHS; // exact up to the lowest mark
+    let found = others.trailing_zeros() as usize / 8; // 8: all of them are digits
+    if found == 0 {
+        return (0, 0);
+    }
+    (number_of_eight(values << (8 * (8 - found))), found)
+}
+
+/// An integer of at most 16 digits and without a sign, and where it ends; None: it is not that simple.
+#[inline]
+fn short_integer(data: &[u8], at: usize) -> Option<(i64, usize)> {
+    let first = eight_at(data, at)?;
+    let (mut number, mut count) = leading_digits(first);
+    if count == 8 {
+        let (rest, more) = leading_digits(eight_at(data, at + 8)?);
+        number = number * TENS[more] + rest;
+        count += more;
+    }
+    let zero_first = first as u8 == b'0' && count > 1;
+    match data.get(at + count)? {
+        b'.' | b'e' | b'E' | b'0'..=b'9' => None,
+        _ if count == 0 || zero_first => None,
+        _ => Some((number as i64, at + count)),
+    }
 }
 
 /// The number of eight digits, given their values, the first one lowest: neighbours are joined three times.

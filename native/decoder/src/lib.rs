@@ -10,14 +10,14 @@ mod plan;
 
 use columns::{bits, Column, Odd, Values};
 use plan::Node;
-use std::mem::ManuallyDrop;
+use std::os::raw::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
 use std::slice;
 
 const NO_MESSAGE: i64 = -1;
-/// Of plans, numbers and buffers as they cross to Python; `VERSION` in `library.py` is the same.
-const VERSION: u32 = 1;
+/// Of plans, numbers and arrays as they cross to Python; `VERSION` in `library.py` is the same.
+const VERSION: u32 = 2;
 
 /// Which form of calls this library speaks.
 #[no_mangle]
@@ -47,14 +47,12 @@ pub unsafe extern "C" fn decoder_plan_free(plan: *mut Node) {
 
 /// Read messages: JSON texts (`is_avro` 0), or Avro bodies behind `prefix`.
 ///
-/// Fills `odd` with a 1 for each row that is not as the plan says, and `out` with 20 numbers per node, in preorder: rows,
-/// nulls, absent rows, kinds of numbers, then address, size in bytes, capacity and bytes per item of four buffers:
-/// validity bits, absence bits, values or ends, data.
-/// Returns how many rows are odd; negative: nothing was made. Each buffer is freed by `decoder_buffer_free`.
+/// Fills `odd` with a 1 for each row that is not as the plan says, and `out` with a `Exported` per node, in preorder.
+/// Returns how many rows are odd; negative: nothing was made. `decoder_release` frees what nobody imported.
 ///
 /// # Safety
 /// `plan` comes from `decoder_plan`; `lengths` and `odd` have `rows` items, `data` as many bytes as the lengths say that
-/// are not -1 (no message), `prefix` has `prefix_size` bytes, `out` has room.
+/// are not -1 (no message), `prefix` has `prefix_size` bytes, `out` has room for all nodes.
 #[no_mangle]
 pub unsafe extern "C" fn decoder_read(
     plan: *const Node,
@@ -66,7 +64,7 @@ pub unsafe extern "C" fn decoder_read(
     lengths: *const i64,
     rows: usize,
     odd: *mut u8,
-    out: *mut u64,
+    out: *mut Exported,
 ) -> i64 {
     let node = &*plan;
     let prefix = slice::from_raw_parts(prefix, prefix_size);
@@ -85,23 +83,25 @@ pub unsafe extern "C" fn decoder_read(
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Some((mut column, count))) => {
             column.finish();
-            let mut out = Out(out);
-            hand_over(column, &mut out);
+            export(column, node, &mut Out(out));
             count
         }
         _ => -1,
     }
 }
 
+/// Free those arrays that nobody imported.
+///
 /// # Safety
-/// The numbers are those of a buffer of `decoder_read`, which is not used again.
+/// `decoder_read` filled `out`, for a plan of so many nodes.
 #[no_mangle]
-pub unsafe extern "C" fn decoder_buffer_free(address: u64, capacity: u64, item: u64) {
-    let capacity = capacity as usize;
-    match item {
-        1 => drop(Vec::from_raw_parts(address as *mut u8, 0, capacity)),
-        4 => drop(Vec::from_raw_parts(address as *mut u32, 0, capacity)),
-        _ => drop(Vec::from_raw_parts(address as *mut u64, 0, capacity)),
+pub unsafe extern "C" fn decoder_release(out: *mut Exported, nodes: usize) {
+    for node in slice::from_raw_parts_mut(out, nodes) {
+        for array in [&mut node.values, &mut node.valid, &mut node.absent] {
+            if let Some(release) = array.release {
+                release(array);
+            }
+        }
     }
 }
 
@@ -162,57 +162,151 @@ fn read(node: &Node, form: Form, data: &[u8], lengths: &[i64], odd: &mut [u8]) -
     }
 }
 
-/// Where `decoder_read` writes.
-struct Out(*mut u64);
+/// An array as Arrow's C data interface has it, so that importing one is a single call for Python.
+#[repr(C)]
+pub struct Array {
+    length: i64,
+    null_count: i64,
+    offset: i64,
+    buffer_count: i64,
+    child_count: i64,
+    buffers: *const *const c_void,
+    children: *const c_void,
+    dictionary: *const c_void,
+    /// None: it was imported, which moves it, or there is none.
+    release: Option<unsafe extern "C" fn(*mut Array)>,
+    owner: *mut c_void,
+}
 
-impl Out {
-    fn number(&mut self, number: u64) {
-        // SAFETY: the caller made room for 20 numbers per node, and `hand_over` writes as many.
-        unsafe {
-            self.0.write(number);
-            self.0 = self.0.add(1);
+/// What an array's buffers lie in.
+struct Owner {
+    addresses: [*const c_void; 3],
+    _valid: Vec<u8>,
+    _values: Values,
+}
+
+unsafe extern "C" fn release(array: *mut Array) {
+    drop(Box::from_raw((*array).owner as *mut Owner));
+    (*array).release = None;
+}
+
+impl Array {
+    const NONE: Array = Array {
+        length: 0,
+        null_count: 0,
+        offset: 0,
+        buffer_count: 0,
+        child_count: 0,
+        buffers: ptr::null(),
+        children: ptr::null(),
+        dictionary: ptr::null(),
+        release: None,
+        owner: ptr::null_mut(),
+    };
+
+    fn new(length: usize, null_count: usize, valid: Vec<u8>, values: Values) -> Array {
+        let (first, second) = match &values {
+            Values::None => (ptr::null(), None),
+            Values::Flags(items) => (items.as_ptr() as *const c_void, None),
+            Values::Int32(items) | Values::List(items) => (items.as_ptr() as *const c_void, None),
+            Values::Int64(items) => (items.as_ptr() as *const c_void, None),
+            Values::Float32(items) => (items.as_ptr() as *const c_void, None),
+            Values::Float64(items) => (items.as_ptr() as *const c_void, None),
+            Values::Fixed(items, _) => (items.as_ptr() as *const c_void, None),
+            Values::Bytes(ends, data) => (ends.as_ptr() as *const c_void, Some(data.as_ptr() as *const c_void)),
+        };
+        let nulls = if null_count == 0 {
+            ptr::null()
+        } else {
+            valid.as_ptr() as *const c_void
+        };
+        let owner = Box::new(Owner {
+            addresses: [nulls, first, second.unwrap_or(ptr::null())],
+            _valid: valid,
+            _values: values,
+        });
+        Array {
+            length: length as i64,
+            null_count: null_count as i64,
+            buffer_count: if second.is_some() { 3 } else { 2 },
+            buffers: owner.addresses.as_ptr(),
+            release: Some(release),
+            owner: Box::into_raw(owner) as *mut c_void,
+            ..Array::NONE
         }
     }
 
-    fn buffer<T>(&mut self, items: Vec<T>) {
-        let mut items = ManuallyDrop::new(items);
-        let size = std::mem::size_of::<T>();
-        self.number(if items.capacity() == 0 {
-            0
-        } else {
-            items.as_mut_ptr() as u64
-        });
-        self.number((items.len() * size) as u64);
-        self.number(items.capacity() as u64);
-        self.number(size as u64);
+    /// Of bits; none of them: there is no such array.
+    fn of_bits(flags: &[u8]) -> Array {
+        if flags.is_empty() {
+            return Array::NONE;
+        }
+        Array::new(flags.len(), 0, Vec::new(), Values::Flags(bits(flags)))
     }
 }
 
-fn hand_over(column: Column, out: &mut Out) {
-    let count = |flags: &[u8], wanted| flags.iter().filter(|flag| **flag == wanted).count() as u64;
-    out.number(column.rows as u64);
-    out.number(count(&column.valid, 0));
-    out.number(count(&column.absent, 1));
-    out.number(u64::from(column.integers) | u64::from(column.others) << 1);
-    out.buffer(bits(&column.valid));
-    out.buffer(bits(&column.absent));
-    let mut bytes = Vec::new();
-    match column.values {
-        Values::None => out.buffer(Vec::<u8>::new()),
-        Values::Flags(values) => out.buffer(bits(&values)),
-        Values::Int32(values) | Values::List(values) => out.buffer(values),
-        Values::Int64(values) => out.buffer(values),
-        Values::Float32(values) => out.buffer(values),
-        Values::Float64(values) => out.buffer(values),
-        Values::Fixed(values, _) => out.buffer(values),
-        Values::Bytes(ends, data) => {
-            bytes = data;
-            out.buffer(ends);
+/// What crosses to Python per node: `library.py` knows this layout.
+#[repr(C)]
+pub struct Exported {
+    rows: u64,
+    nulls: u64,
+    absent_rows: u64,
+    /// 1: some numbers were integers, 2: some were not.
+    number_kinds: u64,
+    /// Of lists the ends, of objects nothing.
+    values: Array,
+    /// Of objects and lists, if some are null: which are not.
+    valid: Array,
+    /// If there are some: the rows where the member is missing.
+    absent: Array,
+}
+
+/// Where `decoder_read` writes.
+struct Out(*mut Exported);
+
+impl Out {
+    fn node(&mut self, node: Exported) {
+        // SAFETY: the caller made room for all nodes, and `export` writes one for each.
+        unsafe {
+            self.0.write(node);
+            self.0 = self.0.add(1);
         }
     }
-    bytes.shrink_to_fit();
-    out.buffer(bytes);
-    for child in column.children {
-        hand_over(child, out);
+}
+
+fn export(column: Column, node: &Node, out: &mut Out) {
+    let count = |flags: &[u8], wanted| flags.iter().filter(|flag| **flag == wanted).count();
+    let rows = column.rows;
+    let nulls = count(&column.valid, 0);
+    let (values, valid) = match column.values {
+        Values::None => (Array::NONE, Array::of_bits(&column.valid)),
+        Values::List(ends) => (
+            Array::new(rows + 1, 0, Vec::new(), Values::List(ends)),
+            Array::of_bits(&column.valid),
+        ),
+        Values::Flags(flags) => (
+            Array::new(rows, nulls, bits(&column.valid), Values::Flags(bits(&flags))),
+            Array::NONE,
+        ),
+        Values::Bytes(ends, mut data) => {
+            data.shrink_to_fit();
+            (
+                Array::new(rows, nulls, bits(&column.valid), Values::Bytes(ends, data)),
+                Array::NONE,
+            )
+        }
+        values => (Array::new(rows, nulls, bits(&column.valid), values), Array::NONE),
+    };
+    out.node(Exported {
+        rows: rows as u64,
+        nulls: nulls as u64,
+        absent_rows: count(&column.absent, 1) as u64,
+        number_kinds: u64::from(column.integers) | u64::from(column.others) << 1,
+        values,
+        valid,
+        absent: Array::of_bits(&column.absent),
+    });
+    for (child, node) in column.children.into_iter().zip(&node.children) {
+        export(child, node, out);
     }
 }
