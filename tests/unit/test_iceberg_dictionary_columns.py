@@ -32,7 +32,7 @@ def chosen(values: list[Any], type_: pa.DataType | None = None) -> bool:
         (["constant"] * ROWS, True),
         ([None] * ROWS, True),
         ([row // 50 for row in range(ROWS)], True),
-        ([f"{row % 1500} " + "x" * 2000 for row in range(ROWS)], False),  # more than fit in a dictionary
+        ([f"{row % 1499} " + "x" * 2000 for row in range(ROWS)], False),  # more than fit in a dictionary
     ],
     ids=["unique", "unique texts", "pairs", "few", "some", "one", "none", "runs", "long"],
 )

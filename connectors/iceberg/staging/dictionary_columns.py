@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-SAMPLE_PLACES = 16
-ROWS_PER_PLACE = 256
+SAMPLE_PLACES = 8
+ROWS_PER_PLACE = 512
 LEAST_REPEATS = (
     4  # of a value, on average; so every fourth of the rows of a place is enough to see runs that are worth it
 )

@@ -659,14 +659,13 @@ class TableStager:
             completed = Completion(whole, self._keys, old_keys, held.left)
             yield from self._left_files(completed, name)
         for piece in pieces:
-            winners = piece if last is None else piece.filter(pc.is_in(piece.column(OFFSET), value_set=last))
-            if not winners.num_rows:
-                continue
-            deletes = pc.equal(winners.column(CHANGE), Change.DELETE)
-            upserts = winners
+            winners = None if last is None else pc.is_in(piece.column(OFFSET), value_set=last)
+            deletes = pc.equal(piece.column(CHANGE), Change.DELETE)
+            kept = pc.invert(deletes) if winners is None else pc.and_not(winners, deletes)
+            deletes = deletes if winners is None else pc.and_(winners, deletes)
             if any_true(deletes):
-                yield self._write_deletes(winners.filter(deletes), name)
-                upserts = winners.filter(pc.invert(deletes))
+                yield self._write_deletes(piece, deletes, name)
+            upserts = piece.filter(kept)
             keys: list[Key | None] = []
             if completed is not None and upserts.num_rows:
                 upserts = completed.complete(upserts)
@@ -680,9 +679,9 @@ class TableStager:
         kind, schema_id, spec_id = StagedKind.TRUNCATES, self.description.schema_id, self._partitioner.spec_id
         return StagedFile(kind, "", 0, 0, schema_id, spec_id, order=order)
 
-    def _write_deletes(self, rows: pa.Table, name: StagedFileName) -> StagedFile:
+    def _write_deletes(self, rows: pa.Table, deletes: pa.ChunkedArray, name: StagedFileName) -> StagedFile:
         schema = self._ordered(pa.schema([self._schema.field(k).with_nullable(False) for k in self._keys]))
-        return self._write(StagedKind.DELETES, rows.select(schema.names), schema, name, ())
+        return self._write(StagedKind.DELETES, rows.select(schema.names).filter(deletes), schema, name, ())
 
     def _ordered(self, schema: pa.Schema) -> pa.Schema:
         """With the column that orders rows of several partitions, if there is one."""
