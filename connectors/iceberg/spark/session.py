@@ -328,8 +328,9 @@ class SparkDriver:
         elif self._objects and "session" not in self._objects:
             if replaced := self._alone:
                 self._with_spark("a Spark session is wanted")
+            assert self._client is not None  # the objects are its
             with self.errors("the Spark session"):
-                self._start_spark(self._client.jvm if self._client is not None else None)
+                self._start_spark(self._client.jvm)
         return replaced
 
     def _with_spark(self, why: str) -> None:
