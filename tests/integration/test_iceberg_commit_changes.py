@@ -178,3 +178,30 @@ def test_a_table_that_is_merged_by_sql_all_of_a_sudden_keeps_the_order_of_its_ro
     outcome = reader.take(source, [0, 0])
     assert reader.rows() == source.rows
     assert outcome.counts.older_changes == 2
+
+
+ONE_CYCLE = {  # keys lie in partitions of their own
+    "changed after a truncate": [("truncate",), ("write", 2, "north", True), ("move", 2, 4)],
+    "changed twice": [("truncate",), ("write", 2, "north", True), ("move", 2, 4), ("move", 4, 3)],
+    "changed twice, no truncate": [("write", 2, "north", True), ("move", 2, 4), ("move", 4, 3)],
+    "used again": [("write", 2, "north", True), ("move", 2, 4), ("write", 2, "south", True), ("move", 2, 3)],
+    "used again after a truncate": [
+        ("write", 2, "north", True), ("move", 2, 4), ("truncate",), ("write", 2, "south", True), ("move", 2, 3),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", ONE_CYCLE.values(), ids=ONE_CYCLE)
+def test_values_that_were_not_sent_come_from_the_row_that_had_the_key_last(
+    lake: Lake, steps: list[tuple[object, ...]]
+) -> None:
+    source = Source(3, by_key=True)
+    made = both(lake, source)
+    write(source, 1, 2)
+    for reader in made:
+        reader.take(source, [0, 0, 0])
+    for step in steps:
+        source.apply(step)
+    for reader in made:
+        reader.take(source, [0, 0, 0])
+        assert reader.rows() == source.rows

@@ -84,16 +84,23 @@ class PatchCompletion:
                 whole.append(part.rows)
         done: set[int] = set()
         if parts:
+            moved = [part for part in parts if part.moved]
             self._take = whole.append
-            self._look_up(parts, None, done)
-            self._look_back([part for part in parts if part.moved], done)
+            known = -1
+            while moved and whole and len(done) > known:  # a key that was changed again and again is known step by step
+                known = len(done)
+                self._write_left(moved, _concatenated(whole), done)
+            if not self._truncated:
+                self._look_up(parts, None, done)
+                self._look_back(moved, done)
             whole += [
                 part.rows.take(pc.subtract(_without(part.keys, done).column(_PATCH), part.first)) for part in parts
             ]
             self._take = self._write
         if not whole:
             return None
-        self._left = pa.concat_tables([rows.select(self._reader.schema.names) for rows in whole])
+        names = self._reader.schema.names
+        self._left = _concatenated([rows.select([*names, *_order_of(rows)]) for rows in whole])
         return self._writer.again(self._left)[0]
 
     def complete(self, patches: Sequence[StagedFile]) -> list[StagedFile]:
@@ -112,10 +119,10 @@ class PatchCompletion:
         for file in patches:
             parts.append(self._read(file, sum(part.rows.num_rows for part in parts)))
         done: set[int] = set()
-        if not self._truncated:
-            moved = [part for part in parts if part.moved]
-            if self._left is not None and moved:
-                self._write_found(moved, _keys_of(moved), self._left, done)
+        moved = [part for part in parts if part.moved]
+        if self._left is not None and moved:
+            self._write_left(moved, self._left, done)
+        if not self._truncated:  # else what the table has is from before
             self._look_up(parts, None, done)
             self._look_back(moved, done)
         self._write_unmatched(parts, done)
@@ -179,26 +186,40 @@ class PatchCompletion:
         """Complete what the rows that an earlier cycle left have."""
         try:
             with self._files.open(path) as opened:
-                left = project(pq.read_table(opened, use_threads=False), self._reader.nullable)
+                rows = pq.read_table(opened, use_threads=False)
         except FileNotFoundError:
             log.warning(
                 "table %s: %s is gone, which held rows whose key was changed: clean-up of others has to spare it",
                 self._request.table, path, extra={"action": "left_rows_gone", "table": self._request.table},
             )  # fmt: skip
             return
-        self._write_found(moved, _keys_of(moved), left, done)
+        left = project(rows, self._reader.nullable)
+        for name in _order_of(rows):
+            left = left.append_column(self._reader.order_field, rows.column(name))
+        self._write_left(moved, left, done)
 
     def _write(self, rows: pa.Table) -> None:
         self._made += self._writer.rows(rows)
 
     # --- writing
 
-    def _write_found(self, parts: Sequence[_Patches], keys: pa.Table, found: pa.Table, done: set[int]) -> None:
+    def _write_left(self, moved: Sequence[_Patches], left: pa.Table, done: set[int]) -> None:
+        """Complete what the rows that were left have: of a key that was left several times, the last one before."""
+        if ORDER in left.column_names:
+            left = left.take(pc.sort_indices(as_array(left.column(ORDER)).fill_null("")))
+        self._write_found(moved, _keys_of(moved), left, done, left=True)
+
+    def _write_found(
+        self, parts: Sequence[_Patches], keys: pa.Table, found: pa.Table, done: set[int], left: bool = False
+    ) -> None:
         plain = pa.table([self._reader.compared(k, found.column(k)) for k in self._keys], names=self._keys)
         plain = plain.append_column(_NUMBER, pa.array(range(len(plain)), pa.int64()))
         pairs = _without(keys, done).join(plain, self._keys, join_type="inner", use_threads=False)
-        pairs = pairs.group_by(_PATCH, use_threads=False).aggregate([(_NUMBER, "min")])  # one, if the table has several
-        numbers, sources = as_array(pairs.column(_PATCH)), as_array(pairs.column(f"{_NUMBER}_min"))
+        if left:
+            pairs = _left_before(pairs, parts, found)
+        one = "max" if left else "min"  # the table may have several, too
+        pairs = pairs.group_by(_PATCH, use_threads=False).aggregate([(_NUMBER, one)])
+        numbers, sources = as_array(pairs.column(_PATCH)), as_array(pairs.column(f"{_NUMBER}_{one}"))
         for part in parts:
             mine = pc.and_(
                 pc.greater_equal(numbers, part.first), pc.less(numbers, part.first + part.rows.num_rows)
@@ -248,3 +269,28 @@ def _without(keys: pa.Table, done: set[int]) -> pa.Table:
     if not done:
         return keys
     return keys.filter(pc.invert(pc.is_in(keys.column(_PATCH), value_set=pa.array(sorted(done), pa.int64()))))
+
+
+def _order_of(rows: pa.Table) -> list[str]:
+    """The column of the order, if the rows have one."""
+    return [name for name in (ORDER,) if name in rows.column_names]
+
+
+def _concatenated(parts: Sequence[pa.Table]) -> pa.Table:
+    """With the order where all parts have one."""
+    if all(_order_of(rows) for rows in parts):
+        return pa.concat_tables(parts)
+    return pa.concat_tables([rows.drop_columns(_order_of(rows)) for rows in parts])
+
+
+def _left_before(pairs: pa.Table, parts: Sequence[_Patches], left: pa.Table) -> pa.Table:
+    """The pairs of a patch and a row that was left, where both say their order, without rows that were left later."""
+    if not _order_of(left) or not all(_order_of(part.rows) for part in parts):
+        return pairs
+    told = [
+        pa.table([range(part.first, part.first + part.rows.num_rows), part.rows.column(ORDER)], names=[_PATCH, ORDER])
+        for part in parts
+    ]
+    joined = pairs.join(pa.concat_tables(told), _PATCH, join_type="inner", use_threads=False)
+    before = as_array(left.column(ORDER)).take(as_array(joined.column(_NUMBER)))
+    return joined.filter(pc.less_equal(before, joined.column(ORDER)).combine_chunks().fill_null(True))

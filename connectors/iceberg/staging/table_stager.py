@@ -725,8 +725,8 @@ class TableStager:
         rows = completed.left()
         if not rows.num_rows:
             return
-        plain = rows.select(self._schema.names)
-        schema = pa.schema([field.with_nullable(True) for field in self._schema])
+        plain = rows.select(self._ordered(self._schema).names)
+        schema = self._ordered(pa.schema([field.with_nullable(True) for field in self._schema]))
         old_keys = completed.old_keys(rows)
         groups: dict[tuple[str | None, bool], list[int]] = {}
         for row, (text, key) in enumerate(zip(rows.column(UNAVAILABLE).to_pylist(), old_keys, strict=True)):
