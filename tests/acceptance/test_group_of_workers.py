@@ -14,7 +14,6 @@ import pytest
 from fixtures.worker_group import SESSION_SECONDS, GroupUnderTest, latencies
 
 CONNECTORS, TASKS = 20, 60
-FEW_CONNECTORS, FEW_TASKS = 8, 24  # processes take most of the time of a short test
 LINES = "lines"
 EXACTLY_ONCE = {"exactly.once.source.support": "enabled"}
 SETTLE_SECONDS = 90.0  # statuses are true within 30 s on a quiet machine; tests share theirs
@@ -163,9 +162,9 @@ def ask_often(group: GroupUnderTest) -> None:
         assert psutil.Process(worker.pid).memory_info().rss < 150e6
 
 
-@pytest.mark.timeout(600)  # three workers, 25 tasks, and a session's time-out for each thing that happens to them
+@pytest.mark.timeout(600)  # three workers, 61 tasks, and a session's time-out for each thing that happens to them
 def test_nothing_runs_twice_and_no_line_is_lost_whatever_happens_to_workers(tmp_path: Path) -> None:
-    with group_at_work(tmp_path, FEW_CONNECTORS, FEW_TASKS) as group:
+    with group_at_work(tmp_path) as group:
         ask_often(group)
         kill(group, group.leader())
         put_leader_to_sleep(group)
