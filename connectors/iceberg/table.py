@@ -52,6 +52,9 @@ class StagedKind(Enum):
     DELETES = "deletes"  # the key columns only: rows to remove
     PATCHES = "patches"  # upserts with columns whose value is unavailable: completed from the row in the table
     LEFT = "left"  # rows as they stood when their key was changed: patches of the new keys may take values from them
+    HISTORY = (
+        "history"  # where partitions are ordered: changes before the last ones of their keys, see `CycleCompletion`
+    )
     TRUNCATES = "truncates"  # no file: every row that is there before this cycle goes
 
 
@@ -69,7 +72,8 @@ class StagedFile:
     unavailable: Sequence[str] = ()  # PATCHES: the columns to complete; all rows of a file lack the same ones
     order: str = ""  # TRUNCATES, where rows are ordered: its place, rows with lower ones go
     optional: bool = False  # PATCHES: a row that the table does not have is left out: deletes that only mark
-    moved: bool = False  # PATCHES, LEFT: the key was changed; the file says under which one the table has each row
+    moved: bool = False  # PATCHES, LEFT: the key was changed; the file says under which one the table has each row.
+    # HISTORY: some key was changed
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value}

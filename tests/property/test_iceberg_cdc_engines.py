@@ -40,7 +40,7 @@ def run(lake: Lake, version: int, source: Source, cycles: list[list[Any]], lags:
         for reader in made:
             reader.take(source, at)
     for reader in made:
-        assert reader.rows() == source.expected(), reader.engine
+        assert reader.rows() == source.expected(), (reader.engine, cycles, lags)
 
 
 def thorough(examples: int) -> settings:

@@ -9,21 +9,21 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from connectors.iceberg.spark.cycle_completion import FILE, ROW, CycleCompletion
 from connectors.iceberg.spark.key_join import NotJoinable
 from connectors.iceberg.spark.row_writer import RowWriter
-from connectors.iceberg.spark.staged_columns import projected, read_staged, with_order_under
+from connectors.iceberg.spark.staged_columns import read_staged
 from connectors.iceberg.spark.staged_keys import not_ordered
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
 from connectors.iceberg.staging.ordering import ORDER
-from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TRUNCATED = "connect-py.truncated."  # and the connect group id: property that says where the last truncate stood
-_FILE, _ROW, _RANK = "__connect_py_file", "__connect_py_row", "__connect_py_rank"
+_RANK = "__connect_py_rank"
 _DELETES, _REST = "0", "1"  # of one position in the source, the delete comes first: its key was changed
 
 
@@ -68,21 +68,20 @@ class KeyReduction:
         request = self._request
         truncates = [file for file in request.files if file.kind is StagedKind.TRUNCATES]
         left = [file for file in request.files if file.kind is StagedKind.LEFT]
-        staged = [file for file in request.files if file.kind not in (StagedKind.TRUNCATES, StagedKind.LEFT)]
+        history = [file for file in request.files if file.kind is StagedKind.HISTORY]
+        others = (StagedKind.TRUNCATES, StagedKind.LEFT, StagedKind.HISTORY)
+        staged = [file for file in request.files if file.kind not in others]
         limit = max([self._known, *(file.order for file in truncates)])
         if truncates and limit:
             staged += self._later(limit)
         if not staged:
             return self._placed(request, truncates, limit)
         changes = self._changes(staged)
-        old = pc.and_(pc.less(changes.column(ORDER), limit), pc.not_equal(changes.column(ORDER), ""))
-        lost = [changes.filter(old)] if any_true(as_array(old)) else []
-        changes = changes.filter(pc.invert(old)) if lost else changes
-        if not truncates:
-            behind = self._behind_the_table(changes)
-            if behind is not None:
-                lost.append(changes.filter(behind))
-                changes = changes.filter(pc.invert(behind))
+
+        def divided(some: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
+            return self._divided(some, limit, compare=not truncates)
+
+        changes, lost = divided(changes)
         self.older = sum(part.num_rows for part in lost)
         if self.older:
             log.info(
@@ -90,14 +89,25 @@ class KeyReduction:
                 request.table, self.older, extra={"action": "older_changes", "table": request.table},
             )  # fmt: skip
         beaten = self._beaten(changes, staged)
-        made: list[StagedFile] = []
         if beaten is not None:
             lost.append(changes.filter(beaten))
-            made, replaced = self._completed(changes, beaten, staged)
-            lost += [replaced] if replaced.num_rows else []
-        if lost:
-            staged = [*self._without(staged, pa.concat_tables(lost)), *made]
-        return self._placed(dataclasses.replace(request, files=[*truncates[:1], *left, *staged]), truncates, limit)
+        completion = CycleCompletion(self._reader, self._writer, self._files, self._keys)
+        completed = completion.complete(staged, changes, beaten, history, lambda some: divided(some)[0])
+        gone = pa.concat_tables([part.select([FILE, ROW]) for part in [*lost, completed.replaced]])
+        staged = [*(self._without(staged, gone) if gone.num_rows else staged), *completed.made]
+        files = [*truncates[:1], *left, *completed.left, *staged]
+        return self._placed(dataclasses.replace(request, files=files), truncates, limit)
+
+    def _divided(self, changes: pa.Table, limit: str, *, compare: bool) -> tuple[pa.Table, list[pa.Table]]:
+        """The changes that count, and those that are older than a truncate or, if `compare`, than the table's rows."""
+        old = pc.and_(pc.less(changes.column(ORDER), limit), pc.not_equal(changes.column(ORDER), ""))
+        lost = [changes.filter(old)] if any_true(as_array(old)) else []
+        changes = changes.filter(pc.invert(old)) if lost else changes
+        behind = self._behind_the_table(changes) if compare else None
+        if behind is not None:
+            lost.append(changes.filter(behind))
+            changes = changes.filter(pc.invert(behind))
+        return changes, lost
 
     def _placed(self, request: CommitRequest, truncates: Sequence[StagedFile], limit: str) -> CommitRequest:
         """With the place of a truncate as a property of the table: rows of a partition that lags are older."""
@@ -125,7 +135,7 @@ class KeyReduction:
             columns = [self._reader.compared(name, read.column(name)) for name in self._keys]
             columns += [as_array(read.column(ORDER)).fill_null(""), pa.repeat(rank, len(read))]
             columns += [pa.repeat(pa.scalar(number, pa.int64()), len(read)), pa.array(range(len(read)), pa.int64())]
-            parts.append(pa.table(columns, names=[*self._keys, ORDER, _RANK, _FILE, _ROW]))
+            parts.append(pa.table(columns, names=[*self._keys, ORDER, _RANK, FILE, ROW]))
         return pa.concat_tables(parts, promote_options="permissive")
 
     def _behind_the_table(self, changes: pa.Table) -> pa.ChunkedArray | None:
@@ -163,77 +173,16 @@ class KeyReduction:
         unsaid = pc.equal(winners.column(ORDER), "")
         if winners.num_rows > several.num_rows or any_true(as_array(unsaid)):
             raise not_ordered(
-                self._request.table, self._keys, joined, [staged[i] for i in as_array(joined.column(_FILE)).to_pylist()]
+                self._request.table, self._keys, joined, [staged[i] for i in as_array(joined.column(FILE)).to_pylist()]
             )
         beaten = joined.filter(pc.less(joined.column("place"), joined.column("place_max")))
         return _is_one_of(changes, beaten)
-
-    def _completed(
-        self, changes: pa.Table, beaten: pa.ChunkedArray, staged: Sequence[StagedFile]
-    ) -> tuple[list[StagedFile], pa.Table]:
-        """Last changes with unavailable values that earlier ones of their key have: staged anew, and which they are."""
-        losers = changes.filter(beaten)
-        keys = losers.select(self._keys).group_by(self._keys, use_threads=False).aggregate([])
-        both = changes.join(keys, self._keys, join_type="left semi", use_threads=False)
-        patched = [n for n, file in enumerate(staged) if file.kind is StagedKind.PATCHES]
-        involved = both.filter(pc.is_in(both.column(_FILE), value_set=pa.array(patched, pa.int64())))
-        if not involved.num_rows:
-            return [], changes.slice(0, 0)
-        rows = {n: self._rows_of(file, both, n) for n, file in enumerate(staged)}
-        by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for change in both.to_pylist():
-            by_key.setdefault(tuple(change[k] for k in self._keys), []).append(change)
-        made: list[StagedFile] = []
-        replaced = []
-        for found in by_key.values():
-            found.sort(key=lambda change: (change[ORDER], change[_RANK]), reverse=True)
-            winner, *earlier = found
-            file = staged[winner[_FILE]]
-            if file.kind is not StagedKind.PATCHES:
-                continue
-            row, lacking, moved = rows[winner[_FILE]][winner[_ROW]], set(file.unavailable), file.moved
-            for change in earlier:
-                if not lacking or change[_RANK] == _DELETES:
-                    break
-                source, values = staged[change[_FILE]], rows[change[_FILE]][change[_ROW]]
-                known = lacking - set(source.unavailable)
-                for name in known:
-                    at = row.schema.get_field_index(name)
-                    row = row.set_column(at, row.schema.field(at), values.column(name))
-                lacking -= known
-                if source.moved and not moved:  # the table has the row under this key
-                    moved = True
-                    for name in (OLD_KEY_COLUMN + key for key in self._keys):
-                        row = row.append_column(values.schema.field(name), values.column(name))
-            if len(lacking) < len(file.unavailable) or moved != file.moved:
-                made += self._staged_anew(file, row, tuple(c for c in file.unavailable if c in lacking), moved)
-                replaced.append(winner)
-        return made, pa.Table.from_pylist(replaced, schema=changes.schema)
-
-    def _rows_of(self, file: StagedFile, changes: pa.Table, number: int) -> dict[int, pa.Table]:
-        """The rows of a file that these changes are, each a table of one row with the present columns."""
-        wanted = changes.filter(pc.equal(changes.column(_FILE), number)).column(_ROW).to_pylist()
-        if not wanted:
-            return {}
-        with self._files.open(file.path) as opened:
-            staged = with_order_under(pq.read_table(opened, use_threads=False), self._reader.order_field)
-        whole = projected(staged, self._reader.nullable.append(self._reader.order_field), self._keys)
-        return {row: whole.slice(row, 1) for row in wanted}
-
-    def _staged_anew(self, file: StagedFile, row: pa.Table, lacking: tuple[str, ...], moved: bool) -> list[StagedFile]:
-        if not lacking:
-            return list(self._writer.rows(row.select([*self._reader.schema.names, ORDER])))
-        uri, size = self._writer.again(row)
-        optional = file.optional and not moved
-        return [
-            dataclasses.replace(file, path=uri, rows=1, size=size, unavailable=lacking, moved=moved, optional=optional)
-        ]
 
     def _without(self, staged: Sequence[StagedFile], lost: pa.Table) -> list[StagedFile]:
         """The files without the rows that lost; those that lose some are written anew."""
         left = []
         for number, file in enumerate(staged):
-            rows = as_array(lost.filter(pc.equal(lost.column(_FILE), number)).column(_ROW))
+            rows = as_array(lost.filter(pc.equal(lost.column(FILE), number)).column(ROW))
             if not len(rows):
                 left.append(file)
                 continue
@@ -249,7 +198,7 @@ class KeyReduction:
 
 def _is_one_of(changes: pa.Table, some: pa.Table) -> pa.ChunkedArray:
     """Which rows of `changes` are in `some`, by file and row."""
-    names = [_FILE, _ROW]
+    names = [FILE, ROW]
     marked = some.select(names).append_column("marked", pa.repeat(pa.scalar(True), some.num_rows))
     numbered = changes.select(names).append_column("at", pa.array(range(changes.num_rows), pa.int64()))
     joined = numbered.join(marked, names, join_type="left outer", use_threads=False).sort_by("at")

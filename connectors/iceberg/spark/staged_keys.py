@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NAMED = 3  # duplicates that the message shows
 _FILE = "__connect_py_file"
+_NO_CHANGES = (StagedKind.TRUNCATES, StagedKind.LEFT, StagedKind.HISTORY)
 
 
 def not_ordered(
@@ -58,7 +59,7 @@ class StagedKeys:
                 )
         self._request = request
         self._columns = [schema.field(name) for name in request.key_columns]
-        self._staged = [file for file in request.files if file.kind not in (StagedKind.TRUNCATES, StagedKind.LEFT)]
+        self._staged = [file for file in request.files if file.kind not in _NO_CHANGES]
         self.files = files
         self._table: pa.Table | None = None
 

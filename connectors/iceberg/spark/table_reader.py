@@ -45,6 +45,7 @@ class TableReader:
     ) -> None:
         self._driver = driver
         self._table = description.name
+        self.schema_id = description.schema_id
         self._ref = ref
         self._keys = list(key_columns)
         self._files = files

@@ -16,6 +16,7 @@ from connectors.iceberg.staging.columns import as_array, choose
 OFFSET = "__connect_py_offset"
 CHANGE = "__connect_py_change"
 UNAVAILABLE = "__connect_py_unavailable"  # names of columns, each between two separators; null: every value is known
+LEAVES = "__connect_py_leaves"  # of changes in a file of history: whether a delete begins a change of the key
 SEPARATOR = "\x1f"
 
 Key = tuple[Any, ...]
@@ -44,7 +45,7 @@ class Completion:
     def __init__(
         self, whole: pa.Table, keys: Sequence[str], old_keys: pa.Table | None, left: Sequence[int] = ()
     ) -> None:
-        """Take the changes of one Kafka partition in a cycle.
+        """Take the changes of a cycle: of one Kafka partition, or, with numbers for offsets, of all of them.
 
         Args:
             whole: In offset order, with the columns `OFFSET`, `CHANGE` and `UNAVAILABLE`.
@@ -76,7 +77,7 @@ class Completion:
         for i in range(len(sources)):
             source = as_array(made.column(f"s{i}_max"))
             self._sources.append(as_array(pc.if_else(pc.greater(source, deleted_at), source, nothing)))
-        self._old_keys = _keys_by_offset(old_keys, keys)
+        self._old_keys = keys_by_offset(old_keys, keys)
         self._left = frozenset(left)
         self._changes = self._changes_by_key() if self._old_keys or self._left else {}
 
@@ -184,7 +185,8 @@ def _replaced(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
     return rows.set_column(index, rows.schema.field(index), values)
 
 
-def _keys_by_offset(old_keys: pa.Table | None, keys: Sequence[str]) -> dict[int, Key]:
+def keys_by_offset(old_keys: pa.Table | None, keys: Sequence[str]) -> dict[int, Key]:
+    """Per row that came by a change of its key, the key that it had."""
     if old_keys is None or not old_keys.num_rows:
         return {}
     return dict(zip(old_keys.column(OFFSET).to_pylist(), _tuples(old_keys, keys), strict=True))

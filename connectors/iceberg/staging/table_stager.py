@@ -29,6 +29,7 @@ from connectors.iceberg.staging.changelog import Changes
 from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
 from connectors.iceberg.staging.completion import (
     CHANGE,
+    LEAVES,
     OFFSET,
     SEPARATOR,
     UNAVAILABLE,
@@ -36,6 +37,7 @@ from connectors.iceberg.staging.completion import (
     Key,
     column_names,
     key_type,
+    keys_by_offset,
 )
 from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.envelope import Envelope
@@ -655,7 +657,11 @@ class TableStager:
         last = last_per_key([whole.column(k) for k in self._keys], whole.column(OFFSET))
         patched = whole.column(UNAVAILABLE).null_count < whole.num_rows
         completed: Completion | None = None
-        if (patched and (last is not None or old_keys is not None)) or held.left:
+        own: Mapping[int, Key] = {}
+        if self._config.ordering_columns:  # other partitions may have changes in between: the coordinator completes
+            own = keys_by_offset(old_keys, self._keys)
+            yield from self._history_files(whole, last, own, held.left, name)
+        elif (patched and (last is not None or old_keys is not None)) or held.left:
             completed = Completion(whole, self._keys, old_keys, held.left)
             yield from self._left_files(completed, name)
         for piece in pieces:
@@ -666,7 +672,7 @@ class TableStager:
             if any_true(deletes):
                 yield self._write_deletes(piece, deletes, name)
             upserts = piece.filter(kept)
-            keys: list[Key | None] = []
+            keys = [own.get(offset) for offset in upserts.column(OFFSET).to_pylist()] if own else []
             if completed is not None and upserts.num_rows:
                 upserts = completed.complete(upserts)
                 keys = completed.old_keys(upserts)
@@ -740,6 +746,30 @@ class TableStager:
                 yield dataclasses.replace(file, kind=StagedKind.LEFT)
             else:
                 yield self._write(StagedKind.LEFT, part, schema, name, (), lacking)
+
+    def _history_files(
+        self,
+        whole: pa.Table,
+        last: pa.Array | None,
+        old_keys: Mapping[int, Key],
+        left: Sequence[int],
+        name: StagedFileName,
+    ) -> Iterator[StagedFile]:
+        """The changes that are not the last ones of their keys here, and all deletes that begin a change of the key."""
+        leaves = pc.is_in(whole.column(OFFSET), value_set=pa.array(left, pa.int64()))
+        beaten = pc.invert(pc.is_in(whole.column(OFFSET), value_set=last)) if last is not None else pa.scalar(False)
+        rows = whole.append_column(LEAVES, leaves).filter(pc.or_(leaves, beaten))
+        if not rows.num_rows:
+            return
+        keys = [old_keys.get(offset) for offset in rows.column(OFFSET).to_pylist()]
+        schema = pa.schema([*self._ordered(self._nullable), *_EXTRA, pa.field(LEAVES, pa.bool_())])
+        for index, key in enumerate(self._keys):
+            values = pa.array([old and old[index] for old in keys], key_type(self._schema.field(key).type))
+            added = pa.field(OLD_KEY_COLUMN + key, values.type)
+            rows, schema = rows.append_column(added, values), schema.append(added)
+        file = self._write(StagedKind.HISTORY, rows, schema, name, ())
+        changed = any_true(as_array(rows.column(LEAVES))) or any(keys)
+        yield dataclasses.replace(file, moved=changed)
 
     def _only_marks(self, rows: pa.Table, lacking: Sequence[str]) -> pa.BooleanArray | None:
         """Rows that are deletes and nothing else, if rows that lack these columns can be."""
