@@ -205,3 +205,38 @@ def test_values_that_were_not_sent_come_from_the_row_that_had_the_key_last(
     for reader in made:
         reader.take(source, [0, 0, 0])
         assert reader.rows() == source.rows
+
+
+ANYWHERE = {  # every third step is in the same partition, wherever its key was before
+    "its own older value": [
+        ("write", 2, "north", True), ("write", 2, "north", True), ("write", 3, "north", True),
+        ("write", 2, "south", False),
+    ],
+    "that of a row that is gone": [
+        ("write", 2, "north", True), ("delete", 2), ("write", 2, "north", True), ("write", 2, "south", False),
+    ],
+    "written in one partition, its key changed in another": [("write", 2, "north", True), ("move", 2, 4)],
+    "the old key used again": [
+        ("write", 2, "north", True), ("move", 2, 4), ("write", 3, "north", True), ("write", 2, "south", True),
+    ],
+    "written once more under the new key": [
+        ("write", 2, "north", True), ("move", 2, 4), ("write", 3, "north", True), ("delete", 3),
+        ("write", 4, "south", False),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", ANYWHERE.values(), ids=ANYWHERE)
+def test_values_that_were_not_sent_are_the_newest_of_all_partitions(
+    lake: Lake, steps: list[tuple[object, ...]]
+) -> None:
+    """A partition alone would take its own value, though another partition has a newer one, or a delete."""
+    source = Source(3, by_key=False)
+    made = both(lake, source)
+    write(source, 1, 2)
+    for step in steps:
+        source.apply(step)
+    for reader in made:
+        outcome = reader.take(source, [0, 0, 0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.unmatched_patches == 0
