@@ -240,3 +240,41 @@ def test_values_that_were_not_sent_are_the_newest_of_all_partitions(
         outcome = reader.take(source, [0, 0, 0])
         assert reader.rows() == source.rows
         assert outcome.counts.unmatched_patches == 0
+
+
+def test_a_key_that_is_used_again_before_the_change_of_it_was_read_gives_its_older_row(lake: Lake) -> None:
+    source = Source(3, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    for reader in made:
+        reader.take(source, [0, 0, 0])
+    source.apply(("move", 1, 3))
+    write(source, 1)
+    for reader in made:
+        reader.take(source, [1, 0, 0])
+        assert set(reader.rows()) == {1}
+        outcome = reader.take(source, [0, 0, 0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.unmatched_patches == 0
+
+
+def test_values_of_a_row_whose_partition_lags_behind_the_change_of_its_key_are_told_of(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has read yet what came between the row in the table and the change of its key."""
+    source = Source(3, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    for reader in made:
+        reader.take(source, [0, 0, 0])
+    write(source, 1)
+    source.apply(("move", 1, 3))
+    for reader in made:
+        caplog.clear()
+        reader.take(source, [0, len(source.log[1]), 0])
+        assert "1 rows have values of rows that are still there under another key" in caplog.text
+        assert reader.rows()[3]["big"] == "big 1"
+        caplog.clear()
+        reader.take(source, [0, 0, 0])
+        assert set(reader.rows()) == {3}
+        assert "still there" not in caplog.text

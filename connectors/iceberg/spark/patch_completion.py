@@ -23,6 +23,7 @@ from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.spark.key_join import NotJoinable
 from connectors.iceberg.spark.row_writer import RowWriter
 from connectors.iceberg.spark.staged_columns import staged_names, with_order_under
+from connectors.iceberg.spark.staged_keys import StagedKeys
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
@@ -123,7 +124,9 @@ class PatchCompletion:
         if self._left is not None and moved:
             self._write_left(moved, self._left, done)
         if not self._truncated:  # else what the table has is from before
+            known = set(done)
             self._look_up(parts, None, done)
+            self._tell_of_living(moved, done - known)
             self._look_back(moved, done)
         self._write_unmatched(parts, done)
         return self._made
@@ -157,6 +160,8 @@ class PatchCompletion:
             return
         keys = _without(_keys_of(parts), done)
         columns = sorted({name for part in parts for name in part.lacking})
+        if all(_order_of(part.rows) for part in parts):
+            columns.append(ORDER)
         found: list[pa.Table] = []
         for values in self._reader.matching(keys, columns, snapshot, matches):
             found.append(values)
@@ -215,8 +220,7 @@ class PatchCompletion:
         plain = pa.table([self._reader.compared(k, found.column(k)) for k in self._keys], names=self._keys)
         plain = plain.append_column(_NUMBER, pa.array(range(len(plain)), pa.int64()))
         pairs = _without(keys, done).join(plain, self._keys, join_type="inner", use_threads=False)
-        if left:
-            pairs = _left_before(pairs, parts, found)
+        pairs = _before(pairs, parts, found)
         one = "max" if left else "min"  # the table may have several, too
         pairs = pairs.group_by(_PATCH, use_threads=False).aggregate([(_NUMBER, one)])
         numbers, sources = as_array(pairs.column(_PATCH)), as_array(pairs.column(f"{_NUMBER}_{one}"))
@@ -233,6 +237,27 @@ class PatchCompletion:
                 rows = rows.set_column(at, rows.schema.field(at), values.column(name))
             self._take(rows)
         done.update(numbers.to_pylist())
+
+    def _tell_of_living(self, moved: Sequence[_Patches], found: set[int]) -> None:
+        """Say how many values are of rows that the table still has after this commit, though their key was changed.
+
+        The partition of the old key lags behind: nobody knows yet what it did to the row before.
+        """
+        taken = pa.array(sorted(found), pa.int64())
+        parts = [part.keys.filter(pc.is_in(part.keys.column(_PATCH), value_set=taken)) for part in moved]
+        if not sum(part.num_rows for part in parts):
+            return
+        staged = StagedKeys(self._request, self._reader.schema, self._files).table()
+        living = pa.concat_tables(parts).join(
+            pa.table([self._reader.compared(key, staged.column(key)) for key in self._keys], names=self._keys),
+            self._keys, join_type="left anti", use_threads=False,
+        )  # fmt: skip
+        if living.num_rows:
+            log.warning(
+                "table %s: %d rows have values of rows that are still there under another key: the change of that key "
+                "was not read yet, so they may be older than they should be", self._request.table, living.num_rows,
+                extra={"action": "values_of_living_rows", "table": self._request.table},
+            )  # fmt: skip
 
     def _write_unmatched(self, parts: Sequence[_Patches], done: set[int]) -> None:
         for part in parts:
@@ -283,14 +308,14 @@ def _concatenated(parts: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([rows.drop_columns(_order_of(rows)) for rows in parts])
 
 
-def _left_before(pairs: pa.Table, parts: Sequence[_Patches], left: pa.Table) -> pa.Table:
-    """The pairs of a patch and a row that was left, where both say their order, without rows that were left later."""
-    if not _order_of(left) or not all(_order_of(part.rows) for part in parts):
+def _before(pairs: pa.Table, parts: Sequence[_Patches], found: pa.Table) -> pa.Table:
+    """The pairs of a patch and a row that was found, where both say their order, without rows that came later."""
+    if not _order_of(found) or not all(_order_of(part.rows) for part in parts):
         return pairs
     told = [
         pa.table([range(part.first, part.first + part.rows.num_rows), part.rows.column(ORDER)], names=[_PATCH, ORDER])
         for part in parts
     ]
     joined = pairs.join(pa.concat_tables(told), _PATCH, join_type="inner", use_threads=False)
-    before = as_array(left.column(ORDER)).take(as_array(joined.column(_NUMBER)))
-    return joined.filter(pc.less_equal(before, joined.column(ORDER)).combine_chunks().fill_null(True))
+    order = as_array(found.column(ORDER)).take(as_array(joined.column(_NUMBER)))
+    return joined.filter(pc.less_equal(order, joined.column(ORDER)).combine_chunks().fill_null(True))
