@@ -761,7 +761,7 @@ class TableStager:
         rows = whole.append_column(LEAVES, leaves).filter(pc.or_(leaves, beaten))
         if not rows.num_rows:
             return
-        keys = [old_keys.get(offset) for offset in rows.column(OFFSET).to_pylist()]
+        keys = [old_keys.get(offset) for offset in rows.column(OFFSET).to_pylist()] if old_keys else [None] * len(rows)
         schema = pa.schema([*self._ordered(self._nullable), *_EXTRA, pa.field(LEAVES, pa.bool_())])
         for index, key in enumerate(self._keys):
             values = pa.array([old and old[index] for old in keys], key_type(self._schema.field(key).type))
