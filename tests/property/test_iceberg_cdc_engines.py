@@ -6,6 +6,7 @@ partitions by their keys (or anywhere), are read at different paces, staged by t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -73,12 +74,22 @@ def test_tables_of_both_engines_hold_what_the_database_holds(
 @FEW_OR_MANY
 @pytest.mark.parametrize("by_key", [True, False])
 def test_ordered_changes_in_several_partitions_end_as_in_the_database(lake: Lake, by_key: bool, examples: int) -> None:
+    several_partitions(lake, lambda: Source(3, by_key=by_key), examples)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)  # as above
+def test_ordered_deletes_that_mark_in_several_partitions_end_as_in_the_database(lake: Lake) -> None:
+    several_partitions(lake, lambda: Source(3, by_key=False, marks=True), 60)
+
+
+def several_partitions(lake: Lake, source: Callable[[], Source], examples: int) -> None:
     @settings(
         max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK
     )
     @given(CYCLES)
     def check(cycles: list[list[Any]]) -> None:
-        run(lake, 3, Source(3, by_key=by_key), cycles, [])
+        run(lake, 3, source(), cycles, [])
 
     check()
 

@@ -136,6 +136,17 @@ def test_a_changed_key_is_staged_with_the_key_that_the_table_knows(tmp_path: Pat
     assert found[False] == [{"id": 9, "v": None}]
 
 
+@pytest.mark.parametrize("delete_mode", ["remove", "mark"])
+def test_a_row_under_a_key_that_another_row_had_takes_nothing_from_that_one(tmp_path: Path, delete_mode: str) -> None:
+    records = [
+        event(0, "c", (2, "of another row")), event(1, "d", None, (2, None)), event(2, "c", (1, "its own")),
+        event(3, "d", None, (1, None)), moved(event(4, "c", (2, GONE)), {"id": 1}), event(5, "u", (2, GONE)),
+    ]  # fmt: skip
+    make = merging if delete_mode == "remove" else marking
+    files = stage(make(tmp_path), batch(records))
+    assert [row["v"] for row in read(files) if row["id"] == 2] == ["its own"]
+
+
 def numbered(records: list[SinkRecord]) -> Batch:
     return batch([made.replace(origin=RecordOrigin("orders", 0, n)) for n, made in enumerate(records)])
 

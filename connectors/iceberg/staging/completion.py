@@ -38,8 +38,9 @@ class _Change(NamedTuple):
 class Completion:
     """Fills unavailable values of last changes from earlier changes of the same key in the same cycle.
 
-    A value is taken from the newest earlier upsert that has it, unless the row was deleted in between. A row that came
-    by a change of its key goes on with the changes of the old key, before the delete that was part of it.
+    A value is taken from the newest earlier upsert that has it, unless the row was deleted in between, or another one
+    came under its key. A row that came by a change of its key goes on with the changes of the old key, before the
+    delete that was part of it.
     """
 
     def __init__(
@@ -60,24 +61,26 @@ class Completion:
         self._columns = sorted({name for text in texts for name in column_names(text)})
         offset, change = whole.column(OFFSET), whole.column(CHANGE)
         deleted = pc.equal(change, Change.DELETE)
+        self._old_keys = keys_by_offset(old_keys, keys)
+        came = pc.is_in(offset, value_set=pa.array(list(self._old_keys), pa.int64()))
+        begins = pc.or_(deleted, came)  # what the key had before is of another row
         nothing = pa.scalar(None, pa.int64())
         plain = [plain_array(whole.column(k)) for k in keys]
         names = [f"k{i}" for i in range(len(plain))]
         sources = [pc.if_else(pc.or_(deleted, _lacks(whole, c)), nothing, offset) for c in self._columns]
         table = pa.table(
-            [*plain, offset, pc.if_else(deleted, offset, nothing), *sources],
-            names=[*names, "last", "deleted", *(f"s{i}" for i in range(len(sources)))],
+            [*plain, offset, pc.if_else(begins, offset, nothing), *sources],
+            names=[*names, "last", "begun", *(f"s{i}" for i in range(len(sources)))],
         )
         made = table.group_by(names, use_threads=False).aggregate(
-            [("last", "max"), ("deleted", "max"), *((f"s{i}", "max") for i in range(len(sources)))]
+            [("last", "max"), ("begun", "max"), *((f"s{i}", "max") for i in range(len(sources)))]
         )
         self._last = as_array(made.column("last_max"))
-        deleted_at = as_array(made.column("deleted_max")).fill_null(-1)
+        begun_at = as_array(made.column("begun_max")).fill_null(-1)
         self._sources = []
         for i in range(len(sources)):
             source = as_array(made.column(f"s{i}_max"))
-            self._sources.append(as_array(pc.if_else(pc.greater(source, deleted_at), source, nothing)))
-        self._old_keys = keys_by_offset(old_keys, keys)
+            self._sources.append(as_array(pc.if_else(pc.greater_equal(source, begun_at), source, nothing)))
         self._left = frozenset(left)
         self._changes = self._changes_by_key() if self._old_keys or self._left else {}
 
