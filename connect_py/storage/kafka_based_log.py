@@ -77,7 +77,7 @@ class KafkaBasedLog:
         self._producer_lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._ask_again_at = 0.0  # monotonic
-        self._seemed_lower: set[int] = set()  # partitions whose end was below our position when it was asked last
+        self._seemed_lower: dict[int, int] = {}  # ends that were below our positions when they were asked for last
         self._thread = threading.Thread(target=self._run, name=f"KafkaBasedLog Work Thread - {topic}", daemon=True)
 
     def start(self) -> None:
@@ -271,17 +271,18 @@ class KafkaBasedLog:
             self._admin = self._clients.admin()
             self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
             return  # whoever waits has a deadline
-        lower = {partition for partition, end in ends.items() if end < self._positions.get(partition, 0)}
+        lower = {partition: end for partition, end in ends.items() if end < self._positions.get(partition, 0)}
         if lower and lower != self._seemed_lower:  # brokers that go down or come up have been seen to say so
             self._seemed_lower = lower
             self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
             return
-        self._seemed_lower = set()
+        self._seemed_lower = {}
         if lower:
             starts = {p: OFFSET_BEGINNING if p in lower else position for p, position in self._positions.items()}
             consumer.assign([KafkaTopicPartition(self.topic, p, start) for p, start in starts.items()])
             for partition in lower:
                 self._reset(partition)
+            return  # and the ends are asked for again, as it may still be growing
         for request in requests:
             request.ends = ends
 

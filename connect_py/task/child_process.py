@@ -16,11 +16,13 @@ from connect_py.log_context import LogContext, set_process_context
 from connect_py.task.channel import Channel, ChannelHandler
 
 EXIT_WORKER_GONE: Final = 70
-KEPT_BYTES: Final = 128 << 20
+KEPT_BYTES: Final = 64 << 20
 COLLECTOR_THRESHOLDS: Final = (100_000, 50, 100)
 _PR_SET_PDEATHSIG: Final = 1
 _M_TRIM_THRESHOLD: Final = -1  # glibc's
 _M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+_ARENAS: Final = 2  # each keeps what was freed in it
 _MMAP_BYTES: Final = 32 << 20  # the largest that glibc takes
 
 
@@ -52,12 +54,15 @@ def collect_rarely() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep up to `KEPT_BYTES` of what was freed, instead of giving it back at once (glibc only).
+    """Have the C library keep up to `KEPT_BYTES` of what was freed in an arena, instead of giving it back at once.
+
+    Of glibc only.
 
     What one poll frees the next one takes again, page by page: half of a task's page faults.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if sys.platform == "linux" and mallopt is not None:
+        mallopt(_M_ARENA_MAX, _ARENAS)
         mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
         mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
 

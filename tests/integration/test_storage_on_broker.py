@@ -286,25 +286,25 @@ def test_clients_have_the_settings_on_which_correctness_rests(clients: StorageCl
 
 
 class _SaysLower:
-    """An admin client whose first answers put the end of each partition at 1."""
+    """An admin client that puts the end of each partition lower in its first answers."""
 
-    def __init__(self, real: AdminClient, times: int) -> None:
+    def __init__(self, real: AdminClient, ends: list[int]) -> None:
         self._real = real
-        self.left = times
+        self._ends = ends
 
     def list_offsets(self, spec: dict[TopicPartition, Any], **named: Any) -> dict[TopicPartition, Future[Any]]:
-        if not self.left:
+        if not self._ends:
             return self._real.list_offsets(spec, **named)
-        self.left -= 1
+        end = self._ends.pop(0)
         answers: dict[TopicPartition, Future[Any]] = {partition: Future() for partition in spec}
         for future in answers.values():
-            future.set_result(SimpleNamespace(offset=1))
+            future.set_result(SimpleNamespace(offset=end))
         return answers
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("ends", "times"), [([1], 1), ([0, 1], 1), ([1, 1], 2)])
 def test_an_end_that_goes_back_is_asked_for_again_and_if_it_did_all_is_read_again(
-    times: int, clients: StorageClients, topic: Callable[..., str]
+    ends: list[int], times: int, clients: StorageClients, topic: Callable[..., str]
 ) -> None:
     name, seen = topic("log"), []
     log = KafkaBasedLog(name, clients, "x", lambda record: seen.append(record.value), read_committed=True)
@@ -313,7 +313,7 @@ def test_an_end_that_goes_back_is_asked_for_again_and_if_it_did_all_is_read_agai
         for value in (b"1", b"2"):
             log.write(b"k", value, SECONDS)
         log.await_end(SECONDS)
-        log._admin = _SaysLower(clients.admin(), times)  # type: ignore[assignment]  # a fake
+        log._admin = _SaysLower(clients.admin(), ends)  # type: ignore[assignment]  # a fake
         log.await_end(SECONDS)
         log.await_end(SECONDS)
         assert seen == [b"1", b"2"] * times

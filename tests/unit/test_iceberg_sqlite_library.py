@@ -36,6 +36,9 @@ def test_library_is_taken_out_of_the_jar_once_and_named_to_the_driver(tmp_path: 
     before = library.stat().st_ino
     assert library_options([jar], kept) == options
     assert library.stat().st_ino == before
+    library.write_bytes(b"lib")  # the machine died while it was written
+    assert library_options([jar], kept) == options
+    assert library.read_bytes() == b"library"
     os.utime(jar, (1, 1))  # another jar of this name
     assert library_options([jar], kept) != options
 

@@ -11,6 +11,7 @@ import java.util.Map;
 
 import org.apache.hadoop.conf.Configuration;
 import org.apache.iceberg.Files;
+import org.apache.iceberg.exceptions.NotFoundException;
 import org.apache.iceberg.exceptions.RuntimeIOException;
 import org.apache.iceberg.hadoop.HadoopFileIO;
 import org.apache.iceberg.io.FileIO;
@@ -133,6 +134,11 @@ public class LocalFiles implements FileIO, SupportsPrefixOperations {
         return elsewhere;
     }
 
+    /** A file that cannot be opened just now (a full disk, too many open files) is not one that is missing. */
+    private static RuntimeException unavailable(NotFoundException error) {
+        return new RuntimeIOException(new IOException(error.getMessage(), error));
+    }
+
     private static class LocalInput implements InputFile {
         private final String location;
         private final File file;
@@ -147,7 +153,14 @@ public class LocalFiles implements FileIO, SupportsPrefixOperations {
         }
 
         public SeekableInputStream newStream() {
-            return Files.localInput(file).newStream();
+            try {
+                return Files.localInput(file).newStream();
+            } catch (NotFoundException error) {
+                if (file.exists()) {
+                    throw unavailable(error);
+                }
+                throw error;
+            }
         }
 
         public String location() {
@@ -169,11 +182,19 @@ public class LocalFiles implements FileIO, SupportsPrefixOperations {
         }
 
         public PositionOutputStream create() {
-            return Files.localOutput(file).create();
+            try {
+                return Files.localOutput(file).create();
+            } catch (NotFoundException error) {
+                throw unavailable(error);
+            }
         }
 
         public PositionOutputStream createOrOverwrite() {
-            return Files.localOutput(file).createOrOverwrite();
+            try {
+                return Files.localOutput(file).createOrOverwrite();
+            } catch (NotFoundException error) {
+                throw unavailable(error);
+            }
         }
 
         public String location() {

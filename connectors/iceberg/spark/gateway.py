@@ -265,7 +265,8 @@ class SparkGateway:
         """Options for a JVM that has no Spark."""
         folder, wanted = _spark_folder() / "jars", re.compile(rf"({'|'.join(_ICEBERG_NEEDS)})(_[\d.]+)?-\d.*\.jar")
         needed = [os.path.join(folder, name) for name in sorted(filter(wanted.fullmatch, os.listdir(folder)))]
-        return ["-cp", os.pathsep.join(needed), _KERBEROS, *_PLAIN_LOGGING]
+        # As Spark's launcher has it: the options of a Java that this one is not are no error.
+        return ["-XX:+IgnoreUnrecognizedVMOptions", "-cp", os.pathsep.join(needed), _KERBEROS, *_PLAIN_LOGGING]
 
     def _with_spark(self, java: Path, environment: Mapping[str, str]) -> list[str]:
         """Spark's own options for `pyspark-shell`."""
@@ -299,6 +300,11 @@ class SparkGateway:
                     f"timed out after {start_seconds:.0f} s while the JVM for Spark started:\n{self.last_lines()}"
                 )
         return int(found[1]), found[2]
+
+
+def has_files_of_settings() -> bool:
+    """Whether Spark would read a class path, or files such as core-site.xml, from somewhere that a user filled."""
+    return any(os.environ.get(name) for name in SPARK_PLACES) or (_spark_folder() / "conf").is_dir()
 
 
 def _spark_folder() -> Path:

@@ -36,7 +36,7 @@ class JavaClasses:
     def load(self, sources: Sequence[str]) -> None:
         """Have these classes loaded, each seeing those before it; errors are py4j's."""
         jar = self._jar(sources)
-        if jar is None or not jar.is_file():
+        if jar is None or not zipfile.is_zipfile(jar):
             compiled = self._compile(sources)
             if jar is not None:
                 _keep(jar, compiled)
@@ -85,9 +85,12 @@ def _keep(jar: Path, compiled: Mapping[str, bytes]) -> None:
     unfinished = jar.with_name(f"{jar.name}.{uuid.uuid4().hex}")
     try:
         jar.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(unfinished, "w") as file:
-            for name, code in compiled.items():
-                file.writestr(f"{name.replace('.', '/')}.class", code)
+        with unfinished.open("wb") as whole:
+            with zipfile.ZipFile(whole, "w") as file:
+                for name, code in compiled.items():
+                    file.writestr(f"{name.replace('.', '/')}.class", code)
+            whole.flush()
+            os.fsync(whole.fileno())
         os.replace(unfinished, jar)
     except OSError as error:
         log.debug("compiled classes are not kept: %s", error)

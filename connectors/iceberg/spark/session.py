@@ -30,10 +30,10 @@ from connectors.iceberg.spark.connect_session import ConnectSession
 from connectors.iceberg.spark.errors import CatalogUnavailableError, ClassMissingError, SparkDiedError, SparkLostError
 from connectors.iceberg.spark.gateway import (
     JARS_VARIABLE,
-    SPARK_PLACES,
     SparkAbsentError,
     SparkGateway,
     SparkGatewayError,
+    has_files_of_settings,
 )
 from connectors.iceberg.spark.java_classes import JavaClasses
 from connectors.iceberg.spark.java_errors import lacks_a_class, translated
@@ -97,7 +97,7 @@ class SparkConfig:
         """Whether a JVM with Iceberg's library and without Spark may do, for as long as nobody asks for a session."""
         settings = self.catalog_settings()
         own = settings.get("type") in _CATALOGS_OF_ICEBERG and "catalog-impl" not in settings
-        places = any(os.environ.get(name) for name in SPARK_PLACES) or bool(self.spark_properties.get(_CLASS_PATH))
+        places = has_files_of_settings() or bool(self.spark_properties.get(_CLASS_PATH))
         return own and not places and not self.needs_spark
 
     @property
@@ -302,8 +302,9 @@ class SparkDriver:
                 connect = self._connect
                 if connect is None or not connect.running:
                     log.error("Spark did not answer within %.0f s: its JVM is killed", seconds)
-                    if (gateway := self._gateway) is not None:
-                        gateway.kill()
+                    if (gateway := self._gateway) is None:
+                        continue  # another JVM is being started
+                    gateway.kill()
                     return
                 log.error("Spark Connect did not end a statement within %.0f s: it is given up", seconds)
                 connect.give_up(f"the statement did not end within {seconds:.0f} s and was given up")

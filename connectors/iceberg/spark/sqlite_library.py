@@ -35,8 +35,11 @@ def library_options(jars: Sequence[Path], folder: Path) -> list[str]:
     try:
         status = drivers[0].stat()
         place = folder / f"{drivers[0].stem}-{status.st_size}-{status.st_mtime_ns}-{platform.machine()}"
-        if not (place / _LIBRARY).is_file():
-            _take_out(drivers[0], place)
+        with zipfile.ZipFile(drivers[0]) as jar:
+            library = jar.getinfo(f"org/sqlite/native/Linux/{platform.machine()}/{_LIBRARY}")
+            kept = place / _LIBRARY
+            if not kept.is_file() or kept.stat().st_size != library.file_size:  # a machine may die while it is written
+                _keep(kept, jar.read(library))
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         log.debug("SQLite's library is not kept: %s", error)
         return []
@@ -50,14 +53,16 @@ def _has_glibc() -> bool:
         return False
 
 
-def _take_out(jar: Path, place: Path) -> None:
+def _keep(place: Path, library: bytes) -> None:
     """In one step, whoever else does the same."""
-    place.mkdir(parents=True, exist_ok=True)
-    unfinished = place / f"{_LIBRARY}.{uuid.uuid4().hex}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = place.with_name(f"{_LIBRARY}.{uuid.uuid4().hex}")
     try:
-        with zipfile.ZipFile(jar) as file:
-            unfinished.write_bytes(file.read(f"org/sqlite/native/Linux/{platform.machine()}/{_LIBRARY}"))
-        os.replace(unfinished, place / _LIBRARY)
+        with unfinished.open("wb") as file:
+            file.write(library)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, place)
     finally:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
