@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from connectors.iceberg.spark.row_writer import RowWriter
-from connectors.iceberg.spark.staged_columns import projected, with_order_under
+from connectors.iceberg.spark.staged_columns import projected, staged_names, with_order_under
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.cdc import Change
@@ -123,36 +123,21 @@ class CycleCompletion:
         without_old: Callable[[pa.Table], pa.Table],
     ) -> pa.Table:
         """All changes of keys that lack values or were changed, numbered as they stand in the source."""
-        before = [self._history(file, len(staged) + number) for number, file in enumerate(history)]
-        patches = [
-            self._rows(file, number, pa.array(range(file.rows), pa.int64()))
-            for number, file in enumerate(staged)
-            if file.kind is StagedKind.PATCHES
-        ]
-        wanted = [self._compared(part, self._keys) for part in patches]
-        for part in [*patches, *before]:
-            changed = part.filter(pc.or_(part.column(LEAVES), part.column(self._old_keys[0]).is_valid()))
-            wanted.append(self._compared(changed, self._keys))
-            came = changed.filter(changed.column(self._old_keys[0]).is_valid())
-            wanted.append(came.select(self._old_keys).rename_columns(self._keys))
-        keys = (
-            pa.concat_tables(wanted, promote_options="permissive").group_by(self._keys, use_threads=False).aggregate([])
-        )
+        keys = self._concerned([*(file for file in staged if file.kind is StagedKind.PATCHES), *history])
         found = []
         last = changes.join(keys, self._keys, join_type="left semi", use_threads=False)
         for number, file in enumerate(staged):
             rows = as_array(last.filter(pc.equal(last.column(FILE), number)).column(ROW))
             if len(rows):
                 found.append(self._rows(file, number, rows))
-        for part in before:
-            numbered = self._compared(part, self._keys).append_column(ROW, part.column(ROW))
-            rows = numbered.join(keys, self._keys, join_type="left semi", use_threads=False).column(ROW)
-            part = part.filter(pc.is_in(part.column(ROW), value_set=as_array(rows)))
+        for number, file in enumerate(history, len(staged)):
+            part = self._history(file, number)
             told = self._compared(part, self._keys)
             for name in (ORDER, FILE, ROW):
                 told = told.append_column(name, part.column(name))
-            part = part.filter(_are_in(part, without_old(told)))
-            found.append(part)
+            told = told.join(keys, self._keys, join_type="left semi", use_threads=False)
+            if told.num_rows:
+                found.append(part.filter(_are_in(part, without_old(told))))
         if not found:
             return self._schema.empty_table()
         whole = pa.concat_tables(found)
@@ -160,6 +145,27 @@ class CycleCompletion:
         whole = whole.sort_by([(ORDER, "ascending"), (OFFSET, "ascending"), (CHANGE, "descending")])
         numbers = pa.array(range(whole.num_rows), pa.int64())
         return whole.set_column(whole.schema.get_field_index(OFFSET), OFFSET, numbers)
+
+    def _concerned(self, files: Sequence[StagedFile]) -> pa.Table:
+        """The keys of patches, and of rows whose key was changed, the former ones too: each once."""
+        found = []
+        for file in files:
+            if file.kind is StagedKind.HISTORY and not file.moved:
+                continue
+            with self._files.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
+                names = staged_names(parquet.schema_arrow, [self._reader.schema.field(key) for key in self._keys])
+                old = [OLD_KEY_COLUMN + name for name in names] if file.moved else []
+                more = [LEAVES] if file.kind is StagedKind.HISTORY else []
+                rows = parquet.read([*names, *old, *more], use_threads=False)
+            rows = rows.select([*names, *old, *more]).rename_columns([*self._keys, *self._old_keys[: len(old)], *more])
+            came = rows.filter(rows.column(self._old_keys[0]).is_valid()) if old else None
+            if more and came is not None:
+                rows = rows.filter(pc.or_(rows.column(LEAVES), rows.column(self._old_keys[0]).is_valid()))
+            found.append(self._compared(rows, self._keys))
+            if came is not None:
+                found.append(self._compared(came.select(self._old_keys).rename_columns(self._keys), self._keys))
+        keys = pa.concat_tables(found)
+        return keys.group_by(self._keys, use_threads=False).aggregate([])
 
     def _compared(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
         return pa.table([self._reader.compared(name, rows.column(name)) for name in names], names=list(names))
