@@ -89,6 +89,7 @@ POINTS = (*_TURNS, OF_MERGES)
 LOOKED_FOR = "catalog_findCommit"
 LASTS = (0.5, 1.5, 3.0, 7.5)  # seconds; the last is beyond every time-out
 CREATION = ("catalog_create", "after_create_table")
+LATE = (*CREATION, "before_clean", "after_clean")  # in a life: seconds after its start
 # Come by once in the life of a coordinator or a table, so that only a restart or a new connector shows them.
 _ONCE = frozenset({"after_fencing", "before_epoch_started", "catalog_create", "after_create_table", "before_clean",
                    "after_clean", LOOKED_FOR})  # fmt: skip

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 import psutil
 from confluent_kafka import KafkaException
 from fault_bench import KEYS, FaultBench, connector_config
-from fault_kinds import CREATION, Fault, Planned, Shape, plan_of, shape_of
+from fault_kinds import LATE, Fault, Planned, Shape, plan_of, shape_of
 
 from connectors.iceberg.audit.table_audit import Verdict
 
 RUNS_PER_CONNECTOR = 5
 EVENTS = 300  # per run
 FEED_SECONDS = 2.0
-CREATION_SECONDS = 30.0
+LATE_SECONDS = 30.0
 SETTLE_SECONDS = 150.0  # until everything is in, on a machine that others share
 Row = tuple[int, int, str]
 
@@ -262,7 +262,7 @@ class FaultRuns:
             timer.join()
         if any(each.fault is Fault.STOP_AT_POINT for each in planned):
             time.sleep(max((e.lasts_seconds for e in planned if e.fault is Fault.STOP_AT_POINT), default=0.0))
-        for item in (item for each in planned for item in each.items if item.startswith(CREATION)):
+        for item in (item for each in planned for item in each.items if item.startswith(LATE)):
             self._wait_until_acted(connector, item.partition("=")[0])
         acted = bench.clear_plan()
         self._wake()
@@ -275,8 +275,8 @@ class FaultRuns:
         return acted
 
     def _wait_until_acted(self, connector: _Connector, point: str) -> None:
-        """A table is made some seconds after its connector, when all rows may be written already."""
-        deadline = time.monotonic() + CREATION_SECONDS
+        """A table is made, and swept, some seconds after its coordinator starts: all rows may be written already."""
+        deadline = time.monotonic() + LATE_SECONDS
         while time.monotonic() < deadline and not self._bench.has_acted(point):
             self._bench.keep_running()
             self._bench.revive(connector.name)

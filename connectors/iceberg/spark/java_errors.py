@@ -34,6 +34,7 @@ _UNKNOWN = f"{_ICEBERG}CommitStateUnknownException"
 # What Java says when Amazon's library is not on the class path: by the class itself, or by Iceberg, which looks for a
 # constructor then.
 _NO_LIBRARY: Final = re.compile(r"software[./]amazon[./]awssdk|org\.apache\.iceberg\.aws\.\S+: Cannot find constructor")
+_WRAPPER: Final = "java.lang.reflect.InvocationTargetException"
 _LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
 _LACKING: Final = ("java.lang.NoClassDefFoundError", "java.lang.ClassNotFoundException")
 _NOT_FOUND: Final = re.compile(r"Cannot find constructor|No suitable driver|No FileSystem for scheme")
@@ -57,11 +58,13 @@ def lacks_a_class(exception: Any) -> str | None:
 
 
 def _chain(exception: Any) -> list[tuple[str, str]]:
-    """Class and message of an exception and its causes, the outermost first."""
+    """Class and message of an exception and its causes, the outermost first, without what reflection wraps around."""
     chain: list[tuple[str, str]] = []
     while exception is not None and len(chain) < 10:
-        chain.append((exception.getClass().getName(), str(exception.getMessage() or "").split("\n", 1)[0]))
-        exception = exception.getCause()
+        name, cause = exception.getClass().getName(), exception.getCause()
+        if name != _WRAPPER or cause is None:
+            chain.append((name, str(exception.getMessage() or "").split("\n", 1)[0]))
+        exception = cause
     return chain
 
 
