@@ -19,6 +19,7 @@ import msgspec
 from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.joined_bytes import NOTHING, JoinedBytes
 from connect_py.api.schema import Schema, SchemaAndValue
 from connect_py.converters.json_schema_columns import SchemaReader, column_of, schema_reader
 from connect_py.converters.native.json_with_schema import NativeJsonWithSchema
@@ -67,6 +68,8 @@ class _Payloads:
         if not self.tail:
             return self.texts(messages)
         prefix = self.prefix
+        if isinstance(messages, JoinedBytes):
+            return _cut(messages, prefix)
         texts = [None if m is None else m.removeprefix(prefix).removesuffix(_CLOSE) for m in messages]
         there = len(messages) - sum(map(operator.is_, messages, repeat(None)))
         cut = there * (len(prefix) + len(_CLOSE))  # less was cut where either is not there
@@ -80,6 +83,25 @@ class _Payloads:
             return messages
         start = len(self.prefix)
         return [None if m is None else m[start : -len(_CLOSE)] for m in messages]
+
+
+def _cut(messages: JoinedBytes, prefix: bytes) -> list[bytes | None] | None:
+    """Cut what stands between a prefix and the end of the envelope; None: some message is another.
+
+    The prefix, some kilobytes of schema, is compared where it lies.
+    """
+    data, head, start = messages.data, len(prefix), 0
+    texts: list[bytes | None] = []
+    for length in messages.lengths:
+        if length == NOTHING:
+            texts.append(None)
+            continue
+        end = start + length
+        if length <= head or not (data.startswith(prefix, start) and data.startswith(_CLOSE, end - 1)):
+            return None
+        texts.append(data[start + head : end - 1])
+        start = end
+    return texts
 
 
 class EnvelopedJsonReader:
