@@ -54,11 +54,9 @@ def collect_rarely() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep up to `KEPT_BYTES` of what was freed in an arena, instead of giving it back at once.
+    """Have glibc keep up to `KEPT_BYTES` of what was freed in an arena, instead of giving it back at once.
 
-    Of glibc only.
-
-    What one poll frees the next one takes again, page by page: half of a task's page faults.
+    What one poll frees the next one takes again, page by page: a third of a task's page faults.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if sys.platform == "linux" and mallopt is not None:

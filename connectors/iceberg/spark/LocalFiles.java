@@ -182,16 +182,17 @@ public class LocalFiles implements FileIO, SupportsPrefixOperations {
         }
 
         public PositionOutputStream create() {
-            try {
-                return Files.localOutput(file).create();
-            } catch (NotFoundException error) {
-                throw unavailable(error);
-            }
+            return open(false);
         }
 
         public PositionOutputStream createOrOverwrite() {
+            return open(true);
+        }
+
+        private PositionOutputStream open(boolean overwrites) {
+            OutputFile output = Files.localOutput(file);
             try {
-                return Files.localOutput(file).createOrOverwrite();
+                return overwrites ? output.createOrOverwrite() : output.create();
             } catch (NotFoundException error) {
                 throw unavailable(error);
             }

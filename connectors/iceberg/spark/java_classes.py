@@ -7,17 +7,17 @@ path, so an old one is never taken.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import io
 import logging
 import os
-import uuid
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from connectors.iceberg.spark.gateway import CLASSES_VARIABLE
+from connectors.iceberg.spark.kept_file import keep
 
 log = logging.getLogger(__name__)
 
@@ -81,18 +81,12 @@ class JavaClasses:
 
 
 def _keep(jar: Path, compiled: Mapping[str, bytes]) -> None:
-    """Write a jar of these classes in one step, if the folder lets us."""
-    unfinished = jar.with_name(f"{jar.name}.{uuid.uuid4().hex}")
+    """Write a jar of these classes, if the folder lets us."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        for name, code in compiled.items():
+            file.writestr(f"{name.replace('.', '/')}.class", code)
     try:
-        jar.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as whole:
-            with zipfile.ZipFile(whole, "w") as file:
-                for name, code in compiled.items():
-                    file.writestr(f"{name.replace('.', '/')}.class", code)
-            whole.flush()
-            os.fsync(whole.fileno())
-        os.replace(unfinished, jar)
+        keep(jar, content.getvalue())
     except OSError as error:
         log.debug("compiled classes are not kept: %s", error)
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)

@@ -6,15 +6,15 @@ until the first commit. It still does where the library that it is told of is mi
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import platform
-import uuid
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from connectors.iceberg.spark.kept_file import keep
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def library_options(jars: Sequence[Path], folder: Path) -> list[str]:
             library = jar.getinfo(f"org/sqlite/native/Linux/{platform.machine()}/{_LIBRARY}")
             kept = place / _LIBRARY
             if not kept.is_file() or kept.stat().st_size != library.file_size:  # a machine may die while it is written
-                _keep(kept, jar.read(library))
+                keep(kept, jar.read(library))
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         log.debug("SQLite's library is not kept: %s", error)
         return []
@@ -51,18 +51,3 @@ def _has_glibc() -> bool:
         return bool(os.confstr("CS_GNU_LIBC_VERSION"))
     except (ValueError, OSError, AttributeError):  # another system, or musl
         return False
-
-
-def _keep(place: Path, library: bytes) -> None:
-    """In one step, whoever else does the same."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = place.with_name(f"{_LIBRARY}.{uuid.uuid4().hex}")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(library)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, place)
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)
