@@ -85,6 +85,15 @@ class Client:
     def wait(self, path: str, wanted: Any) -> None:
         self.worker.wait_until(lambda: self.worker.get(path) == wanted, SETTLE_SECONDS, f"{path} to be {wanted}")
 
+    def told(self, keys: Iterable[str], *states: str) -> None:
+        """Wait until the stories of these end so: a restart answers at once, and RUNNING may still be of before."""
+
+        def ended() -> bool:
+            known = stories(read_topic(self.worker.servers, f"{self.worker.group}-status"))
+            return all(known.get(key, [])[-len(states) :] == list(states) for key in keys)
+
+        self.worker.wait_until(ended, SETTLE_SECONDS, f"{keys} to end as {states}")
+
 
 def operate(worker: WorkerProcess, folder: Path, lines: str) -> None:
     """One of everything that leaves records behind, one after the other."""
@@ -94,6 +103,7 @@ def operate(worker: WorkerProcess, folder: Path, lines: str) -> None:
     source = {"connector.class": "FileStreamSource", "file": str(file), "topic": lines, "tricky": TRICKY, "empty": ""}
     sink = {"connector.class": "FileStreamSink", "topics": lines, "file": "/dev/null"}
     source_offset = {"offsets": [{"partition": {"filename": str(file)}, "offset": {"position": 70}}]}
+    both = ("connector-é-2", "task-é-2-0")
 
     client.ask("PUT", "/connectors/in-1-x/config", source)
     client.settle("in-1-x", "RUNNING", "RUNNING")
@@ -103,12 +113,13 @@ def operate(worker: WorkerProcess, folder: Path, lines: str) -> None:
     client.wait(f"/connectors/{quote('é-2')}/topics", {"é-2": {"topics": [lines]}})
     client.ask("PUT", f"/connectors/{quote('é-2')}/config", sink)
     client.settle("é-2", *["RUNNING"] * 2)
+    client.told(both, "RUNNING", "UNASSIGNED", "RUNNING")
     client.ask("PUT", f"/connectors/{quote('é-2')}/pause")
     client.settle("é-2", *["PAUSED"] * 2)
     client.ask("PUT", f"/connectors/{quote('é-2')}/resume")
     client.settle("é-2", *["RUNNING"] * 2)
     client.ask("POST", f"/connectors/{quote('é-2')}/restart?includeTasks=true")
-    client.settle("é-2", *["RUNNING"] * 2)
+    client.told(both, "UNASSIGNED", "RESTARTING", "RUNNING")
     client.ask("POST", f"/connectors/{quote('é-2')}/restart?onlyFailed=true")
     client.ask("PUT", f"/connectors/{quote('é-2')}/stop")
     client.settle("é-2", "STOPPED")
