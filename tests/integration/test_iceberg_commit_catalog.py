@@ -8,6 +8,7 @@ import os
 import signal
 import time
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -198,6 +199,32 @@ def test_facts_and_changes_are_committed_without_a_spark_session_by_classes_kept
             path.write_bytes(b"")
         assert TableCatalog(driver).remove_files(sink.name, described.uuid, StagedFileName.prefix("gone"), 2) == 1
         assert not [path for path in data.iterdir() if left.name in path.name]
+
+
+@pytest.mark.timeout(120)  # starts a JVM
+def test_files_of_a_commit_are_on_the_disk_before_the_catalog_refers_to_them(
+    spark_environment: dict[str, str], tmp_path: Path
+) -> None:
+    with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log") as driver:
+        assert driver._client is not None
+        jfr = driver._client.jvm.jdk.jfr
+        forced: list[Path] = []
+        with closing(jfr.Recording()) as recording:
+            recording.enable("jdk.FileForce").withoutThreshold()
+            recording.start()
+            sink = Lake(driver, TableCatalog(driver), tmp_path).make()
+            sink.commit(sink.stage([order(1, "a")]))
+            recording.stop()
+            events = driver._client.jvm.java.io.File(str(tmp_path / "events.jfr")).toPath()
+            recording.dump(events)
+            forced += [Path(event.getString("path")) for event in jfr.consumer.RecordingFile.readAllEvents(events)]
+        folder = Path(sink.description().location.removeprefix("file://"), "metadata")
+        written = set(folder.iterdir())
+        assert len(written) == 4  # of two snapshots' metadata; a manifest and its list
+        for file in written:
+            assert folder in forced[forced.index(file) :], "a name is in the folder, once what it names is whole"
+        for made in (folder, folder.parent):
+            assert made.parent in forced
 
 
 @pytest.mark.timeout(120)  # starts two JVMs

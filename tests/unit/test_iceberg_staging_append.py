@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from connect_py.api.errors import BadRows, DataError
 from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, Type, array, struct, timestamp
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind
+from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.partitioning import Partitioner, single_value_json
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
@@ -71,6 +73,27 @@ def test_names_of_staged_files_are_read_back_and_prefixes_never_meet(connector: 
     others = {"a", "a-1", "a.b", "a-"} - {connector}
     assert not any(name.encode().startswith(StagedFileName.prefix(other)) for other in others)
     assert StagedFileName.decode("00000-1-data.parquet") is None
+
+
+def test_a_staged_file_and_the_names_that_lead_to_it_are_on_the_disk_before_anybody_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[tuple[int, int]] = []
+    really = os.fsync
+
+    def fsync(file: int) -> None:
+        state = os.fstat(file)
+        forced.append((state.st_ino, state.st_size))
+        really(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    output = FileOutput(table([("n", "long")], folder=tmp_path / "shop" / "orders"), {})
+    folders = [tmp_path, tmp_path / "shop", tmp_path / "shop" / "orders"]
+    assert [file for file, _ in forced] == [folder.stat().st_ino for folder in folders], "each took a new name"
+    forced.clear()
+    uri, size = output.write("one.parquet", pa.table({"n": pa.array(range(1000), pa.int64())}))
+    assert forced[0] == (Path(uri).stat().st_ino, size)
+    assert [file for file, _ in forced[1:]] == [Path(uri).parent.stat().st_ino]
 
 
 def test_a_file_uri_is_written_locally(tmp_path: Path) -> None:

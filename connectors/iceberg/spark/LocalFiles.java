@@ -2,9 +2,12 @@ package connectpy;
 
 import java.io.File;
 import java.io.IOException;
+import java.nio.channels.FileChannel;
 import java.nio.file.DirectoryStream;
 import java.nio.file.NoSuchFileException;
+import java.nio.file.OpenOption;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -25,6 +28,8 @@ import org.apache.iceberg.io.SupportsPrefixOperations;
 /**
  * Files of this machine, by Java alone: Hadoop's file system for them takes a fifth of a second to come up. What is at
  * other places, Hadoop reads and writes. Locations are told as they were given.
+ *
+ * A file that was closed outlives a machine that dies: a catalog that does so, too, will refer to it.
  */
 public class LocalFiles implements FileIO, SupportsPrefixOperations {
     private final Map properties;
@@ -192,7 +197,10 @@ public class LocalFiles implements FileIO, SupportsPrefixOperations {
         private PositionOutputStream open(boolean overwrites) {
             OutputFile output = Files.localOutput(file);
             try {
-                return overwrites ? output.createOrOverwrite() : output.create();
+                makeFolder(file.getParentFile());
+                return new LastingStream(overwrites ? output.createOrOverwrite() : output.create(), file);
+            } catch (IOException error) {
+                throw new RuntimeIOException(error);
             } catch (NotFoundException error) {
                 throw unavailable(error);
             }
@@ -204,6 +212,66 @@ public class LocalFiles implements FileIO, SupportsPrefixOperations {
 
         public InputFile toInputFile() {
             return new LocalInput(location, file);
+        }
+    }
+
+    private static void makeFolder(File folder) throws IOException {
+        if (folder != null && !folder.isDirectory()) {
+            makeFolder(folder.getParentFile());
+            folder.mkdir(); // or somebody else just did; what cannot be made is found out by who opens a file in it
+            if (folder.getParentFile() != null) {
+                toDisk(folder.getParentFile(), StandardOpenOption.READ);
+            }
+        }
+    }
+
+    private static void toDisk(File file, OpenOption option) throws IOException {
+        FileChannel channel = FileChannel.open(file.toPath(), new OpenOption[] {option});
+        try {
+            channel.force(true);
+        } finally {
+            channel.close();
+        }
+    }
+
+    /** Once closed, the file and its name are on the disk. */
+    private static class LastingStream extends PositionOutputStream {
+        private final PositionOutputStream stream;
+        private final File file;
+        private boolean closed;
+
+        LastingStream(PositionOutputStream stream, File file) {
+            this.stream = stream;
+            this.file = file;
+        }
+
+        public long getPos() throws IOException {
+            return stream.getPos();
+        }
+
+        public long storedLength() throws IOException {
+            return stream.storedLength();
+        }
+
+        public void write(int value) throws IOException {
+            stream.write(value);
+        }
+
+        public void write(byte[] bytes, int start, int length) throws IOException {
+            stream.write(bytes, start, length);
+        }
+
+        public void flush() throws IOException {
+            stream.flush();
+        }
+
+        public void close() throws IOException {
+            stream.close();
+            if (!closed) {
+                closed = true;
+                toDisk(file, StandardOpenOption.WRITE);
+                toDisk(file.getParentFile(), StandardOpenOption.READ);
+            }
         }
     }
 }

@@ -41,15 +41,17 @@ class FileOutput:
         if self._local is None:
             self._io = load_file_io(dict(description.io_properties), description.location)
         else:
-            self._local.mkdir(parents=True, exist_ok=True)
+            _make_folder(self._local)
 
     def write(self, name: str, rows: pa.Table) -> tuple[str, int]:
-        """Write one Parquet file. Returns its URI and its size in bytes."""
+        """Write one Parquet file, which then outlives a machine that dies. Returns its URI and its size in bytes."""
         uri = f"{self.location}/{name}"
         if self._io is None:
             assert self._local is not None
             path = self._local / name
             self._write(str(path), rows)
+            _to_disk(path)
+            _to_disk(path.parent)
             return uri, path.stat().st_size
         output = self._io.new_output(uri)
         with output.create(overwrite=True) as stream:  # no name comes twice, and to look would be one more request
@@ -76,6 +78,22 @@ class FileOutput:
                 os.unlink(path)
             return
         self._io.delete(uri)
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _to_disk(folder.parent)
+
+
+def _to_disk(path: Path) -> None:
+    """Have the disk hold what was written to a file, or the names in a folder."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _row_groups(rows: pa.Table) -> Iterator[pa.Table]:
