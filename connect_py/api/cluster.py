@@ -32,7 +32,8 @@ class SinkCluster(Protocol):
     def client_config(self, kind: ClientKind) -> dict[str, Any]:
         """Settings, in librdkafka's names, for a Kafka client of the plugin's own.
 
-        They reach the cluster as the task's clients do (addresses, security); ids and groups are the plugin's to add.
+        They reach the cluster as the task's clients do (addresses, security), and what the client has to say goes to
+        the worker's log; ids and groups are the plugin's to add.
         """
 
     def topic_id(self, topic: str) -> str:

@@ -8,6 +8,7 @@ from connect_py.api.cluster import ClientKind
 from connect_py.api.errors import NotFoundError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.client_log import client_log
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.task.topic_selection import TopicSelection
 
@@ -45,7 +46,9 @@ class KafkaSinkCluster:
         return self._clients.group_id()
 
     def client_config(self, kind: ClientKind) -> dict[str, object]:
-        return self._clients.of(kind)
+        # Nobody polls an admin client for its log between questions; what goes wrong is told in its answers.
+        log: dict[str, object] = {"log_level": 2} if kind == "admin" else {"logger": client_log}
+        return {**log, **self._clients.of(kind)}
 
     def topic_id(self, topic: str) -> str:
         return self._admin.topic_id(topic)

@@ -275,5 +275,7 @@ def test_broker_that_goes_away_and_comes_back_costs_nothing(
             case.await_running()
             case.assert_complete([1, 2, 3, 4])
             assert worker.states(case.name) == ["RUNNING", "RUNNING"]
+            lines = worker.log_path.read_text().splitlines()
+            assert not [line for line in lines if line.startswith("%")], "what a client says goes through the log"
         finally:
             worker.close()
