@@ -535,6 +535,24 @@ def test_new_table_opens_at_the_floor_and_everybody_is_told() -> None:
     assert only(life.tell(ask), TableOpened) == opened
 
 
+def test_two_names_of_one_table_are_an_error_that_names_both() -> None:
+    both = Life({"db.a": table(FILLED), "db.A": table(FILLED)})
+    assert "db.a and db.A are one table" in only(both.begun, Fail).reason
+    later = Life()  # a route that somebody adds while it runs
+    later.tell(OpenTable("sink-0", later.epoch, "db.Facts", Need.CREATE, "{}"))
+    actions = later.state.on_table_prepared("db.Facts", table(FILLED), "{}", 1000)
+    assert "one table" in only(actions, Fail).reason
+
+
+def test_table_that_was_renamed_is_opened_under_its_new_name_once_the_old_one_is_missing() -> None:
+    life = Life()
+    life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
+    life.state.on_table_loaded(FACTS, None, 1000)
+    life.tell(OpenTable("sink-0", life.epoch, "db.renamed", Need.CREATE, "{}"))
+    actions = life.state.on_table_prepared("db.renamed", table(FILLED), "{}", 1000)
+    assert only(actions, TableOpened).table == "db.renamed"
+
+
 def test_table_that_cannot_be_opened_is_refused_with_its_reason() -> None:
     life = Life()
     life.tell(OpenTable("sink-0", life.epoch, "db.new", Need.CREATE, "{}"))

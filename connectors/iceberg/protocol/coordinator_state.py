@@ -583,6 +583,9 @@ class CoordinatorState:
         """Decide from where on a table needs rows (rules 7 and 8)."""
         if lookup.highest_epoch and lookup.highest_epoch > self.epoch:
             return self._end(Stop(f"epoch {lookup.highest_epoch} in table {name} is above ours"))
+        twin = self._twin(name, lookup)
+        if twin is not None:
+            return self._end(twin)
         ledger = lookup.ledger
         check_cluster = Rule.ONE_CLUSTER_PER_LEDGER in self._rules
         if ledger and ledger.cluster != self._settings.cluster and check_cluster:
@@ -632,6 +635,16 @@ class CoordinatorState:
             failures=old.failures if old else 0,
         )
         return []
+
+    def _twin(self, name: str, lookup: Lookup) -> Fail | None:
+        """Two names of one table have one ledger: what one name commits would count as done for the other."""
+        for other, table in self._tables.items():
+            if other != name and table.uuid == lookup.version.uuid and not table.missing:
+                return Fail(
+                    f"{other} and {name} are one table (uuid {table.uuid}), as in a catalog that takes no notice of "
+                    "case: give it one name in the routes. If it was renamed just now, restart the connector"
+                )
+        return None
 
     def _beginnings(
         self, lookup: Lookup, needs: Mapping[TopicPartition, int]
