@@ -362,6 +362,8 @@ class SinkConsumer:
         except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
             self._error = self._error or error
         finally:
+            # The client keeps the mark of a pause for when the partition comes back, and nobody would take it away.
+            self.resume([tp for tp in going if tp in self._paused])
             for held in (self._assigned, self._unheard, self._paused, self._stuck):
                 held.difference_update(going)
             for tp in going:

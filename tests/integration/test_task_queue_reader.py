@@ -227,3 +227,39 @@ def test_rebalances_pauses_and_seeks_lose_and_double_nothing(
     finally:
         for consumer, _ in members:
             consumer.close()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_partition_that_was_given_away_while_it_was_paused_is_read_when_it_comes_back(
+    strategy: str, kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}t"
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(SECONDS)
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    for number in range(200):
+        producer.produce(topic, b"%d" % number, partition=number % 2)
+    assert producer.flush(SECONDS) == 0
+    settings = {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 200}
+    group, listener = f"{topic_prefix}g", Listener()
+    staying, passing = (make(kafka_broker, group, who, **settings) for who in (listener, Listener()))
+    deadline = time.monotonic() + SECONDS
+    try:
+        staying.subscribe([topic])
+        while len(staying.assigned) < 2:
+            assert time.monotonic() < deadline
+            listener.see(staying.poll(1, 0.05))
+        staying.pause(staying.assigned)
+        passing.subscribe([topic])
+        while len(passing.assigned) != 1 or len(staying.assigned) != 1:
+            assert time.monotonic() < deadline
+            listener.see(staying.poll(1, 0.05))
+            passing.poll(1, 0.05)
+        staying.resume(staying.assigned)
+        passing.close()
+        while listener.next != {TopicPartition(topic, 0): 100, TopicPartition(topic, 1): 100}:
+            assert time.monotonic() < deadline, listener.next
+            listener.see(staying.poll(50, 0.05))
+    finally:
+        for consumer in (staying, passing):
+            consumer.close()
