@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
 import os
+import stat
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,25 @@ def test_a_staged_file_and_the_names_that_lead_to_it_are_on_the_disk_before_anyb
     uri, size = output.write("one.parquet", pa.table({"n": pa.array(range(1000), pa.int64())}))
     assert forced[0] == (Path(uri).stat().st_ino, size)
     assert [file for file, _ in forced[1:]] == [Path(uri).parent.stat().st_ino]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES])
+def test_a_folder_that_cannot_be_forced_is_no_error_and_a_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    refused = {stat.S_IFDIR: code}
+
+    def fsync(file: int) -> None:
+        if found := refused.get(stat.S_IFMT(os.fstat(file).st_mode)):
+            raise OSError(found, os.strerror(found))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    output = FileOutput(table([("n", "long")], folder=tmp_path / "shop" / "orders"), {})
+    rows = pa.table({"n": pa.array([1], pa.int64())})
+    output.write("one.parquet", rows)
+    refused[stat.S_IFREG] = errno.EIO
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        output.write("two.parquet", rows)
 
 
 def test_a_file_uri_is_written_locally(tmp_path: Path) -> None:

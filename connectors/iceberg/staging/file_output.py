@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -51,7 +52,7 @@ class FileOutput:
             path = self._local / name
             self._write(str(path), rows)
             _to_disk(path)
-            _to_disk(path.parent)
+            _names_to_disk(path.parent)
             return uri, path.stat().st_size
         output = self._io.new_output(uri)
         with output.create(overwrite=True) as stream:  # no name comes twice, and to look would be one more request
@@ -84,11 +85,17 @@ def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _to_disk(folder.parent)
+        _names_to_disk(folder.parent)
+
+
+def _names_to_disk(folder: Path) -> None:
+    """Have the disk hold the names in a folder, if its file system knows such a thing."""
+    with contextlib.suppress(OSError):  # some of networks do not, and there are folders that one may only write to
+        _to_disk(folder)
 
 
 def _to_disk(path: Path) -> None:
-    """Have the disk hold what was written to a file, or the names in a folder."""
+    """Have the disk hold what was written."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
