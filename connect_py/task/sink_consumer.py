@@ -87,7 +87,6 @@ class SinkConsumer:
         self._unheard: set[TopicPartition] = set()  # assigned, and nothing has come yet: to be followed (again)
         self._stuck: set[TopicPartition] = set()  # the client has given up on them, and takes no seek
         self._lost: dict[TopicPartition, str] = {}  # the log does not hold the next offset, and why; to be told
-        self._unplaced: dict[TopicPartition, str] = {}  # of these, what the listener leaves to us
         self._ends: dict[TopicPartition, int] = {}  # where reading came to the end of the log, until `ends` is asked
         self._error: BaseException | None = None
         self._closing = False
@@ -159,6 +158,7 @@ class SinkConsumer:
             if new is not None:
                 self._next |= new.consumed()
                 returned.append(new)
+        self._next |= {tp: end for tp, end in self._ends.items() if end > self._next.get(tp, end)}
         return returned
 
     def _read(self, reader: QueueReader, limit: int, timeout: float) -> list[MessageRun]:
@@ -250,33 +250,39 @@ class SinkConsumer:
         self._stuck.add(tp)
         if tp in self._fresh:  # said of this assignment, or of the one before; if of this one, it is said again
             self._seeks.setdefault(tp, self._fresh[tp])
-        elif tp not in self._seeks and tp not in self._unplaced:
+        elif tp not in self._seeks:
             self._lost[tp] = why
 
     def _find_positions(self) -> None:
         """Ask the listener about lost positions; find new ones for what it does not see to.
 
+        The client tells of a loss again that it was not asked about any more, of a position before a seek or of an
+        earlier assignment, and nothing marks it: a position that the log does hold is not lost, and nobody is told.
         Where the broker has no answer yet the partition waits, and the others are read on.
         """
         while self._lost:
-            tp, why = self._lost.popitem()
-            if self._listener.on_position_lost(tp):
-                continue
-            if self._reset == "error":
-                raise ConnectError(f"{tp} cannot be read on, and auto.offset.reset is none: {why}")
-            self._unplaced[tp] = why
-        for tp, why in list(self._unplaced.items()):
-            del self._unplaced[tp]
-            truncated = _TRUNCATED.search(why)
+            tp, why = next(iter(self._lost.items()))
+            del self._lost[tp]
+            found = _TRUNCATED.search(why)
+            cut = int(found[1]) if found else None
             try:
-                offset = int(truncated[1]) if truncated else self._edge(tp, FIND_SECONDS)
+                low, high = self._log_range(tp, FIND_SECONDS)
             except KafkaException as error:
-                self._unplaced[tp] = why  # behind the others
+                self._lost[tp] = why  # behind the others
                 self._expect(error.args[0], f"where to read {tp} on is not known")
                 return
+            offset = self._next[tp]
+            if low <= offset <= (high if cut is None else cut):
+                log.info("%s is read on from offset %d, which it holds: %s", tp, offset, why)
+            elif self._listener.on_position_lost(tp):
+                continue
+            elif self._reset == "error":
+                raise ConnectError(f"{tp} cannot be read on, and auto.offset.reset is none: {why}")
+            else:
+                offset = self._edge(low, high) if cut is None or offset < cut else cut
+                log.warning("%s is read on from offset %d: %s", tp, offset, why)
             self._seeks[tp] = self._next[tp] = offset
             self._ends.pop(tp, None)
-            log.warning("%s is read on from offset %d: %s", tp, offset, why)
 
     def _expect(self, error: KafkaError, what: str) -> None:
         """Tell of an error that passes, and raise others as `ConnectError`."""
@@ -284,10 +290,14 @@ class SinkConsumer:
             raise ConnectError(f"{what}: {error.str()}")
         self._client_error(error)
 
-    def _edge(self, tp: TopicPartition, timeout: float) -> int:
-        """Where `auto.offset.reset` says that a partition without a position begins."""
+    def _log_range(self, tp: TopicPartition, timeout: float) -> tuple[int, int]:
+        """The first offset, and the end of what can be read now."""
         low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), timeout=timeout)
-        return int(high if self._reset in ("latest", "largest", "end") else low)
+        return int(low), int(high)
+
+    def _edge(self, low: int, high: int) -> int:
+        """Where `auto.offset.reset` says that a partition without a position begins."""
+        return high if self._reset in ("latest", "largest", "end") else low
 
     def _without_moved(self, runs: list[MessageRun]) -> list[MessageRun]:
         """Leave out messages read before a partition went, came again or was moved, or before a seek still to come."""
@@ -341,7 +351,7 @@ class SinkConsumer:
                     raise ConnectError(
                         f"{p.topic}-{p.partition} has no committed offset, and auto.offset.reset is none"
                     )
-                offset = self._edge(TopicPartition(p.topic, p.partition), ASK_SECONDS)
+                offset = self._edge(*self._log_range(TopicPartition(p.topic, p.partition), ASK_SECONDS))
             positions[TopicPartition(p.topic, p.partition)] = OffsetAndMetadata(offset, metadata)
         return positions
 
@@ -367,7 +377,7 @@ class SinkConsumer:
             for held in (self._assigned, self._unheard, self._paused, self._stuck):
                 held.difference_update(going)
             for tp in going:
-                for known in (self._seeks, self._fresh, self._next, self._lost, self._unplaced, self._ends):
+                for known in (self._seeks, self._fresh, self._next, self._lost, self._ends):
                     known.pop(tp, None)
             if self._incremental:
                 self._consumer.incremental_unassign(list(partitions))
@@ -395,7 +405,6 @@ class SinkConsumer:
         wanted = {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
         for tp in wanted:
             self._lost.pop(tp, None)
-            self._unplaced.pop(tp, None)
             self._ends.pop(tp, None)
         self._seeks |= wanted
         self._next |= wanted

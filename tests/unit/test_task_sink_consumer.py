@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.record import TopicPartition
 from connect_py.task import sink_consumer
 from connect_py.task.message_run import MessageRun
-from connect_py.task.queue_reader import PLUGINS, QueueReader
+from connect_py.task.queue_reader import PLUGINS, ClientFailure, QueueReader
 from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
 
 ORDERS = TopicPartition("orders", 0)
@@ -117,7 +117,7 @@ def test_a_topic_that_does_not_exist_yet_is_no_reason_to_fail(monkeypatch: pytes
 
 
 def test_records_beside_news_of_the_client_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = _consumer(monkeypatch, [_record(4), _news(KafkaError._PARTITION_EOF), _record(5)])
+    consumer = _consumer(monkeypatch, [_record(4), _end(5), _record(5)])
     assert _offsets(consumer.poll(100, 0)) == [4, 5]
 
 
@@ -171,9 +171,12 @@ _NO_EPOCH = (
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 def test_a_truncated_log_is_read_on_from_where_it_was_truncated(reset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer, client = _reader(monkeypatch, [_record(600), _lost(_TRUNCATED), _record(640)], _Task(), reset)
-    assert _offsets(consumer.poll(2, 0)) == [600]
+    task = _Task()
+    consumer, client = _reader(monkeypatch, [_record(899), _lost(_TRUNCATED), _record(640)], task, reset)
+    client.watermarks = [(500, 1000)]  # it has grown again
+    assert _offsets(consumer.poll(2, 0)) == [899]
     assert _offsets(consumer.poll(2, 0)) == [640]
+    assert task.lost == [ORDERS]
     assert client.positions == [600, 640]
 
 
@@ -237,6 +240,69 @@ def test_what_was_said_of_an_assignment_before_this_one_does_not_move_its_positi
     assert set(client.positions) == {600}
 
 
+class _Queue:
+    """Stands for the compiled reader: hands out what the client says of positions, and no messages."""
+
+    def __init__(self) -> None:
+        self.said: list[ClientFailure] = []
+
+    def follow(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing to do."""
+
+    def poll(self, limit: int, size: int, timeout: float) -> int:
+        return len(self.said)
+
+    def failures(self) -> list[ClientFailure]:
+        said, self.said = self.said, []
+        return said
+
+    def runs(self) -> list[MessageRun]:
+        return []
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
+@pytest.mark.parametrize("why", ["Broker: Offset out of range", _TRUNCATED])
+def test_a_loss_that_waited_in_the_queue_during_a_rebalance_does_not_move_a_position_that_is_good(
+    reset: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, task = _Queue(), _Task()
+    monkeypatch.setattr(QueueReader, "of_new_client", lambda: queue)
+    consumer, client = _reader(monkeypatch, [], task, reset)
+    queue.said = [ClientFailure(KafkaError._AUTO_OFFSET_RESET, ORDERS, 900, why)]
+    consumer.subscribe(["orders"])
+    assert consumer.poll(100, 0) == [], "the queue is not read in this one"
+    client.watermarks = [KafkaError(KafkaError._TIMED_OUT), (0, 6000)]
+    for _ in range(3):
+        assert consumer.poll(100, 0) == []
+    assert task.lost == []
+    assert client.positions == [600, 600, 600], "assigned, assigned, and begun anew: the client may have given up"
+
+
+def test_a_task_that_is_told_of_one_lost_position_may_move_others_that_were_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer, client, _ = _rebalancing(monkeypatch)
+    moved = {ORDERS: 5100, OTHER: 5200}
+    client.messages = [
+        Message(topic="orders", partition=tp.partition, error=KafkaError(KafkaError._AUTO_OFFSET_RESET)) for tp in moved
+    ]
+    told: list[TopicPartition] = []
+
+    def move(partition: TopicPartition) -> bool:
+        told.append(partition)
+        consumer.seek(moved)
+        return True
+
+    consumer._listener.on_position_lost = move  # type: ignore[method-assign]
+    consumer.poll(100, 0)
+    consumer.poll(100, 0)
+    assert told == [ORDERS]
+    assert client.positions[2:] == [5100, 5200]
+
+
 def _end(offset: int) -> Message:
     return Message(topic="orders", partition=0, offset=offset, error=KafkaError(KafkaError._PARTITION_EOF))
 
@@ -263,7 +329,8 @@ def test_an_end_from_before_a_seek_or_an_assignment_does_not_count(monkeypatch: 
 
 
 def test_an_end_from_before_a_truncation_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer, _ = _reader(monkeypatch, [_record(600), _end(900), _lost(_TRUNCATED)], _Task())
+    consumer, client = _reader(monkeypatch, [_record(600), _end(900), _lost(_TRUNCATED)], _Task())
+    client.watermarks = [(500, 640)]
     consumer.poll(100, 0)
     consumer.poll(100, 0)
     assert consumer.ends() == {}, "reading goes on at 640"
