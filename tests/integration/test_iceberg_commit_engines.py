@@ -309,6 +309,18 @@ def test_roll_back_to_the_expected_ledger_is_noticed_by_the_property(lake: Lake)
     assert keys(sink) == [(1, "a")]
 
 
+def test_table_made_anew_of_its_own_rows_is_told_from_one_that_is_empty_again(lake: Lake) -> None:
+    sink = lake.make(mode=WriteMode.APPEND)
+    first = sink.commit(sink.stage([order(1, "a")]))
+    table = f"lake.{sink.name}"
+    lake.sql(f"CREATE OR REPLACE TABLE {table} USING iceberg AS SELECT * FROM {table}")
+    assert look_up(sink.load().view).standing is Standing.REPLACED
+    lake.sql(f"CALL lake.system.set_current_snapshot('{sink.name}', {first.snapshot_id})")
+    assert look_up(sink.load().view).standing is Standing.FOUND
+    lake.sql(f"CREATE OR REPLACE TABLE {table} USING iceberg AS SELECT * FROM {table} WHERE false")
+    assert look_up(sink.load().view).standing is Standing.ROLLED_BACK
+
+
 def test_foreign_rows_are_refused_on_request(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))

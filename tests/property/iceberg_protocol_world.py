@@ -80,6 +80,7 @@ class Fault(Enum):
     DROP = auto()
     REPLACE = auto()
     REPLACE_WITH_PROPERTIES = auto()
+    REPLACE_BY_ITS_ROWS = auto()
     UNKNOWN_APPLIED = auto()
     UNKNOWN_LOST = auto()
     UNKNOWN_LATE = auto()
@@ -95,6 +96,10 @@ class Fault(Enum):
     RETENTION_TOO_SOON = auto()
     OTHER_CLUSTER = auto()
     TIMEOUT_SHORT = auto()
+
+
+# Drawn from a random source of their own, so that storms without them stay what they were.
+APART = (Fault.REPLACE_BY_ITS_ROWS,)
 
 
 class Switch(Enum):
@@ -194,6 +199,7 @@ class World:
 
     def __init__(self, seed: int, off: Off = frozenset(), faults: Sequence[Fault] = tuple(Fault)) -> None:
         self.random = random.Random(seed)
+        self.draw_apart = random.Random(f"apart {seed}")
         self.draw_effect = random.Random(f"effects {seed}")  # of its own: storms stay what they are
         self.effects: Counter[Effect] = Counter()
         self.off = off
@@ -203,7 +209,8 @@ class World:
         self.ids = 0
         self.start_number = 1
         self.wire = self.random.random() < 0.1  # messages pass through their bytes
-        kinds = [fault for fault in faults if self.random.random() < 0.45]
+        kinds = [fault for fault in faults if fault not in APART and self.random.random() < 0.45]
+        kinds += [fault for fault in faults if fault in APART and self.draw_apart.random() < 0.45]
         self.allowed: frozenset[Fault] = frozenset(kinds)
         self.fierce = self.random.choice((0.3, 0.6, 1.0))  # in a milder storm more is committed
         self.altered = Fault.OFFSETS_ALTERED in self.allowed
@@ -247,7 +254,8 @@ class World:
 
     def chance(self, fault: Fault, probability: float) -> bool:
         """Whether this fault happens here and now."""
-        if not self.stormy or fault not in self.allowed or self.random.random() >= probability * self.fierce:
+        source = self.draw_apart if fault in APART else self.random
+        if not self.stormy or fault not in self.allowed or source.random() >= probability * self.fierce:
             return False
         self.faults[fault] += 1
         return True
@@ -319,9 +327,10 @@ class World:
         content = {**(head.content if head else {}), row: 1}
         self.add_snapshot(table, None, content, head.files if head else (), dict(state))
 
-    def ancestors(self, table: Table) -> list[Snapshot]:
+    def ancestors(self, table: Table, at: int | None = None) -> list[Snapshot]:
+        """From the head, or from another snapshot."""
         found = []
-        at = table.head
+        at = table.head if at is None else at
         while at is not None and at in table.snapshots:
             found.append(table.snapshots[at])
             at = table.snapshots[at].parent
@@ -335,12 +344,15 @@ class World:
         complete = not chain or chain[-1].parent is None
         ours = [number for number, s in enumerate(chain) if s.ledger]
         seen = chain[: ours[2] + 1] if len(ours) > 2 else chain  # a committer does not walk for ever
+        named = LedgerProperty.from_json(table.property).snapshot if table.property else None
+        kin = {s.id for s in chain} & {s.id for s in self.ancestors(table, named)}
         return TableView(
             table.uuid,
             [SnapshotView(s.id, s.ledger) for s in seen],
             complete,
             frozenset(table.snapshots),
             table.property,
+            replaced=bool(chain and chain[0].content and not ours and named is not None and not kin),
         )
 
     def land(self, request: act.CommitRequest) -> tuple[Outcome, int | None]:
@@ -563,6 +575,8 @@ class World:
             raise WrongWorldError(f"told of rows that are not lost: {reason}")
         if "on Kafka cluster" in reason and self.faults[Fault.OTHER_CLUSTER]:
             raise ToldWorldError(reason)
+        if "holds other rows" in reason and self.faults[Fault.REPLACE_BY_ITS_ROWS]:
+            raise ToldWorldError(reason)
         self.new_topic_allowed = True  # the operator reads the message
 
     def kill_task(self, task: SimTask) -> None:
@@ -608,6 +622,11 @@ class World:
                 kept = [s.id for s in self.ancestors(table)[:keep]]
                 kept += [branch.snapshot for branch in table.branches.values()]
                 table.snapshots = {i: table.snapshots[i] for i in kept}
+            committed = table.property is not None and bool(chain) and not table.rolled_back
+            if committed and self.chance(Fault.REPLACE_BY_ITS_ROWS, 0.004):
+                table.head = None
+                self.add_snapshot(table, None, dict(chain[0].content), chain[0].files, dict(table.states[chain[0].id]))
+                table.rolled_back = True
             if self.random.random() < 0.05 and not self.unmarked():
                 if self.chance(Fault.DROP, 0.2):
                     self.purge(table)

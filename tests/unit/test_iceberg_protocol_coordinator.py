@@ -535,6 +535,11 @@ def test_new_table_opens_at_the_floor_and_everybody_is_told() -> None:
     assert only(life.tell(ask), TableOpened) == opened
 
 
+def test_table_of_other_rows_is_an_error_that_names_the_snapshot_to_go_back_to() -> None:
+    other = replace(table(FILLED), ancestors=[SnapshotView(50, None)], replaced=True)
+    assert "make snapshot 10 its current one again" in only(Life({FACTS: other}).begun, Fail).reason
+
+
 def test_two_names_of_one_table_are_an_error_that_names_both() -> None:
     both = Life({"db.a": table(FILLED), "db.A": table(FILLED)})
     assert "db.a and db.A are one table" in only(both.begun, Fail).reason

@@ -182,6 +182,13 @@ def test_rolled_back_to_before_our_first_commit_knows_where_the_table_began() ->
     assert (found.standing, found.ledger, found.opened) == (Standing.ROLLED_BACK, None, {ORDERS_0: Position(0, 5)})
 
 
+def test_table_of_other_rows_is_not_one_that_was_rolled_back() -> None:
+    made_of_itself = replace(view((50, None), present=frozenset({10, 20})), replaced=True)
+    assert look_up(made_of_itself).standing is Standing.REPLACED
+    assert look_up(replace(made_of_itself, replaced=False)).standing is Standing.ROLLED_BACK  # an empty one
+    assert look_up(replace(view((50, None), prop=None), replaced=True)).standing is Standing.NONE
+
+
 def test_rolled_back_below_an_expired_ledger_is_not_guessed_at() -> None:
     assert look_up(view((15, None), complete=False, present=frozenset({20}))).standing is Standing.LOST
 

@@ -92,6 +92,15 @@ class Outcome(Enum):
     FAILED = "failed"  # certainly not landed: forbidden, invalid, out of space
 
 
+_NOT_KNOWN = {  # standings of a table of which nobody knows what it holds
+    Standing.LOST: "was rolled back to a snapshot whose ledger was expired, so what it holds is not known: roll it back "
+    "to another snapshot, or replace it by an empty one, which is filled again",
+    Standing.REPLACED: "holds other rows than those that were committed to it, as after CREATE OR REPLACE TABLE ... AS "
+    "SELECT, so what it holds is not known: make snapshot {snapshot} its current one again, or replace it by an empty "
+    "one, which is filled again",
+}
+
+
 class _Step(Enum):
     """What the work on one table in a cycle waits for."""
 
@@ -595,13 +604,9 @@ class CoordinatorState:
                     f"this one reads cluster {self._settings.cluster}: rename one of them"
                 )
             )
-        if lookup.standing is Standing.LOST:
-            return self._end(
-                Fail(
-                    f"table {name} was rolled back to a snapshot whose ledger was expired, so what it holds is not "
-                    "known: roll it back to another snapshot, or replace it"
-                )
-            )
+        if lookup.standing in _NOT_KNOWN:
+            told = _NOT_KNOWN[lookup.standing].format(snapshot=lookup.version.property_snapshot)
+            return self._end(Fail(f"table {name} {told}"))
         rolled_back = lookup.standing is Standing.ROLLED_BACK and Rule.REFILL_EXACTLY_FROM_LEDGER in self._rules
         needs: dict[TopicPartition, int] = {}
         for partition, state in self._partitions.items():

@@ -229,7 +229,8 @@ class TableView:
 
     `ancestors` runs newest first along the commit ref and may stop after the first one with our key.
     `complete` is False when the walk ended at a snapshot whose parent is gone (expired). `present` holds
-    the ids of all snapshots in the metadata, ancestors or not.
+    the ids of all snapshots in the metadata, ancestors or not. `replaced` says that the head holds data, and
+    that none of its ancestors is one of the snapshot that the property names.
     """
 
     uuid: str
@@ -237,6 +238,7 @@ class TableView:
     complete: bool
     present: frozenset[int]
     property: str | None
+    replaced: bool = False
 
 
 class Standing(Enum):
@@ -245,6 +247,7 @@ class Standing(Enum):
     FOUND = "found"
     EXPIRED = "expired"  # our snapshots were expired by somebody; the property speaks
     ROLLED_BACK = "rolled back"  # by its owner: refill from the ledger that is left
+    REPLACED = "replaced"  # by other data that is not ours, perhaps made of ours: nobody knows what it holds
     LOST = "lost"  # rolled back to a snapshot whose ledger somebody expired: nobody knows what it holds
     NONE = "none"  # never written by this connector, or dropped and re-created
 
@@ -303,20 +306,22 @@ def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
     topic_ids = {name: topic.topic_id for name, topic in prop.ledger.topics.items()} if prop else {}
     if Rule.PROPERTY_BACKS_THE_LEDGER not in rules:
         prop = None
-    standing, ledger_now = _judge(view, found, prop)
+    standing, ledger_now = _judge(view, found, prop, rules)
     return Lookup(standing, version, ledger_now, opened, topic_ids, highest, frozenset(commits))
 
 
 def _judge(
-    view: TableView, found: tuple[int, Ledger] | None, prop: LedgerProperty | None
+    view: TableView, found: tuple[int, Ledger] | None, prop: LedgerProperty | None, rules: Rules
 ) -> tuple[Standing, Ledger | None]:
     if found is not None:
         rolled_back = prop is not None and prop.snapshot != found[0]
         return (Standing.ROLLED_BACK if rolled_back else Standing.FOUND), found[1]
     if prop is None:
         return Standing.NONE, None
+    if view.complete and view.replaced and Rule.REPLACED_IS_NOT_ROLLED_BACK in rules:
+        return Standing.REPLACED, None
     if view.complete:
-        return Standing.ROLLED_BACK, None  # to before our first commit, or replaced in place
+        return Standing.ROLLED_BACK, None  # to before our first commit, or replaced by an empty one
     if prop.snapshot in view.present:
         return Standing.LOST, None
     return Standing.EXPIRED, prop.ledger

@@ -15,6 +15,7 @@ class Rule(Enum):
     LEDGER_BOUND_TO_TABLE = "1"  # a re-created table with copied properties would count as filled
     ALL_POSITIONS_IN_EVERY_COMMIT = "2"  # a newly routed table would get rows from before its start
     PROPERTY_BACKS_THE_LEDGER = "3"  # expiry by others, or a roll-back, would go unnoticed
+    REPLACED_IS_NOT_ROLLED_BACK = "3 replaced"  # a table made anew of its own rows would get all of them once more
     GROUP_OFFSETS_NEED_OUR_MARK = "4"  # a tool's reset would skip rows
     EPOCH_ABOVE_EVERY_TRACE = "5"  # after a wiped channel an old coordinator would be followed
     REWIND_REACHES_EVERY_TABLE = "7"  # rows that a deliberate rewind asks for would stay out of tables ahead of it

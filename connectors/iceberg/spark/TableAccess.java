@@ -96,11 +96,12 @@ public class TableAccess {
         putAll(answer.putObject("properties"), table.properties());
         putAll(answer.putObject("io"), storage(table));
         answer.put("property", (String) table.properties().get(key));
-        describeHistory(answer, table, LedgerCheck.head(table, ref), key);
+        describeHistory(answer, table, ref, key);
         return answer.toString();
     }
 
-    private static void describeHistory(ObjectNode answer, Table table, Snapshot head, String key) {
+    private static void describeHistory(ObjectNode answer, Table table, String ref, String key) {
+        Snapshot head = LedgerCheck.head(table, ref);
         ArrayNode ancestors = answer.putArray("ancestors");
         boolean complete = true;
         int ledgers = 0;
@@ -119,7 +120,27 @@ public class TableAccess {
             present.add(String.valueOf(((Snapshot) each).snapshotId()));
         }
         answer.put("head", head == null ? null : String.valueOf(head.snapshotId()));
-        answer.put("empty", head == null || "0".equals(head.summary().get("total-data-files")));
+        boolean empty = head == null || "0".equals(head.summary().get("total-data-files"));
+        answer.put("empty", empty);
+        answer.put("replaced", ledgers == 0 && !empty && isReplaced(table, head, key));
+    }
+
+    /** Whether our property names a snapshot that the head has nothing in common with. */
+    private static boolean isReplaced(Table table, Snapshot head, String key) {
+        Long named = LedgerCheck.propertySnapshot(table.properties(), key, String.valueOf(table.uuid()));
+        if (named == null) {
+            return false;
+        }
+        Set ids = new HashSet();
+        for (Object each : LedgerCheck.ancestors(table, head)) {
+            ids.add(Long.valueOf(((Snapshot) each).snapshotId()));
+        }
+        for (Object each : LedgerCheck.ancestors(table, table.snapshot(named.longValue()))) {
+            if (ids.contains(Long.valueOf(((Snapshot) each).snapshotId()))) {
+                return false;
+            }
+        }
+        return true;
     }
 
     public String findCommit(String name, String ref, String commit) {

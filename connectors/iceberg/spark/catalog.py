@@ -178,6 +178,7 @@ def _loaded(name: str, ref: str, answer: Mapping[str, Any], mode: WriteMode, key
         complete=answer["complete"],
         present=frozenset(map(int, answer["present"])),
         property=answer["property"],
+        replaced=answer["replaced"],
     )
     head = answer["head"]
     return LoadedTable(description, view, ref, int(head) if head is not None else None, answer["empty"])
