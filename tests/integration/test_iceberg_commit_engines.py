@@ -96,6 +96,19 @@ def test_missing_branch_begins_at_main_and_takes_the_commits(lake: Lake, engine:
     assert KEY in branch.request([]).summary
 
 
+def test_branch_that_was_dropped_unpublished_is_missed_also_after_its_snapshots_expired(lake: Lake) -> None:
+    sink = lake.make(mode=WriteMode.APPEND)
+    for number in (1, 2):
+        lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES ({number}, 'of somebody else')")
+    sink.ref = "audit"
+    sink.commit(sink.stage([order(1, "a")]))
+    lake.sql(f"ALTER TABLE lake.{sink.name} DROP BRANCH audit")
+    assert look_up(sink.load().view).standing is Standing.BRANCH_LOST
+    older_than = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+    lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', {older_than})")
+    assert look_up(sink.load().view).standing is Standing.BRANCH_LOST
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_patch_takes_unavailable_values_from_the_row_in_the_table(lake: Lake, engine: EngineName) -> None:
     sink = lake.make(spec=BY_REGION)

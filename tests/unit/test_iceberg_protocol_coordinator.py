@@ -540,6 +540,11 @@ def test_table_of_other_rows_is_an_error_that_names_the_snapshot_to_go_back_to()
     assert "make snapshot 10 its current one again" in only(Life({FACTS: other}).begun, Fail).reason
 
 
+def test_branch_that_was_dropped_unpublished_is_an_error_that_says_where_it_was() -> None:
+    main = replace(table(FILLED), ancestors=[SnapshotView(50, None)], complete=False, branch_missing=True)
+    assert "create the branch again at snapshot 10" in only(Life({FACTS: main}).begun, Fail).reason
+
+
 def test_two_names_of_one_table_are_an_error_that_names_both() -> None:
     both = Life({"db.a": table(FILLED), "db.A": table(FILLED)})
     assert "db.a and db.A are one table" in only(both.begun, Fail).reason

@@ -189,6 +189,23 @@ def test_table_of_other_rows_is_not_one_that_was_rolled_back() -> None:
     assert look_up(replace(view((50, None), prop=None), replaced=True)).standing is Standing.NONE
 
 
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("present", [frozenset[int](), frozenset({20})])
+def test_branch_that_was_dropped_with_our_commits_is_not_guessed_at(complete: bool, present: frozenset[int]) -> None:
+    dropped = replace(view((50, None), complete=complete, present=present), branch_missing=True)
+    assert look_up(dropped).standing is Standing.BRANCH_LOST
+    assert look_up(replace(dropped, property=None)).standing is Standing.NONE
+
+
+def test_dropped_branch_begins_again_at_main_where_it_is_known_what_main_holds() -> None:
+    published = replace(view((20, LEDGER)), branch_missing=True)
+    assert look_up(published).standing is Standing.FOUND
+    older = replace(LEDGER, commit="c-0")
+    assert look_up(replace(view((10, older)), branch_missing=True)).standing is Standing.ROLLED_BACK
+    empty = replace(view(present=frozenset({20})), branch_missing=True)
+    assert look_up(empty).standing is Standing.ROLLED_BACK
+
+
 def test_rolled_back_below_an_expired_ledger_is_not_guessed_at() -> None:
     assert look_up(view((15, None), complete=False, present=frozenset({20}))).standing is Standing.LOST
 

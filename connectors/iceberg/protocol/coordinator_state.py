@@ -93,8 +93,11 @@ class Outcome(Enum):
 
 
 _NOT_KNOWN = {  # standings of a table of which nobody knows what it holds
-    Standing.LOST: "was rolled back to a snapshot whose ledger was expired, so what it holds is not known: roll it back "
-    "to another snapshot, or replace it by an empty one, which is filled again",
+    Standing.LOST: "was rolled back to a snapshot whose ledger was expired, so what it holds is not known: roll it back to "
+    "another snapshot, or replace it by an empty one, which is filled again",
+    Standing.BRANCH_LOST: "has no longer the branch that is committed to, and main holds none of its commits, so "
+    "which of its rows are in main is not known: create the branch again at snapshot {snapshot}, or replace the table by "
+    "an empty one, which is filled again",
     Standing.REPLACED: "holds other rows than those that were committed to it, as after CREATE OR REPLACE TABLE ... AS "
     "SELECT, so what it holds is not known: make snapshot {snapshot} its current one again, or replace it by an empty "
     "one, which is filled again",

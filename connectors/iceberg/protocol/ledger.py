@@ -230,7 +230,8 @@ class TableView:
     `ancestors` runs newest first along the commit ref and may stop after the first one with our key.
     `complete` is False when the walk ended at a snapshot whose parent is gone (expired). `present` holds
     the ids of all snapshots in the metadata, ancestors or not. `replaced` says that the head holds data, and
-    that none of its ancestors is one of the snapshot that the property names.
+    that none of its ancestors is one of the snapshot that the property names; `branch_missing`, that the commit
+    ref is a branch that is not there, so that main's snapshots are shown, where a new one would begin.
     """
 
     uuid: str
@@ -239,6 +240,7 @@ class TableView:
     present: frozenset[int]
     property: str | None
     replaced: bool = False
+    branch_missing: bool = False
 
 
 class Standing(Enum):
@@ -248,6 +250,7 @@ class Standing(Enum):
     EXPIRED = "expired"  # our snapshots were expired by somebody; the property speaks
     ROLLED_BACK = "rolled back"  # by its owner: refill from the ledger that is left
     REPLACED = "replaced"  # by other data that is not ours, perhaps made of ours: nobody knows what it holds
+    BRANCH_LOST = "branch lost"  # with our commits: nobody knows which of their rows came to main in another way
     LOST = "lost"  # rolled back to a snapshot whose ledger somebody expired: nobody knows what it holds
     NONE = "none"  # never written by this connector, or dropped and re-created
 
@@ -318,6 +321,8 @@ def _judge(
         return (Standing.ROLLED_BACK if rolled_back else Standing.FOUND), found[1]
     if prop is None:
         return Standing.NONE, None
+    if view.branch_missing and view.ancestors:
+        return Standing.BRANCH_LOST, None
     if view.complete and view.replaced and Rule.REPLACED_IS_NOT_ROLLED_BACK in rules:
         return Standing.REPLACED, None
     if view.complete:

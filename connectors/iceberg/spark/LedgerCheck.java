@@ -65,6 +65,11 @@ public class LedgerCheck implements SnapshotAncestryValidator {
         return refusal;
     }
 
+    /** Whether this ref is a branch that is not there, or not yet; main is always there. */
+    public static boolean isMissing(Table table, String ref) {
+        return !SnapshotRef.MAIN_BRANCH.equals(ref) && !table.refs().containsKey(ref);
+    }
+
     /** The snapshot that a commit to this ref follows; a missing branch begins at main. Null: none. */
     public static Snapshot head(Table table, String ref) {
         SnapshotRef found = (SnapshotRef) table.refs().get(ref);

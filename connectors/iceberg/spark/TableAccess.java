@@ -122,6 +122,7 @@ public class TableAccess {
         answer.put("head", head == null ? null : String.valueOf(head.snapshotId()));
         boolean empty = head == null || "0".equals(head.summary().get("total-data-files"));
         answer.put("empty", empty);
+        answer.put("branch_missing", LedgerCheck.isMissing(table, ref));
         answer.put("replaced", ledgers == 0 && !empty && isReplaced(table, head, key));
     }
 

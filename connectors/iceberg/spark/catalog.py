@@ -179,6 +179,7 @@ def _loaded(name: str, ref: str, answer: Mapping[str, Any], mode: WriteMode, key
         present=frozenset(map(int, answer["present"])),
         property=answer["property"],
         replaced=answer["replaced"],
+        branch_missing=answer["branch_missing"],
     )
     head = answer["head"]
     return LoadedTable(description, view, ref, int(head) if head is not None else None, answer["empty"])
