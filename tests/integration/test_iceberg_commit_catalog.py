@@ -8,7 +8,8 @@ import os
 import signal
 import time
 import uuid
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -201,30 +202,61 @@ def test_facts_and_changes_are_committed_without_a_spark_session_by_classes_kept
         assert not [path for path in data.iterdir() if left.name in path.name]
 
 
+@contextmanager
+def recorded(driver: SparkDriver, folder: Path) -> Iterator[list[Path]]:
+    """What the JVM forces to the disk meanwhile, in order; known at the end."""
+    assert driver._client is not None
+    jfr = driver._client.jvm.jdk.jfr
+    forced: list[Path] = []
+    with closing(jfr.Recording()) as recording:
+        recording.enable("jdk.FileForce").withoutThreshold()
+        recording.start()
+        yield forced
+        recording.stop()
+        events = driver._client.jvm.java.io.File(str(folder / "events.jfr")).toPath()
+        recording.dump(events)
+        forced += [Path(event.getString("path")) for event in jfr.consumer.RecordingFile.readAllEvents(events)]
+
+
+def lasts(file: Path, forced: Sequence[Path]) -> bool:
+    """Whether the file is on the disk, and its name was in the folder once it was whole."""
+    return file in forced and file.parent in forced[forced.index(file) :]
+
+
 @pytest.mark.timeout(120)  # starts a JVM
 def test_files_of_a_commit_are_on_the_disk_before_the_catalog_refers_to_them(
     spark_environment: dict[str, str], tmp_path: Path
 ) -> None:
     with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log") as driver:
-        assert driver._client is not None
-        jfr = driver._client.jvm.jdk.jfr
-        forced: list[Path] = []
-        with closing(jfr.Recording()) as recording:
-            recording.enable("jdk.FileForce").withoutThreshold()
-            recording.start()
+        with recorded(driver, tmp_path) as forced:
             sink = Lake(driver, TableCatalog(driver), tmp_path).make()
             sink.commit(sink.stage([order(1, "a")]))
-            recording.stop()
-            events = driver._client.jvm.java.io.File(str(tmp_path / "events.jfr")).toPath()
-            recording.dump(events)
-            forced += [Path(event.getString("path")) for event in jfr.consumer.RecordingFile.readAllEvents(events)]
         folder = Path(sink.description().location.removeprefix("file://"), "metadata")
         written = set(folder.iterdir())
         assert len(written) == 4  # of two snapshots' metadata; a manifest and its list
-        for file in written:
-            assert folder in forced[forced.index(file) :], "a name is in the folder, once what it names is whole"
+        assert all(lasts(file, forced) for file in written)
         for made in (folder, folder.parent):
             assert made.parent in forced
+
+
+def test_what_spark_writes_for_a_commit_is_on_the_disk_and_has_no_checksums_that_could_be_torn(
+    lake: Lake, tmp_path: Path
+) -> None:
+    lake.driver.start_session()
+    staged: list[Path] = []
+    with recorded(lake.driver, tmp_path) as forced:
+        sink = lake.make(spec=BY_REGION, **{"write.merge.mode": "merge-on-read"})
+        for row in (order(1, "a"), order(1, "a", "south")):
+            files = sink.stage([row, order(2, "b")])
+            staged += [Path(file.path.removeprefix("file://")) for file in files]
+            sink.commit(files, EngineName.MERGE)
+    folder = Path(sink.description().location.removeprefix("file://"))
+    written = {path for path in folder.rglob("*") if path.is_file()} - set(staged)
+    assert {path.suffix for path in written} == {".parquet", ".puffin", ".avro", ".json"}
+    assert not [path for path in written if not lasts(path, forced)]
+    folders = [path for path in folder.rglob("*") if path.is_dir() and path not in {file.parent for file in staged}]
+    assert folders
+    assert not [path for path in folders if path.parent not in forced]
 
 
 @pytest.mark.timeout(120)  # starts two JVMs

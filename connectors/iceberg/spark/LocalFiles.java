@@ -219,13 +219,28 @@ public class LocalFiles implements FileIO, SupportsPrefixOperations {
         if (folder != null && !folder.isDirectory()) {
             makeFolder(folder.getParentFile());
             folder.mkdir(); // or somebody else just did; what cannot be made is found out by who opens a file in it
-            if (folder.getParentFile() != null) {
-                toDisk(folder.getParentFile(), StandardOpenOption.READ);
-            }
+            namesToDisk(folder.getParentFile());
         }
     }
 
-    private static void toDisk(File file, OpenOption option) throws IOException {
+    /** Have the disk hold a file and its name. */
+    public static void toDisk(File file) throws IOException {
+        force(file, StandardOpenOption.WRITE);
+        namesToDisk(file.getParentFile());
+    }
+
+    /** Have the disk hold the names in a folder (null: none), if its file system knows such a thing. */
+    public static void namesToDisk(File folder) {
+        try {
+            if (folder != null) {
+                force(folder, StandardOpenOption.READ);
+            }
+        } catch (IOException error) {
+            return; // some of networks do not, and there are folders that one may write to and not read
+        }
+    }
+
+    private static void force(File file, OpenOption option) throws IOException {
         FileChannel channel = FileChannel.open(file.toPath(), new OpenOption[] {option});
         try {
             channel.force(true);
@@ -269,8 +284,7 @@ public class LocalFiles implements FileIO, SupportsPrefixOperations {
             stream.close();
             if (!closed) {
                 closed = true;
-                toDisk(file, StandardOpenOption.WRITE);
-                toDisk(file.getParentFile(), StandardOpenOption.READ);
+                toDisk(file);
             }
         }
     }

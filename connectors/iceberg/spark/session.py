@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 STAGE_CATALOG: Final = "connect_py_stage"  # staged files, read as if they were a table
 ICEBERG_SOURCES: Final = (
     "LedgerCheck", "Prepared", "ParquetFooter", "StagedFiles", "StagedBranches", "TableAccess", "RowDeletes", "Delta",
-    "TableCommit", "LocalFiles", "LocalCatalog",
+    "TableCommit", "LocalFiles", "LocalCatalog", "LastingFileSystem",
 )  # fmt: skip # each sees those before
 # For the audit, for rows with unavailable values, and for SQL merges.
 LATE_SOURCES: Final = (("TableHistory",), ("TableRows",), ("BranchMerge",))
@@ -432,6 +432,7 @@ class SparkDriver:
             hadoop = jvm.org.apache.hadoop.conf.Configuration()
             for key, value in self.config.hadoop_settings().items():
                 hadoop.set(key, value)
+            hadoop = self._classes.make("LastingFileSystem", [hadoop, not self._alone])
             catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(self.config.catalog, settings, hadoop)
         made = {name: self._classes.make(name, [catalog]) for name in ("TableAccess", "TableCommit")}
         self._objects = {"catalog": catalog, **made}

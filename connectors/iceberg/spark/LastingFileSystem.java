@@ -1,0 +1,96 @@
+package connectpy;
+
+import java.io.File;
+import java.io.FilterOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.net.URI;
+
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocalFileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.permission.FsPermission;
+
+/**
+ * Hadoop's file system of this machine, with files that outlive a machine that dies once they are closed or renamed, as
+ * those of `LocalFiles` do. Hadoop's own forces nothing, and what Spark and Iceberg write goes through it.
+ *
+ * There are no checksums beside the files: one that was torn would make Hadoop refuse a file that is whole.
+ */
+public class LastingFileSystem extends LocalFileSystem {
+    private static final String KEY = "fs.file.impl";
+
+    public LastingFileSystem() {
+        super(new Raw());
+        setWriteChecksum(false);
+    }
+
+    /**
+     * `arguments`: a Hadoop configuration, and whether Spark is in this JVM. Answers with the configuration for a catalog.
+     *
+     * Spark's tasks get a copy of that, and could not find this class. But Hadoop makes one file system for all, by the
+     * first configuration that asks; without Spark it may be made when it is needed. Who named another class has that.
+     */
+    public static Configuration make(Object[] arguments) throws IOException {
+        Configuration given = (Configuration) arguments[0];
+        if (!given.get(KEY, "").isEmpty()) {
+            return given;
+        }
+        Configuration asking = new Configuration(given);
+        asking.setClassLoader(LastingFileSystem.class.getClassLoader());
+        asking.set(KEY, LastingFileSystem.class.getName());
+        if (!((Boolean) arguments[1]).booleanValue()) {
+            return asking;
+        }
+        FileSystem.get(URI.create("file:///"), asking);
+        return given;
+    }
+
+    /** Without the checksums, which another layer adds. */
+    private static class Raw extends RawLocalFileSystem {
+        protected OutputStream createOutputStreamWithMode(Path path, boolean append, FsPermission permission)
+            throws IOException {
+            return new LastingOutput(super.createOutputStreamWithMode(path, append, permission), pathToFile(path));
+        }
+
+        protected boolean mkOneDirWithMode(Path path, File folder, FsPermission permission) throws IOException {
+            boolean made = super.mkOneDirWithMode(path, folder, permission);
+            if (made) {
+                LocalFiles.namesToDisk(folder.getParentFile());
+            }
+            return made;
+        }
+
+        public boolean rename(Path from, Path to) throws IOException {
+            boolean renamed = super.rename(from, to);
+            if (renamed) {
+                LocalFiles.namesToDisk(pathToFile(to).getParentFile());
+            }
+            return renamed;
+        }
+    }
+
+    private static class LastingOutput extends FilterOutputStream {
+        private final File file;
+        private boolean closed;
+
+        LastingOutput(OutputStream stream, File file) {
+            super(stream);
+            this.file = file;
+        }
+
+        public void write(byte[] bytes, int start, int length) throws IOException {
+            out.write(bytes, start, length);
+        }
+
+        public void close() throws IOException {
+            if (!closed) {
+                closed = true;
+                out.close();
+                LocalFiles.toDisk(file);
+            }
+        }
+    }
+}
