@@ -89,7 +89,8 @@ public class BranchMerge {
         }
         if (truncates) {
             table.refresh();
-            truncate(table, work, request, byMeaning.isEmpty());
+            SureOperations operations = new SureOperations(table, work, request.get("key").asText());
+            truncate(operations.table(), work, request, byMeaning.isEmpty());
         }
         answer.put("status", "committed");
         answer.put("base", head == null ? null : String.valueOf(head.snapshotId()));

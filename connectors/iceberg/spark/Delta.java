@@ -31,6 +31,7 @@ import org.apache.iceberg.util.JsonUtil;
  */
 public class Delta {
     private final Table table;
+    private final SureOperations operations;
     private final Transaction transaction;
     private final JsonNode request;
     private final LedgerCheck check;
@@ -46,7 +47,8 @@ public class Delta {
     public Delta(Table table, JsonNode request) throws IOException {
         this.table = table;
         this.request = request;
-        this.transaction = table.newTransaction();
+        this.operations = SureOperations.of(table, request);
+        this.transaction = operations.transaction();
         this.check = new LedgerCheck(transaction.table(), request);
         this.head = LedgerCheck.head(table, request.get("ref").asText());
         StagedFiles files = new StagedFiles(table);
@@ -138,7 +140,7 @@ public class Delta {
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
         answer.put("added_files", added.size()).put("added_rows", rows);
         answer.put("replaced_rows", gone == null ? 0 : Long.parseLong(gone)).put("unmatched_patches", unmatchedPatches);
-        Prepared made = new Prepared(table, transaction, overwrite, request, check, answer);
+        Prepared made = new Prepared(table, operations, transaction, overwrite, request, check, answer);
         for (Object file : completed) {
             made.wrote(((DataFile) file).location());
         }
@@ -173,7 +175,7 @@ public class Delta {
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
         answer.put("added_files", added.size()).put("added_rows", rows);
         answer.put("replaced_rows", deletes.count()).put("unmatched_patches", unmatchedPatches);
-        Prepared made = new Prepared(table, transaction, delta, request, check, answer);
+        Prepared made = new Prepared(table, operations, transaction, delta, request, check, answer);
         for (Object file : completed) {
             made.wrote(((DataFile) file).location());
         }

@@ -20,6 +20,7 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
 /** A transaction that lacks only its end: summary, check, property, and out. */
 public class Prepared {
     private final Table table;
+    private final SureOperations operations;
     private final Transaction transaction;
     private final SnapshotUpdate update;
     private final JsonNode request;
@@ -28,9 +29,10 @@ public class Prepared {
     private final Set written = new HashSet(); // paths of what was written to prepare it
 
     /** `table` is that of the transaction. `answer` gets status, snapshot and reason; what else the caller put there stays. */
-    public Prepared(Table table, Transaction transaction, SnapshotUpdate update, JsonNode request, LedgerCheck check,
-        ObjectNode answer) {
+    public Prepared(Table table, SureOperations operations, Transaction transaction, SnapshotUpdate update, JsonNode request,
+        LedgerCheck check, ObjectNode answer) {
         this.table = table;
+        this.operations = operations;
         this.transaction = transaction;
         this.update = update;
         this.request = request;
@@ -68,6 +70,11 @@ public class Prepared {
             refused(check.refusal() != null ? "conflict" : "failed, retry", e.getMessage());
         } catch (CommitFailedException e) {
             refused("failed, retry", e.getMessage());
+        } catch (RuntimeException e) {
+            if (!operations.open()) {
+                removeWritten();
+            }
+            throw e;
         }
         return answer.toString();
     }

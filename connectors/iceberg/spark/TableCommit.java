@@ -48,7 +48,8 @@ public class TableCommit {
     public String prepareAppend(String requestJson) throws IOException {
         JsonNode request = JsonUtil.mapper().readTree(requestJson);
         Table table = table(request);
-        Transaction transaction = table.newTransaction();
+        SureOperations operations = SureOperations.of(table, request);
+        Transaction transaction = operations.transaction();
         LedgerCheck check = new LedgerCheck(transaction.table(), request);
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
         AppendFiles append = transaction.newAppend();
@@ -61,7 +62,7 @@ public class TableCommit {
             rows += data.recordCount();
         }
         answer.put("added_files", files.size()).put("added_rows", rows);
-        String id = keep(prepared, new Prepared(table, transaction, append, request, check, answer));
+        String id = keep(prepared, new Prepared(table, operations, transaction, append, request, check, answer));
         return JsonUtil.mapper().createObjectNode().put("prepared", id).toString();
     }
 
