@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 
 STAGE_CATALOG: Final = "connect_py_stage"  # staged files, read as if they were a table
 ICEBERG_SOURCES: Final = (
-    "LedgerCheck", "Prepared", "ParquetFooter", "StagedFiles", "StagedBranches", "TableAccess", "RowDeletes", "Delta",
-    "TableCommit", "LocalFiles", "LocalCatalog", "LastingFileSystem",
+    "LedgerCheck", "SureOperations", "Prepared", "ParquetFooter", "StagedFiles", "StagedBranches", "TableAccess",
+    "RowDeletes", "Delta", "TableCommit", "LocalFiles", "LocalCatalog", "LastingFileSystem",
 )  # fmt: skip # each sees those before
 # For the audit, for rows with unavailable values, and for SQL merges.
 LATE_SOURCES: Final = (("TableHistory",), ("TableRows",), ("BranchMerge",))
