@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.kafka.client_log import client_log
 from connect_py.kafka.refusals import REFUSALS
@@ -22,6 +22,7 @@ from connect_py.task.queue_reader import PLUGINS, QueueReader
 log = logging.getLogger(__name__)
 
 ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
+LIST_SECONDS: Final = 3.0  # for the topics, while nothing else is done
 FIND_SECONDS: Final = 1.0  # for the ends of a log whose next offset is gone, while other partitions wait
 CALLBACK_SECONDS: Final = 0.05  # how late a callback may be that comes while we wait for messages
 POLL_BYTES: Final = 16 << 20  # of values; what comes of them takes several times as much while they are worked on
@@ -122,13 +123,18 @@ class SinkConsumer:
         """Follow these topics, instead of earlier ones; partitions come by `poll`."""
         self._consumer.subscribe(list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
 
-    def topics(self, timeout: float = ASK_SECONDS) -> dict[str, int]:
-        """All topics that exist, with their number of partitions; RetriableError is the caller's to expect.
+    def topics(self, timeout: float = LIST_SECONDS) -> dict[str, int]:
+        """All topics that exist, with their number of partitions.
 
         Raises:
-            KafkaException: The cluster does not answer.
+            RetriableError: The cluster does not answer.
+            ConnectError: It refuses.
         """
-        listed = self._consumer.list_topics(timeout=timeout).topics
+        try:
+            listed = self._consumer.list_topics(timeout=timeout).topics
+        except KafkaException as error:
+            kind = ConnectError if error.args[0].code() in REFUSALS else RetriableError
+            raise kind(f"the topics cannot be listed: {error.args[0].str()}") from error
         return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
 
     def poll(self, limit: int, timeout: float) -> list[MessageRun]:

@@ -32,7 +32,7 @@ from connect_py.task.used_topics import UsedTopics
 POLL_SLICE_SECONDS: Final = 0.2  # the client has no wakeup; a stop is noticed this late at worst
 POLL_RECORDS: Final = 4000  # at most: each call of Arrow has its price, and decoded messages take 4 kB each
 REDELIVERY_SECONDS: Final = (0.2, 5.0)  # first and longest wait before a batch is put again; the task may bound it
-NO_TOPIC_SECONDS: Final = 5.0  # until the topics are listed again while none matches
+NO_TOPIC_SECONDS: Final = 5.0  # until the topics are listed again while none matches, or nobody answers
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +155,7 @@ class SinkTaskRunner:
         self._running_commit: int | None = None
         self._subscribed: list[str] = []
         self._list_topics_at = 0.0
+        self._topics_unknown = False  # nobody has answered lately which there are
         self._topics_used = UsedTopics(lambda topic: control.send(TopicUsed(topic)), clock)
 
     def connect(
@@ -217,7 +218,16 @@ class SinkTaskRunner:
     def _subscribe(self) -> None:
         topics = self._topics.listed()
         if self._topics.is_regex:
-            topics = self._topics.among(self._consumer.topics())
+            try:
+                existing = self._consumer.topics()
+            except RetriableError as error:
+                if not self._topics_unknown:  # an outage is told once
+                    log.warning("the subscription stays as it is: %s", error, extra={"action": "subscribe"})
+                self._topics_unknown = True
+                self._list_topics_at = self._clock.monotonic() + NO_TOPIC_SECONDS
+                return
+            self._topics_unknown = False
+            topics = self._topics.among(existing)
             wait = self._settings.topics_interval_ms / 1000 if topics else NO_TOPIC_SECONDS
             self._list_topics_at = self._clock.monotonic() + wait
         if topics and topics != self._subscribed:

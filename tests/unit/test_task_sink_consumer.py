@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
 from connect_py.task import sink_consumer
 from connect_py.task.message_run import MessageRun
@@ -27,6 +27,7 @@ class _Client:
         self._on_assign: Callable[..., None] | None = None
         self.positions: list[int] = []  # that it was assigned or sent to, in order
         self.watermarks: list[tuple[int, int] | KafkaError] = []  # answers before the usual one
+        self.listed: KafkaError | None = None  # instead of topics
 
     def subscribe(self, topics: list[str], on_assign: Callable[..., None], **_: Any) -> None:
         self._on_assign = on_assign
@@ -52,6 +53,9 @@ class _Client:
 
     def seek(self, partition: ClientTopicPartition) -> None:
         self.positions.append(partition.offset)
+
+    def list_topics(self, timeout: float) -> None:
+        raise KafkaException(self.listed)
 
     def get_watermark_offsets(self, partition: ClientTopicPartition, timeout: float) -> tuple[int, int]:
         answer = self.watermarks.pop(0) if self.watermarks else (5000, 6000)
@@ -473,3 +477,20 @@ def test_nothing_of_a_partition_that_a_task_moves_during_a_poll_is_returned_by_i
     client.messages.append(_record(300))
     assert _offsets(consumer.poll(100, 0)) == [300]
     assert client.positions[2:] == [300, 300], "what came of it after the move was left out too"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError._TRANSPORT, RetriableError), (KafkaError._TIMED_OUT, RetriableError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ConnectError),
+    ],
+)  # fmt: skip
+def test_topics_that_cannot_be_listed_are_worth_another_try_unless_it_is_refused(
+    code: int, kind: type[ConnectError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer, client = _reader(monkeypatch, [], _Task())
+    client.listed = KafkaError(code)
+    with pytest.raises(ConnectError, match="cannot be listed") as raised:
+        consumer.topics()
+    assert raised.type is kind

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -36,11 +37,15 @@ class FakeConsumer:
         self.commits: list[dict[TopicPartition, OffsetAndMetadata]] = []
         self.waited: list[dict[TopicPartition, OffsetAndMetadata]] = []
         self.closed = False
+        self.subscribed: list[str] = []
+        self.listings: list[ConnectError] = []  # answers before the usual one
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self.subscribed = list(topics)
 
     def topics(self, timeout: float = 1.0) -> Mapping[str, int]:
+        if self.listings:
+            raise self.listings.pop(0)
         return {"t": 2}
 
     def poll(self, limit: int, timeout: float) -> list[MessageRun]:
@@ -118,14 +123,14 @@ class Recorder(SinkTask):
 class Loop:
     """A runner over a fake consumer, moved by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics: Mapping[str, str] = MappingProxyType({"topics": "t"})) -> None:
         self.clock = FakeClock()
         self.consumer = FakeConsumer(self.clock)
         self.task = Recorder()
         self.sent: list[Any] = []
         self.control = TaskControl(TargetState.STARTED, self.sent.append)
         self.runner = SinkTaskRunner(
-            self.task, {}, TopicSelection({"topics": "t"}), LoopSettings(commit_interval_ms=60_000), self.control,
+            self.task, {}, TopicSelection(topics), LoopSettings(commit_interval_ms=60_000), self.control,
             self.clock,
         )  # fmt: skip
         errors = ErrorHandler(ErrorConfig(), [], self.clock, self.runner.wait_polling)
@@ -365,3 +370,32 @@ def test_topics_are_matched_whole_by_javas_expressions() -> None:
     for props in ({}, {"topics": "a", "topics.regex": "b"}):
         with pytest.raises(ConnectError, match=r"topics\.regex"):
             TopicSelection(props)
+
+
+def test_while_nobody_answers_which_topics_there_are_the_subscription_stays_and_the_question_is_repeated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = Loop({"topics.regex": "t.*"})
+    loop.consumer.listings = [RetriableError("away") for _ in range(3)]
+    for _ in range(3):
+        assert loop.consumer.subscribed == []
+        loop.runner.iterate()
+        asked = len(loop.consumer.listings)
+        loop.runner.iterate()
+        assert len(loop.consumer.listings) == asked, "not at once"
+        loop.clock.now += 10
+    assert caplog.text.count("the subscription stays as it is: away") == 1
+    loop.runner.iterate()
+    assert loop.consumer.subscribed == ["t"]
+    loop.consumer.listings = [RetriableError("away again")]
+    loop.clock.now += 1000
+    loop.runner.iterate()
+    assert loop.consumer.subscribed == ["t"]
+    assert "away again" in caplog.text
+
+
+def test_a_refusal_to_list_the_topics_ends_the_task() -> None:
+    loop = Loop({"topics.regex": "t.*"})
+    loop.consumer.listings = [ConnectError("refused")]
+    with pytest.raises(ConnectError, match="refused"):
+        loop.runner.iterate()
