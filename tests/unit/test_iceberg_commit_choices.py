@@ -118,6 +118,20 @@ def test_catalog_keys_reach_spark_under_the_catalogs_name() -> None:
     assert SparkConfig().session_settings()["spark.sql.catalog.iceberg.type"] == "hive"
 
 
+def test_sqlite_forces_the_end_of_its_journals_unless_told_otherwise() -> None:
+    def synchronous(uri: str, **more: str) -> str | None:
+        own = {"type": "jdbc", "uri": uri, **{f"jdbc.{key}": value for key, value in more.items()}}
+        return SparkConfig("lake", own).catalog_settings().get("jdbc.synchronous")
+
+    assert synchronous("jdbc:sqlite:/x") == "EXTRA"
+    assert synchronous("jdbc:sqlite:/x", synchronous="NORMAL") == "NORMAL"
+    assert synchronous("jdbc:sqlite:/x?synchronous=NORMAL") is None, "ours would win over what the address says"
+    assert synchronous("jdbc:postgresql://far/lake") is None
+    in_sparks_words = {"spark.sql.catalog.lake.type": "jdbc", "spark.sql.catalog.lake.uri": "jdbc:sqlite:/x"}
+    settings = SparkConfig("lake", spark_properties=in_sparks_words).session_settings()
+    assert settings["spark.sql.catalog.lake.jdbc.synchronous"] == "EXTRA"
+
+
 def test_executors_of_a_cluster_get_our_jars_unless_they_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECT_PY_SPARK_JARS", "/jars/a.jar:/jars/b.jar")
     cluster = {"spark.master": "spark://far:7077"}

@@ -115,13 +115,18 @@ class SparkConfig:
 
     def catalog_settings(self) -> dict[str, str]:
         """What Iceberg's catalog is made from; what is said in Spark's words wins."""
-        settings = {"cache-enabled": "false", **self.catalog_properties}
+        in_sparks_words = _below(f"spark.sql.catalog.{self.catalog}.", self.spark_properties)
+        said = {k: v for k, v in in_sparks_words.items() if not k.startswith("hadoop.")}
+        settings = {"cache-enabled": "false", **self.catalog_properties, **said}
         if "type" not in settings and "catalog-impl" not in settings:
             settings["type"] = "hive"  # as in Iceberg
         if settings.get("type") == "jdbc" or settings.get("catalog-impl", "").endswith(".JdbcCatalog"):
             settings.setdefault("jdbc.schema-version", "V1")  # what PyIceberg's SQL catalog makes and reads
-        in_sparks_words = _below(f"spark.sql.catalog.{self.catalog}.", self.spark_properties)
-        return {**settings, **{k: v for k, v in in_sparks_words.items() if not k.startswith("hadoop.")}}
+            uri = settings.get("uri", "")
+            if uri.startswith("jdbc:sqlite:") and "synchronous=" not in uri.lower():
+                # Else a power loss may bring a deleted journal back, and SQLite takes a commit back with it.
+                settings.setdefault("jdbc.synchronous", "EXTRA")
+        return settings
 
     def hadoop_settings(self) -> dict[str, str]:
         """What Hadoop's file systems are told; what is said in Spark's words wins."""
