@@ -25,6 +25,7 @@ ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the grou
 LIST_SECONDS: Final = 3.0  # for the topics, while nothing else is done
 FIND_SECONDS: Final = 1.0  # for the ends of a log whose next offset is gone, while other partitions wait
 CALLBACK_SECONDS: Final = 0.05  # how late a callback may be that comes while we wait for messages
+NEWS_SECONDS: Final = 60.0  # until an error that passes is told again: each attempt has it
 POLL_BYTES: Final = 16 << 20  # of values; what comes of them takes several times as much while they are worked on
 _COOPERATIVE: Final = "cooperative-sticky"
 # Messages that carry these errors are news, not the end: the client goes on by itself.
@@ -36,7 +37,8 @@ _PASSING: Final = frozenset({
     KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR, KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.TOPIC_EXCEPTION, KafkaError.UNKNOWN, KafkaError.NETWORK_EXCEPTION, KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID,
 })  # fmt: skip
 
 # How the client says that a leader was elected whose log ends earlier, and where it does. It gives no number otherwise.
@@ -91,7 +93,7 @@ class SinkConsumer:
         self._ends: dict[TopicPartition, int] = {}  # where reading came to the end of the log, until `ends` is asked
         self._error: BaseException | None = None
         self._closing = False
-        self._last_news: int | None = None
+        self._told: dict[int, float] = {}  # errors, and when
         self.statistics = ClientStatistics("consumer")
         self._reader: QueueReader | None = None
         try:
@@ -187,8 +189,6 @@ class SinkConsumer:
         for code, tp, offset, text in reader.failures():
             self._take_failure(KafkaError(code, text), tp, offset)
         runs = reader.runs()
-        if runs:
-            self._last_news = None
         if self._unheard:
             self._unheard.difference_update(*(run.consumed() for run in runs))
         return runs
@@ -207,7 +207,6 @@ class SinkConsumer:
         self._raise_kept()
         if first is None:
             return []
-        self._last_news = None
         messages: list[Consumed] = [first]
         size = len(first)
         while len(messages) < limit and size < POLL_BYTES:
@@ -473,8 +472,9 @@ class SinkConsumer:
             self._tell(error)
 
     def _tell(self, error: KafkaError) -> None:
-        if error.code() != self._last_news:  # a broker that is away is told once, not at every attempt
-            self._last_news = error.code()
+        now = time.monotonic()
+        if now - self._told.get(error.code(), -NEWS_SECONDS) >= NEWS_SECONDS:
+            self._told[error.code()] = now
             log.warning("consumer: %s", error.str())
 
     def close(self) -> None:

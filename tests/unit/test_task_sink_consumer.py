@@ -120,13 +120,32 @@ def test_a_topic_that_does_not_exist_yet_is_no_reason_to_fail(monkeypatch: pytes
     assert consumer.poll(100, 0) == []
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.UNKNOWN, KafkaError.NETWORK_EXCEPTION, KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID,
+    ],
+)  # fmt: skip
+def test_an_error_that_passes_by_itself_is_told_now_and_then_and_fails_nothing(
+    code: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = _consumer(monkeypatch, [_news(code, "broker 1"), _record(4), _news(code, "broker 1")])
+    assert _offsets(consumer.poll(100, 0)) == [4]
+    assert caplog.messages == ["consumer: broker 1"]
+    monkeypatch.setattr(sink_consumer, "NEWS_SECONDS", 0)
+    consumer._take_failure(KafkaError(code, "broker 1"), ORDERS, 5)
+    assert caplog.messages == ["consumer: broker 1"] * 2
+
+
 def test_records_beside_news_of_the_client_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = _consumer(monkeypatch, [_record(4), _end(5), _record(5)])
     assert _offsets(consumer.poll(100, 0)) == [4, 5]
 
 
-def test_an_error_that_the_client_cannot_survive_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = _consumer(monkeypatch, [_record(4), _news(KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+@pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_MSG, KafkaError._BAD_MSG])
+def test_an_error_that_the_client_cannot_survive_is_raised(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = _consumer(monkeypatch, [_record(4), _news(code)])
     with pytest.raises(ConnectError, match="the consumer cannot go on"):
         consumer.poll(100, 0)
 
