@@ -45,6 +45,11 @@ class StorageTopic:
     replication_factor: int  # -1: the broker's default
     settings: Mapping[str, str] = field(default_factory=dict)  # further topic configs
 
+    def replication_property(self) -> str:
+        """The worker property that gives the replication factor; some topics share another one's."""
+        storage = {"control": "config", "offsets": "offset"}.get(name := self.property.partition(".")[0], name)
+        return f"{storage}.storage.replication.factor"
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:

@@ -136,8 +136,11 @@ class DistributedHerder(AbstractHerder):
             OffsetStore(config.storage_topic("offset").name, clients),
             ControlStore(config.control_topic().name, clients, leader, self._group),
             leader,
-            TopicAdmin(clients.admin(), self._clock, create=config["internal.topics.automatic.creation.enable"]),
-        )
+            TopicAdmin(
+                clients.admin(), self._clock, create=config["internal.topics.automatic.creation.enable"],
+                pause=lambda seconds: self._stopping.wait(seconds),
+            ),
+        )  # fmt: skip
         worker_id = worker_id_of(advertised_url)
         publisher = StatusPublisher(self._stores.status, worker_id, track_topics=config["topic.tracking.enable"])
         super().__init__(
@@ -188,7 +191,8 @@ class DistributedHerder(AbstractHerder):
     # ------------------------------------------------------------------ life
 
     def _main(self) -> None:
-        self._start_stores()
+        if not self._start_stores():
+            return
         self._worker.start()
         self._member.start()
         self._sender.start()
@@ -207,8 +211,8 @@ class DistributedHerder(AbstractHerder):
         self._queue.wake()
         self._leadership.queue.wake()
 
-    def _start_stores(self) -> None:
-        """Create or check the topics and read them to their ends, for up to a quarter of an hour."""
+    def _start_stores(self) -> bool:
+        """Create or check the topics and read them to their ends, for up to a quarter of an hour; False at a stop."""
         log.info("Herder starting")
         deadline = self._clock.monotonic() + STARTUP_SECONDS
         begun = False
@@ -224,14 +228,17 @@ class DistributedHerder(AbstractHerder):
                         begun = True
                     for store in self._stores.logs:
                         store.refresh(READ_SECONDS)
-                return
+                return True
             except ConfigError:
                 raise
             except ConnectError as error:
+                if self._stopping.is_set():
+                    break
                 if self._clock.monotonic() > deadline:
                     raise
                 log.warning("internal topics are not ready: %s; again in %g s", error, STARTUP_PAUSE_SECONDS)
                 self._stopping.wait(STARTUP_PAUSE_SECONDS)
+        return False
 
     def _end(self) -> None:
         """Tasks and connectors, then the group, then the stores; who still waits is told."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
@@ -35,11 +36,26 @@ _TEMPORARY = (
 class TopicAdmin:
     """Calls that wait; each has a deadline."""
 
-    def __init__(self, admin: AdminClient, clock: Clock | None = None, *, create: bool = True) -> None:
-        """Take an admin client. With `create` off, missing topics are errors."""
+    def __init__(
+        self,
+        admin: AdminClient,
+        clock: Clock | None = None,
+        *,
+        create: bool = True,
+        pause: Callable[[float], bool] | None = None,
+    ) -> None:
+        """Take an admin client. With `create` off, missing topics are errors.
+
+        `pause` waits that many seconds between two tries; true when there is to be no other, as the worker stops.
+        """
         self._admin = admin
         self._create = create
         self._clock = clock or SystemClock()
+        self._pause = pause or self._sleep
+
+    def _sleep(self, seconds: float) -> bool:
+        self._clock.sleep(seconds)
+        return False
 
     def cluster_id(self, timeout: float = REQUEST_SECONDS) -> str:
         """Ask for the id of the Kafka cluster.
@@ -57,8 +73,8 @@ class TopicAdmin:
         """Make sure that an internal topic exists and fits its purpose.
 
         Raises:
-            ConfigError: It exists and does not fit, or is missing and may not be created.
-            ConnectError: The cluster does not answer or refuses for another reason.
+            ConfigError: It exists and does not fit, or is missing and may not or cannot be created as asked for.
+            ConnectError: The cluster does not answer or refuses for another reason, or the worker stops.
         """
         partitions = self._partitions(topic.name)
         if partitions is None:
@@ -87,30 +103,52 @@ class TopicAdmin:
         return None if found is None or found.error is not None else len(found.partitions)
 
     def _created(self, topic: StorageTopic) -> bool:
-        """Create; False when somebody else did, or when the broker refuses and an administrator may have."""
+        """Create; False when somebody else did, or when the broker refuses and an administrator may have.
+
+        Brokers that have just started do not know all others yet: what has to do with that is tried for a while.
+        """
         deadline = self._clock.monotonic() + CREATE_SECONDS
-        new = NewTopic(topic.name, topic.partitions, topic.replication_factor, config=dict(topic.settings))
+        told = False
         while True:
-            try:
-                self._admin.create_topics([new], request_timeout=REQUEST_SECONDS)[topic.name].result(
-                    REQUEST_SECONDS + 1
-                )
-            except KafkaException as error:
-                problem: KafkaError = error.args[0]
-                if problem.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                    return False
-                if problem.code() in _REFUSED:
-                    log.warning("topic '%s' was not created (%s); assuming that it exists", topic.name, problem.str())
-                    return False
-                if problem.code() not in _TEMPORARY or self._clock.monotonic() > deadline:
-                    raise ConnectError(
-                        f"topic '{topic.name}' ({topic.property}) could not be created: {problem.str()}"
-                    ) from error
-                log.info("topic '%s' was not created yet (%s); trying again", topic.name, problem.str())
-                self._clock.sleep(BACKOFF_SECONDS)
-                continue
-            log.info("created topic '%s' (%s)", topic.name, topic.property)
-            return True
+            problem = self._refusal(topic)
+            if problem is None:
+                log.info("created topic '%s' (%s)", topic.name, topic.property)
+                return True
+            if problem.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            if problem.code() in _REFUSED:
+                log.warning("topic '%s' was not created (%s); assuming that it exists", topic.name, problem.str())
+                return False
+            reason = f"topic '{topic.name}' ({topic.property}) could not be created: {self._reason(topic, problem)}"
+            if problem.code() not in _TEMPORARY or self._clock.monotonic() > deadline:
+                if problem.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                    raise ConfigError("", reason)
+                raise ConnectError(reason)
+            log.log(logging.DEBUG if told else logging.WARNING, "%s; it is tried for %g s", reason, CREATE_SECONDS)
+            told = True
+            if self._pause(BACKOFF_SECONDS):
+                raise ConnectError(reason)
+
+    def _refusal(self, topic: StorageTopic) -> KafkaError | None:
+        """Ask once for a new topic; None when there is one now."""
+        new = NewTopic(topic.name, topic.partitions, topic.replication_factor, config=dict(topic.settings))
+        try:
+            self._admin.create_topics([new], request_timeout=REQUEST_SECONDS)[topic.name].result(REQUEST_SECONDS + 1)
+        except KafkaException as error:
+            problem: KafkaError = error.args[0]
+            return problem
+        return None
+
+    def _reason(self, topic: StorageTopic, problem: KafkaError) -> str:
+        """What the broker said; in an operator's words where the number of brokers is the matter."""
+        if problem.code() != KafkaError.INVALID_REPLICATION_FACTOR or topic.replication_factor < 1:
+            return problem.str()
+        try:
+            brokers = len(self._admin.list_topics(timeout=REQUEST_SECONDS).brokers)
+        except KafkaException:
+            return problem.str()
+        property_, factor = topic.replication_property(), topic.replication_factor
+        return f"{property_} is {factor}, and the cluster has {brokers} broker{'' if brokers == 1 else 's'}"
 
     def _check_cleanup_policy(self, topic: StorageTopic) -> None:
         resource = ConfigResource(ResourceType.TOPIC, topic.name)

@@ -1,0 +1,85 @@
+"""Internal topics that the cluster cannot make, or not yet."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.config.worker_config import StorageTopic
+from connect_py.storage.topic_admin import CREATE_SECONDS, TopicAdmin
+
+OFFSETS = StorageTopic("connect-offsets", "offset.storage.topic", 25, 3)
+REASON = "offset.storage.replication.factor is 3, and the cluster has 1 broker"
+
+
+class FakeClock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time_ms(self) -> int:
+        return 0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class SmallCluster:
+    """One broker; the others come, if they do, after so many requests."""
+
+    def __init__(self, complete_after: int | None = None) -> None:
+        self.asked = 0
+        self._complete_after = complete_after
+
+    def list_topics(self, **_: Any) -> Any:
+        return SimpleNamespace(topics={}, brokers={1: "a"})
+
+    def create_topics(self, topics: list[Any], **_: Any) -> dict[str, Future[None]]:
+        self.asked += 1
+        answer: Future[None] = Future()
+        if self.asked == self._complete_after:
+            answer.set_result(None)
+        else:
+            answer.set_exception(KafkaException(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR)))
+        return {topics[0].topic: answer}
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_more_replicas_than_brokers_are_told_once_and_refused_after_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    with pytest.raises(ConfigError, match=REASON):
+        TopicAdmin(cast(AdminClient, SmallCluster()), clock).ensure(OFFSETS)
+    assert CREATE_SECONDS < clock.now < CREATE_SECONDS + 2
+    assert len(warnings(caplog)) == 1
+    assert REASON in warnings(caplog)[0]
+
+
+def test_brokers_that_are_still_starting_are_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    TopicAdmin(cast(AdminClient, SmallCluster(complete_after=4)), FakeClock()).ensure(OFFSETS)
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_worker_that_stops_does_not_wait_for_brokers() -> None:
+    cluster = SmallCluster()
+    with pytest.raises(ConnectError, match=REASON):
+        TopicAdmin(cast(AdminClient, cluster), FakeClock(), pause=lambda _: True).ensure(OFFSETS)
+    assert cluster.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("named_by", "factor"),
+    [("status.storage.topic", "status"), ("control.storage.topic", "config"), ("offsets.storage.topic", "offset")],
+)
+def test_every_internal_topic_knows_who_gives_its_replication_factor(named_by: str, factor: str) -> None:
+    assert StorageTopic("x", named_by, 1, 1).replication_property() == f"{factor}.storage.replication.factor"
