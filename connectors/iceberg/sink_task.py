@@ -20,7 +20,15 @@ import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch
 from connect_py.api.dead_letter import DeadLetter
-from connect_py.api.errors import BadRows, ConnectError, DataError, FailureReason, NotFoundError, RetriableError
+from connect_py.api.errors import (
+    BadRows,
+    ConnectError,
+    DataError,
+    FailureReason,
+    NotColumnar,
+    NotFoundError,
+    RetriableError,
+)
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
 from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
@@ -49,6 +57,7 @@ from connectors.iceberg.protocol.messages import CommitComplete, Need, OpenTable
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.routing import Routed, Router
+from connectors.iceberg.schemaless_lists import evened
 from connectors.iceberg.staging.stage import Stage, StagedRows
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table_keeper import TableKeeper
@@ -184,11 +193,41 @@ class IcebergSinkTask(SinkTask):
     # --- rows
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        if records:
-            for batch in Batch.of(records):
-                self.put_batch(batch)
-        else:
+        if not records:
             self._turn()
+            return
+        try:
+            batches = Batch.of(records)
+        except NotColumnar:
+            self._put_unlike(records)
+            return
+        for batch in batches:
+            self.put_batch(batch)
+
+    def _put_unlike(self, records: Sequence[SinkRecord]) -> None:
+        """Put records some of which have no column form as they are, and report those that cannot be given one."""
+        try:
+            batches = Batch.of(evened(records))
+        except NotColumnar as error:
+            if len(records) == 1:
+                self._report_shapeless(records[0], error)
+                return
+            middle = len(records) // 2
+            self.put(records[:middle])
+            self.put(records[middle:])
+            return
+        for batch in batches:
+            self.put_batch(batch)
+
+    def _report_shapeless(self, record: SinkRecord, why: NotColumnar) -> None:
+        """Report a record, unless its turn is over or has not come."""
+        empty = record.replace(key_schema=None, key=None, value_schema=None, value=None)
+        self._check_whole()
+        for batch in Batch.of([empty]):
+            rest = self._handleable(batch)
+            if rest is not None:
+                error = DataError(f"no column can hold the record: {why}")
+                self._report(rest, BadRows({0: error}), FailureReason.DOES_NOT_FIT)
 
     def put_batch(self, batch: Batch) -> None:
         """Convert the rows that their tables still need; hold a partition whose rows cannot be staged yet."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from iceberg_staging_rows import ORDERS_0
+from iceberg_staging_rows import ORDERS_0, read, record
 from sink_task_stand import EPOCH, Stand, make_stand
 
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConnectError, DataError
+from connect_py.api.schema import INT64, Struct, decimal, struct
 from connectors.iceberg.protocol.messages import StartCommit
 from connectors.iceberg.staging.file_output import FileOutput
 
@@ -90,3 +92,74 @@ def test_a_cluster_that_does_not_answer_costs_a_cycle_and_no_rows(stand: Stand) 
     stand.hear(StartCommit(EPOCH, 2, {}))
     [report] = stand.reports()
     assert stand.rows(report) == {"db.first": 3, "db.second": 3}
+
+
+WIDE = struct(("n", INT64), ("d", decimal(0, optional=True)))
+SHAPELESS = [
+    ({"n": 1, "a": [1, "x"]}, None),
+    ({"n": 1, "a": [(1 << 53) + 1, 0.5]}, None),
+    (Struct(WIDE, [1, Decimal("1" * 40)]), WIDE),
+]
+
+
+@pytest.mark.parametrize(("value", "schema"), SHAPELESS)
+def test_a_record_that_no_column_can_hold_is_reported_and_its_neighbours_are_staged(
+    stand: Stand, value: Any, schema: Any
+) -> None:
+    stand.task.put([record({"n": 0}, 0), record(value, 1, schema=schema), record({"n": 2}, 2)])
+    stand.task.end_poll({ORDERS_0: 3})
+    [(origin, error)] = stand.reporter.reports
+    assert origin.offset == 1
+    assert isinstance(error, DataError)
+    assert str(error).startswith("no column can hold the record: ")
+    stand.hear(StartCommit(EPOCH, 1, {}))
+    [report] = stand.reports()
+    assert report.ranges[ORDERS_0].next == 3
+    assert [row["n"] for row in read(stand.files(report, "db.first"))] == [0, 2]
+
+
+def test_a_record_that_no_column_can_hold_fails_the_task_where_nothing_is_tolerated(stand: Stand) -> None:
+    stand.reporter.tolerate = False
+    with pytest.raises(ConnectError, match="Tolerance exceeded"):
+        stand.task.put([record({"n": 1, "a": [1, "x"]}, 0)])
+
+
+def test_a_record_that_no_column_can_hold_is_not_reported_again_when_it_comes_again(stand: Stand) -> None:
+    stand.put(0, 1)
+    stand.task.put([record({"n": 1, "a": [1, "x"]}, 1)])
+    assert stand.reporter.reports == []
+
+
+ITEM = {"type": "struct", "fields": [
+    {"id": 5, "name": "b", "required": False, "type": "double"},
+    {"id": 6, "name": "c", "required": False, "type": "long"},
+]}  # fmt: skip
+LIST = {"type": "list", "element-id": 3, "element-required": False, "element": "double"}
+ITEMS = {"type": "list", "element-id": 4, "element-required": False, "element": ITEM}
+
+
+def test_lists_of_unlike_items_are_staged_the_same_alone_and_together(stand: Stand) -> None:
+    stand.open_table("db.first", [("a", LIST), ("items", ITEMS)])
+    rows = [
+        {"a": [1, 2.5]},
+        {"a": [1]},
+        {"items": [{"b": 1}, {"c": 1}]},
+        {"items": [{"b": 1}, {}, {"b": 2.5, "c": 3}]},
+        {"items": [None, {}]},
+    ]
+    made = []
+    for parts in ([rows], [[row] for row in rows]):
+        start = len(made) * len(rows)
+        offsets = iter(range(start, start + len(rows)))
+        for part in parts:
+            stand.task.put([record(row, next(offsets)) for row in part])
+        stand.task.end_poll({ORDERS_0: start + len(rows)})
+        stand.hear(StartCommit(EPOCH, len(made) + 1, {}))
+        made.append(read(stand.files(stand.reports()[-1], "db.first")))
+    assert made[0] == made[1] == [
+        {"a": [1.0, 2.5], "items": None},
+        {"a": [1.0], "items": None},
+        {"a": None, "items": [{"b": 1.0, "c": None}, {"b": None, "c": 1}]},
+        {"a": None, "items": [{"b": 1.0, "c": None}, {"b": None, "c": None}, {"b": 2.5, "c": 3}]},
+        {"a": None, "items": [None, {"b": None, "c": None}]},
+    ]  # fmt: skip
