@@ -24,6 +24,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.replay import Replay
 from connectors.iceberg.dead_letters.letter import Letter
 from connectors.iceberg.faults import fault_point
+from connectors.iceberg.quiet_client import ClientNews
 
 SECONDS = 30.0  # for each answer of the cluster
 KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -38,7 +39,8 @@ class ReplayLog:
 
     def __init__(self, settings: Mapping[str, Any], topic: str, connector: str) -> None:
         """`settings` are the client library's, with `bootstrap.servers`."""
-        self._settings = {"log_level": 3, **settings}  # errors only: a command talks to people
+        self._news = ClientNews()
+        self._settings = self._news.quiet(settings)
         self._topic = topic
         self._producer: Producer | None = None
         self._made = False  # by us, just now: a broker that does not know the topic yet is not wrong
@@ -47,18 +49,21 @@ class ReplayLog:
     def open(self) -> Self:
         """Make the topic if it is missing, and be the one who writes it (step 1)."""
         admin = AdminClient(self._settings)  # its answers die with it
-        future = admin.create_topics([NewTopic(self._topic, 1, config=KEPT_FOR_EVER)])[self._topic]
+        topic = NewTopic(self._topic, 1, config=KEPT_FOR_EVER)
+        future = admin.create_topics([topic], request_timeout=SECONDS)[self._topic]
         try:
-            future.result(SECONDS)
+            future.result(SECONDS + 1)
             self._made = True
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise ConnectError(f"topic {self._topic} cannot be created: {error}") from error
+                reason = self._news.of(error, admin)
+                raise ConnectError(f"topic {self._topic} cannot be created: {reason}") from error
         self._producer = Producer(self._settings | {"transactional.id": self._id, "linger.ms": 5})
         try:
             self._producer.init_transactions(SECONDS)
         except KafkaException as error:
-            raise ConnectError(f"topic {self._topic} cannot be written: {error}") from error
+            reason = self._news.of(error, self._producer)
+            raise ConnectError(f"topic {self._topic} cannot be written: {reason}") from error
         return self
 
     def written(self) -> set[Replay]:
@@ -71,7 +76,8 @@ class ReplayLog:
         try:
             return self._read(consumer)
         except KafkaException as error:
-            raise ConnectError(f"topic {self._topic} cannot be read: {error}") from error
+            reason = self._news.of(error, consumer)
+            raise ConnectError(f"topic {self._topic} cannot be read: {reason}") from error
         finally:
             consumer.close()
 
@@ -131,7 +137,8 @@ class ReplayLog:
             fault_point("after_replay_commit")
         except KafkaException as error:
             raise ConnectError(
-                f"it is not known whether {len(letters)} letters were replayed ({error}); replay again to find out"
+                f"it is not known whether {len(letters)} letters were replayed ({self._news.of(error, producer)}); "
+                "replay again to find out"
             ) from error
 
     def _produce(self, producer: Producer, letter: Letter) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
@@ -11,6 +13,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.migration.java_event import JavaEvent
+from connectors.iceberg.quiet_client import ClientNews
 
 ASK_SECONDS = 30.0
 
@@ -22,16 +25,10 @@ def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartitio
         ConnectError: The cluster does not answer.
     """
     own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
-    try:
-        consumer = Consumer({**settings, **own})  # never joins; an admin client may crash when a coordinator moves
-        try:
-            topics = consumer.list_topics(timeout=ASK_SECONDS).topics
-            asked = [ClientTopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
-            found = consumer.committed(asked, timeout=ASK_SECONDS)
-        finally:
-            consumer.close()
-    except KafkaException as error:
-        raise RetriableError(f"offsets of group {group}: {error.args[0].str()}") from error
+    with _client({**settings, **own}, f"offsets of group {group}") as consumer:  # never joins
+        topics = consumer.list_topics(timeout=ASK_SECONDS).topics
+        asked = [ClientTopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
+        found = consumer.committed(asked, timeout=ASK_SECONDS)  # an admin client may crash when a coordinator moves
     return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
 
@@ -41,26 +38,35 @@ def control_events(settings: Mapping[str, str], topic: str, group: str) -> list[
     Raises:
         ConnectError: The cluster does not answer.
     """
-    consumer = Consumer(
-        {
-            **settings,
-            "group.id": f"{topic}-migration",  # required by the client; never joined, never committed
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "allow.auto.create.topics": False,
-        }
-    )
-    try:
+    own = {
+        "group.id": f"{topic}-migration",  # required by the client; never joined, never committed
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "allow.auto.create.topics": False,
+    }
+    with _client({**settings, **own}, f"control topic {topic}") as consumer:
         found = consumer.list_topics(topic, timeout=ASK_SECONDS).topics.get(topic)
         if found is None or found.error is not None:
             return []
         left = set(found.partitions)
         consumer.assign([ClientTopicPartition(topic, partition, 0) for partition in left])
         return list(_read(consumer, topic, group, left))
+
+
+@contextmanager
+def _client(settings: dict[str, Any], subject: str) -> Iterator[Consumer]:
+    """A client for as long as the block takes; its errors are RetriableErrors about the subject."""
+    news = ClientNews()
+    try:
+        consumer = Consumer(news.quiet(settings))
     except KafkaException as error:
-        raise RetriableError(f"control topic {topic}: {error.args[0].str()}") from error
+        raise RetriableError(f"{subject}: {news.of(error)}") from error
+    try:
+        yield consumer
+    except KafkaException as error:
+        raise RetriableError(f"{subject}: {news.of(error, consumer)}") from error
     finally:
         consumer.close()
 

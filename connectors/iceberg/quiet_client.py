@@ -1,0 +1,34 @@
+"""`ClientNews`: what the Kafka clients of a command complain of, for the one message that people get to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+_NO_LINES: Final = 2  # the library's log level: critical only; it would write its lines to standard error by itself
+
+
+class ClientNews:
+    """Keeps the last reason why a broker was not reached; the library repeats it forty times a second."""
+
+    def __init__(self) -> None:
+        self._reason = ""
+
+    def quiet(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a client that writes nothing by itself, unless they ask for a log level."""
+        return {"log_level": _NO_LINES, **settings, "error_cb": self._heard}
+
+    def _heard(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # a sum of the others
+            self._reason = error.str()
+
+    def of(self, error: KafkaException, client: Any = None) -> str:
+        """What was refused; or that nobody answered, and why: the client that failed tells it when it is polled."""
+        problem: KafkaError = error.args[0]
+        if problem.code() > 0:  # a broker's own answer
+            return problem.str()
+        if client is not None:
+            client.poll(0)
+        return f"{problem.str()} ({self._reason})" if self._reason else problem.str()
