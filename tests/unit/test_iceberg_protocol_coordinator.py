@@ -596,6 +596,31 @@ def test_added_partition_is_read_from_its_start_and_waited_for() -> None:
     assert life.cycle(life.report(p0=rows(100, 130), p1=idle(200))) == []  # the third has not reported
 
 
+def test_partition_that_gets_its_owner_while_a_cycle_is_open_is_not_waited_for_in_it() -> None:
+    life = Life()
+    assert life.cycle(life.report(p0=rows(100, 130))) == []
+    life.attach(P1)  # its task has not seen the start of this cycle as its owner
+    request = commit_of(life, life.state.on_tick(1050))
+    assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 200)}
+    life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1100)
+    assert life.cycle(life.report(p0=idle(130))) == []  # now it reports, and is waited for
+    only(life.tell(life.report(p1=rows(200, 210))), LoadTable)
+
+
+def test_partition_whose_report_came_before_its_new_owner_is_in_the_commit() -> None:
+    life = Life()
+    life.cycle(life.report(p1=rows(200, 210)))
+    life.attach(P1)
+    assert life.state.on_tick(1050) == []  # the other one owns its partition all the time
+    assert entries(commit_of(life, life.tell(life.report(p0=idle(100)))))[1] == (0, 200, 210)
+
+
+def test_added_partition_that_no_task_has_asked_for_is_not_waited_for() -> None:
+    life = Life()
+    life.state.on_topics({"orders": TopicInfo("id-1", (0, 0, 0))})
+    only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
+
+
 def test_partition_added_during_a_commit_keeps_its_place() -> None:
     life = Life()
     request = full_cycle(life)

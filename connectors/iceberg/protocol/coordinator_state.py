@@ -135,6 +135,7 @@ class _Partition:
 
 @dataclass(slots=True)
 class _Table:
+    owned: bool = True  # False: added a while ago, and no task has asked for it yet
     version: TableVersion
     ledger: Ledger | None
     opened: dict[TopicPartition, Position]  # where the table began, for the property
@@ -176,6 +177,7 @@ class CoordinatorState:
 
     Every answer to an action comes in by the method that the action names. Actions on different tables may
     be carried out in any order or at once, those of one table in the order given. After `Stop` or `Fail`
+    late: set[TopicPartition] = field(default_factory=set)  # attached since it started: their task reports in the next
     (see `ended`) every input is ignored.
     """
 
@@ -365,7 +367,8 @@ class CoordinatorState:
                 partition = TopicPartition(topic, number)
                 state = self._partitions.get(partition)
                 if state is None:
-                    self._partitions[partition] = _Partition(info.id, 0, log_start, log_start, log_start)
+                    state = _Partition(info.id, 0, log_start, log_start, log_start, owned=False)
+                    self._partitions[partition] = state
                     added.append(partition)
                 elif state.topic_id != info.id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
                     return self._end(Stop(f"topic {topic} was deleted and created again"))
@@ -541,6 +544,9 @@ class CoordinatorState:
             return [self._opened(message.table, table)]
         if message.table in self._asked:
             return []  # the answer reaches everybody
+            state.owned = True
+            if self._cycle is not None:
+                self._cycle.late.add(partition)
         self._asked[message.table] = (message.need, message.schema)
         return [PrepareTable(message.table, message.need, message.schema)]
 
@@ -727,10 +733,17 @@ class CoordinatorState:
         return {p: Release(self._told_floor(p), s.rewind) for p, s in self._partitions.items()}
 
     def _apply_if_ready(self, now_ms: int) -> list[CoordinatorAction]:
-        """Ready = every partition of the topics has reported: a set, not a count."""
-        if self._cycle is None or self._cycle.taken is not None:
+        """Ready = every partition of the topics has reported: a set, not a count.
+
+        Not waited for: those that no task had when the cycle started, since no task reports them in it.
+        """
+        cycle = self._cycle
+        if cycle is None or cycle.taken is not None:
             return []
-        waiting = any(s.described and not s.queue for s in self._partitions.values())
+        waiting = any(
+            state.described and state.owned and not state.queue and partition not in cycle.late
+            for partition, state in self._partitions.items()
+        )
         return [] if waiting else self._apply(now_ms)
 
     def _apply(self, now_ms: int) -> list[CoordinatorAction]:
