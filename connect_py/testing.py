@@ -120,6 +120,7 @@ class FakeSinkTaskContext:
         self.topic_ids = {topic: f"id-of-{topic}" for topic in self.partition_counts}
         self.group_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.log_ranges: dict[TopicPartition, tuple[int, int]] = {}
+        self.open_transactions: dict[TopicPartition, int] = {}  # where the first one begins
         self.client_settings: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
         self.away = False  # the cluster does not answer
         self.seeks: list[dict[TopicPartition, int]] = []
@@ -170,9 +171,14 @@ class FakeSinkTaskContext:
         self._ask()
         return {tp: self.group_offsets[tp] for tp in partitions if tp in self.group_offsets}
 
-    def log_range(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+    def log_range(
+        self, partitions: Iterable[TopicPartition], *, committed: bool = False
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
         self._ask()
-        return {tp: self.log_ranges.get(tp, (0, 0)) for tp in partitions}
+        ranges = {tp: self.log_ranges.get(tp, (0, 0)) for tp in partitions}
+        if committed:
+            ranges = {tp: (first, self.open_transactions.get(tp, end)) for tp, (first, end) in ranges.items()}
+        return ranges
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._assigned)

@@ -57,5 +57,10 @@ class SinkCluster(Protocol):
             RetriableError: The cluster does not answer.
         """
 
-    def log_range(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Ask for the first offset and the end of the log of partitions. Errors as for `committed`."""
+    def log_range(
+        self, partitions: Iterable[TopicPartition], *, committed: bool = False
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Ask for the first offset and the end of the log of partitions. Errors as for `committed`.
+
+        With `committed` the end is the one that readers of committed transactions see: an open one lies behind it.
+        """

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -188,18 +189,27 @@ class ClusterAdmin:
         future = self._admin().delete_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group]
         self._answer(future, f"group {group!r}")
 
-    def log_range(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The first offset and the end of the log of each partition; NotFoundError: one does not exist."""
+    def log_range(
+        self, partitions: Iterable[TopicPartition], *, committed: bool = False
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """The first offset and the end of the log of each partition; NotFoundError: one does not exist.
+
+        Args:
+            committed: Whether the end is the one for readers of committed transactions, which an open one lies behind.
+        """
         wanted = list(partitions)
-        first = _patiently(lambda: self._offsets(wanted, OffsetSpec.earliest()))  # type: ignore[no-untyped-call] # the client's
-        end = _patiently(lambda: self._offsets(wanted, OffsetSpec.latest()))  # type: ignore[no-untyped-call] # the client's
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        first = _patiently(lambda: self._offsets(wanted, OffsetSpec.earliest(), level))  # type: ignore[no-untyped-call] # the client's
+        end = _patiently(lambda: self._offsets(wanted, OffsetSpec.latest(), level))  # type: ignore[no-untyped-call] # the client's
         return {tp: (first[tp], end[tp]) for tp in wanted}
 
-    def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+    def _offsets(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, level: IsolationLevel
+    ) -> dict[TopicPartition, int]:
         asked = {ClientTopicPartition(tp.topic, tp.partition): spec for tp in partitions}
         if not asked:
             return {}
-        futures = self._admin().list_offsets(asked, request_timeout=REQUEST_SECONDS)
+        futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=REQUEST_SECONDS)
         return {
             TopicPartition(p.topic, p.partition): int(self._answer(future, f"log of {p.topic}-{p.partition}").offset)
             for p, future in futures.items()

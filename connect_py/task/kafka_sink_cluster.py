@@ -48,7 +48,10 @@ class KafkaSinkCluster:
     def client_config(self, kind: ClientKind) -> dict[str, object]:
         # Nobody polls an admin client for its log between questions; what goes wrong is told in its answers.
         log: dict[str, object] = {"log_level": 2} if kind == "admin" else {"logger": client_log}
-        return {**log, **self._clients.of(kind)}
+        settings = {**log, **self._clients.of(kind)}
+        if kind == "consumer" and self._topics.has_replays:
+            settings["isolation.level"] = "read_committed"  # as the task's own consumer
+        return settings
 
     def topic_id(self, topic: str) -> str:
         return self._admin.topic_id(topic)
@@ -71,5 +74,7 @@ class KafkaSinkCluster:
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return self._admin.committed(self.group_id, partitions)
 
-    def log_range(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        return self._admin.log_range(partitions)
+    def log_range(
+        self, partitions: Iterable[TopicPartition], *, committed: bool = False
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        return self._admin.log_range(partitions, committed=committed)

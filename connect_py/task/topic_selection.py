@@ -61,6 +61,11 @@ class TopicSelection:
         """Whether the topics depend on what exists."""
         return self._regex is not None
 
+    @property
+    def has_replays(self) -> bool:
+        """Whether dead letters are tried again; these are written in transactions, so committed ones are read."""
+        return bool(self._replay)
+
     def listed(self) -> list[str]:
         """The topics by name; empty for a regular expression."""
         return list(dict.fromkeys(self._topics))

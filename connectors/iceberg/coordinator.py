@@ -55,7 +55,7 @@ from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.source_topics import (
     begins_at_end,
     describe_topics,
-    first_position,
+    first_positions,
     group_offsets,
     likely_tables,
     partitions_of,
@@ -223,10 +223,7 @@ class _Life:
         """Resolve `auto.offset.reset=latest` once, at the very first start, to numbers; afterwards never."""
         if not begins_at_end(self._context):
             return {}
-        return {
-            tp: GroupOffset(first_position(topics[tp.topic], tp.partition, at_end=True), None)
-            for tp in partitions_of(topics)
-        }
+        return {tp: GroupOffset(offset, None) for tp, offset in first_positions(self._context, topics).items()}
 
     # --- carrying out
 

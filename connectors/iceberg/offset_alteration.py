@@ -18,12 +18,10 @@ from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import TopicInfo
 from connectors.iceberg.protocol.ledger import Lookup, ledger_key, look_up
 from connectors.iceberg.source_topics import (
-    begins_at_end,
     describe_topics,
-    first_position,
+    first_positions,
     group_offsets,
     likely_tables,
-    partitions_of,
 )
 from connectors.iceberg.spark.catalog import TableCatalog
 from connectors.iceberg.spark.commit_request import MAIN
@@ -49,10 +47,8 @@ def alter(
     """
     topics = describe_topics(cluster)
     group = group_offsets(cluster, topics)
-    consumed = partitions_of(topics)
     lookups = _look_up(config, likely_tables(config, topics))
-    at_end = begins_at_end(cluster)
-    first = {tp: first_position(topics[tp.topic], tp.partition, at_end=at_end) for tp in consumed}
+    first = first_positions(cluster, topics)
     wanted: dict[TopicPartition, int] = {}
     never_ran = not group and not any(found.ledger for found in lookups.values())
     if never_ran and not offsets:

@@ -55,10 +55,17 @@ def begins_at_end(cluster: SinkCluster) -> bool:
     return str(cluster.client_config("consumer").get("auto.offset.reset", "earliest")) in _LATEST
 
 
-def first_position(info: TopicInfo, partition: int, *, at_end: bool) -> int:
-    """Where a partition is read from that has no offset."""
-    ends = info.log_ends
-    return ends[partition] if at_end and ends is not None else info.log_starts[partition]
+def first_positions(cluster: SinkCluster, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, int]:
+    """Where partitions are read from that have no offset. At the end that means: before a transaction that is open.
+
+    Raises:
+        RetriableError: The cluster does not answer.
+    """
+    partitions = partitions_of(topics)
+    if not begins_at_end(cluster):
+        return {tp: topics[tp.topic].log_starts[tp.partition] for tp in partitions}
+    committed = cluster.client_config("consumer").get("isolation.level") == "read_committed"
+    return {tp: end for tp, (_, end) in cluster.log_range(partitions, committed=committed).items()}
 
 
 def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, cimpl
+from confluent_kafka import Consumer, KafkaError, Producer, cimpl
 
 from connect_py.api.errors import NotFoundError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
@@ -29,6 +29,26 @@ def test_a_topic_is_created_once_and_has_an_id_and_partitions(admin: ClusterAdmi
     assert topic in admin.topics()
     assert admin.cluster_id()
     assert admin.log_range([TopicPartition(topic, 2)]) == {TopicPartition(topic, 2): (0, 0)}
+
+
+def test_the_end_for_readers_of_committed_transactions_is_before_an_open_one(
+    admin: ClusterAdmin, kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}t"
+    partition = TopicPartition(topic, 0)
+    admin.create_topic(topic, 1, 1)
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, "x")
+    producer.commit_transaction(30)
+    producer.begin_transaction()
+    for _ in range(5):
+        producer.produce(topic, "y")
+    assert producer.flush(30) == 0
+    assert admin.log_range([partition], committed=True) == {partition: (0, 2)}
+    assert admin.log_range([partition]) == {partition: (0, 7)}
+    producer.commit_transaction(30)
 
 
 def test_a_missing_topic_is_not_found(admin: ClusterAdmin, topic_prefix: str) -> None:

@@ -93,6 +93,10 @@ def test_a_reset_begins_where_a_new_connector_would(cluster: FakeSinkTaskContext
     assert seen(alter(CONFIG, cluster, {P0: 30})) == {P0: (30, 1), P1: (50, 1)}
     cluster.group_offsets = {P0: marked(90), P1: marked(40)}
     assert seen(alter(CONFIG, cluster, {P0: None})) == {P0: (100, 1)}
+    cluster.open_transactions = {P0: 95}
+    assert seen(alter(CONFIG, cluster, {P0: None})) == {P0: (100, 1)}
+    cluster.client_settings["isolation.level"] = "read_committed"
+    assert seen(alter(CONFIG, cluster, {P0: None})) == {P0: (95, 1)}, "its rows are still to be read"
 
 
 @pytest.mark.parametrize(
