@@ -45,7 +45,7 @@ from connectors.iceberg.spark.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
-from connectors.iceberg.staging.staged_file_name import StagedFileName
+from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.types import partition_spec, time_columns
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.storage_settings import storage_settings
@@ -305,7 +305,9 @@ class TableKeeper:
                 ordered=bool(config.ordering_columns) and description.mode is WriteMode.MERGE,
                 ref=table.commit_branch or MAIN,
                 work_branch=f"connect-{config.connector}-{epoch.number}-{epoch.nonce}",
-                file_prefix=StagedFileName.epoch_prefix(config.connector, epoch),  # so that `clean` finds orphans
+                file_prefix=StagedFileName.epoch_prefix(  # so that `clean` finds orphans
+                    config.connector, epoch, table_digits(description.uuid)
+                ),
             )
         )
         fault_point("after_compare_and_swap")

@@ -16,13 +16,14 @@ import psutil
 import pytest
 from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, lake, lake_config, order
 
+from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.catalog import TableCatalog
 from connectors.iceberg.spark.committer import EngineName
 from connectors.iceberg.spark.errors import SparkDiedError, TableMissingError, TableUnsuitableError
 from connectors.iceberg.spark.java_classes import JavaClasses
 from connectors.iceberg.spark.session import SparkDriver
-from connectors.iceberg.staging.staged_file_name import StagedFileName
+from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
@@ -92,27 +93,54 @@ def test_clean_up_removes_old_files_that_nobody_references(lake: Lake) -> None:
     committed = sink.stage([order(1, "a")])
     sink.commit(committed)
     orphan = Path(sink.stage([order(1, "b")])[0].path.removeprefix("file://"))
+    table = sink.load().description.uuid
+    digits = table_digits(table)
     others = [
         orphan.with_name(name)
         for name in (
-            "connect-orders-8-own.parquet",
-            "connect-orders-9-newer.parquet",  # somebody has taken over from us meanwhile
-            "connect-orders-x.parquet",
-            "somebody-elses.parquet",
+            f"connect-orders-8-a1.{digits}.own.parquet",
+            f"connect-orders-9-a1.{digits}.newer.parquet",  # somebody has taken over from us meanwhile
+            f"connect-orders-x-a1.{digits}.parquet",
+            f"somebody-elses-7-a1.{digits}.parquet",
+            "connect-orders-7-a1.of-no-table.parquet",
+            "connect-orders-7-a1.0123456789ab.of-another-table.parquet",
         )
     ]
     for other in others:
         other.write_bytes(b"x")
-    below = orphan.with_name("connect-orders-7-folder") / "region=north" / "00000-1-made-by-spark.parquet"
+    below = orphan.with_name(f"connect-orders-7-a1.{digits}.folder") / "region=north" / "00000-1-made-by-spark.parquet"
     below.parent.mkdir(parents=True)
     below.write_bytes(b"x")
-    table = sink.load().description.uuid
     assert lake.catalog.remove_files(sink.name, str(uuid.uuid4()), "connect-orders-", 8) == 0  # another table by now
     assert lake.catalog.remove_files(sink.name, table, "connect-orders-", 8) == 2
     assert not orphan.exists()
     assert not below.exists()
     assert all(other.exists() for other in others)
     assert len(sink.rows()) == 1
+
+
+def test_clean_up_leaves_what_a_table_that_was_renamed_has_in_the_folder_of_the_new_one(lake: Lake) -> None:
+    renamed = lake.make()
+    renamed.commit(renamed.stage([order(1, "a")]))
+    name, renamed.name = renamed.name, f"{renamed.name}_old"
+    lake.sql(f"ALTER TABLE lake.{name} RENAME TO {renamed.name}")
+    lake.catalog.create(name, ORDERS_SCHEMA, None, {"format-version": "3"})
+    made = dataclasses.replace(renamed, name=name)
+    made.stage([order(1, "left")])
+    assert made.description().data_location == renamed.description().data_location
+    assert lake.catalog.remove_files(name, made.description().uuid, "connect-orders-", 8) == 1
+    assert len(renamed.rows()) == 1
+
+
+def test_clean_up_leaves_what_other_tables_have_in_the_same_folder_and_all_where_the_owner_says_so(lake: Lake) -> None:
+    shared = f"file://{lake.folder}/shared"
+    tables = [lake.make(**{"write.data.path": shared, "gc.enabled": collected}) for collected in ("true", "false")]
+    for sink in tables:
+        sink.commit(sink.stage([order(1, "a")]))
+        sink.stage([order(1, "left")])
+    removed = [lake.catalog.remove_files(s.name, s.description().uuid, "connect-orders-", 8) for s in tables]
+    assert removed == [1, 0]
+    assert [len(sink.rows()) for sink in tables] == [1, 1]
 
 
 def test_branches_of_older_epochs_are_dropped(lake: Lake) -> None:
@@ -195,7 +223,7 @@ def test_facts_and_changes_are_committed_without_a_spark_session_by_classes_kept
         assert "spark-core" not in class_path(driver)
         described = TableCatalog(driver).load(sink.name, KEY).description
         data = Path(described.data_location.removeprefix("file://"))
-        left = data / f"{StagedFileName.prefix('gone')}1-{uuid.uuid4().hex}.parquet"
+        left = data / StagedFileName("gone", Epoch(1, "a1"), table_digits(described.uuid), 1, "0", 0).encode()
         for path in (left, left.with_name(f".{left.name}.crc")):  # as another file system's writer leaves it
             path.write_bytes(b"")
         assert TableCatalog(driver).remove_files(sink.name, described.uuid, StagedFileName.prefix("gone"), 2) == 1

@@ -21,6 +21,7 @@ from connectors.iceberg.spark.catalog import TableCatalog
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
 from connectors.iceberg.staging.file_output import FileOutput
+from connectors.iceberg.staging.staged_file_name import table_digits
 from connectors.iceberg.storage_settings import storage_settings
 
 pytestmark = pytest.mark.timeout(200)  # a JVM each, on a crowded machine
@@ -68,6 +69,24 @@ def test_a_key_that_the_storage_refuses_is_told_with_the_setting_to_look_at(tmp_
 def test_a_bucket_that_does_not_exist_is_told_with_the_setting_to_look_at(tmp_path: Path, s3: S3Server) -> None:
     with pytest.raises(CatalogUnavailableError, match=r"see iceberg\.catalog\.warehouse, .*bucket does not exist"):
         _create(tmp_path, **{**s3.settings(), "warehouse": "s3://nobodys-bucket/orders"})
+
+
+@pytest.mark.usefixtures("jars")
+def test_clean_up_leaves_a_folder_whose_name_begins_as_that_of_the_table(tmp_path: Path, s3: S3Server) -> None:
+    settings = {
+        "type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": f"s3://{BUCKET}", **s3.settings(),
+    }  # fmt: skip
+    with SparkDriver(SparkConfig("lake", settings, quick_jvm=True), log_path=tmp_path / "spark.log") as driver:
+        catalog = TableCatalog(driver)
+        data = f"s3://{BUCKET}/data/orders"
+        catalog.create("shop.orders", ORDERS_SCHEMA, None, {"write.data.path": data})
+        described = catalog.load("shop.orders", "none").description
+        name = f"connect-orders-7-a1.{table_digits(described.uuid)}.left.parquet"
+        for place in (data, f"{data}_eu"):
+            output = FileOutput(dataclasses.replace(described, data_location=place), {})
+            output.write(name, pa.table({"n": [1]}))
+        assert catalog.remove_files("shop.orders", described.uuid, "connect-orders-", 8) == 1
+    assert s3.files("data") == [f"{BUCKET}/data/orders_eu/{name}"]
 
 
 def test_a_task_that_writes_a_file_outlasts_storage_that_is_away_for_seconds(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.partitioning import Partitioner, single_value_json
-from connectors.iceberg.staging.staged_file_name import StagedFileName
+from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
 from connectors.iceberg.table import StagedFile
 
@@ -61,14 +61,15 @@ def test_files_lie_under_the_data_location_and_their_names_tell_where_they_come_
     made = stager(table(COLUMNS, folder=tmp_path))
     (file,) = stage(made, batch([row(0, 1)]), cycle=17)
     folder, name = file.path.rsplit("/", 1)
+    digits = table_digits(made.description.uuid)
     assert folder == f"{tmp_path}/data"
-    assert StagedFileName.decode(name) == StagedFileName("orders-sink", Epoch(7, "a1b2"), 17, "0", 0)
-    assert name.startswith(StagedFileName.epoch_prefix("orders-sink", Epoch(7, "a1b2")))
+    assert StagedFileName.decode(name) == StagedFileName("orders-sink", Epoch(7, "a1b2"), digits, 17, "0", 0)
+    assert name.startswith(StagedFileName.epoch_prefix("orders-sink", Epoch(7, "a1b2"), digits))
 
 
 @pytest.mark.parametrize("connector", ["a", "a-1", "a.b", "ä/ö x", "", "~00002d"])
 def test_names_of_staged_files_are_read_back_and_prefixes_never_meet(connector: str) -> None:
-    name = StagedFileName(connector, Epoch(3, "n.-x"), 4, "t-1", 5)
+    name = StagedFileName(connector, Epoch(3, "n.-x"), "0123456789ab", 4, "t-1", 5)
     assert StagedFileName.decode(name.encode()) == name
     assert name.encode() != name.encode()
     assert "/" not in name.encode()

@@ -363,9 +363,10 @@ public class TableAccess {
     }
 
     /**
-     * Delete files whose name, or the name of a folder above them, is prefix, a number below `below`, a dash and
-     * anything, unless a snapshot references them. Gives up after `seconds`, with nothing deleted: on a large table all
-     * of this may take long, and nobody waits for it.
+     * Delete files whose name, or the name of a folder above them, is prefix, a number below `below`, a dash, a word, a dot,
+     * this table's digits (`StagedFileName`), a dot and anything, unless a snapshot references them: other tables may have
+     * their files in the same place. Gives up after `seconds`, with nothing deleted: on a large table all of this may take
+     * long, and nobody waits for it. Deletes nothing where the table's owner says so.
      */
     public String removeFiles(String name, String argumentsJson) throws IOException {
         JsonNode arguments = JsonUtil.mapper().readTree(argumentsJson);
@@ -373,6 +374,7 @@ public class TableAccess {
         int removed = 0;
         boolean complete = true;
         if (table.uuid().toString().equals(arguments.get("uuid").asText())
+            && !"false".equalsIgnoreCase((String) table.properties().get("gc.enabled"))
             && table.io() instanceof SupportsPrefixOperations) {
             long until = System.nanoTime() + arguments.get("seconds").asLong() * 1000000000L;
             Set candidates = new HashSet();
@@ -389,11 +391,13 @@ public class TableAccess {
     }
 
     private static boolean collect(Table table, String prefix, long below, long until, Set found) {
-        for (Object each : ((SupportsPrefixOperations) table.io()).listPrefix(dataLocation(table))) {
+        String uuid = table.uuid().toString();
+        String own = "[^.]+\\." + uuid.substring(uuid.length() - 12) + "\\..+";
+        for (Object each : ((SupportsPrefixOperations) table.io()).listPrefix(dataLocation(table) + "/")) {
             String path = ((FileInfo) each).location();
             for (String part : path.split("/")) {
                 long number = number(part, prefix);
-                if (number >= 0 && number < below) {
+                if (number >= 0 && number < below && part.substring(prefix.length()).matches(own)) {
                     found.add(path);
                 }
             }

@@ -125,9 +125,10 @@ class TableCatalog:
     def remove_files(self, name: str, uuid: str, prefix: str, below: int) -> int | None:
         """Delete files of earlier epochs below the table's data location, unless a snapshot references them.
 
-        They are named `prefix`, an epoch's number that is lower than `below`, a dash, and anything: a newer epoch may
-        be at work beside us. A table with another uuid is left alone. Call it only after a commit of the own epoch on
-        this table: until then a sleeper's commit could still refer to the files.
+        They are named `prefix`, an epoch's number that is lower than `below`, a dash, a nonce, and the digits of this
+        table, as `StagedFileName` has it: a newer epoch may be at work beside us, and another table in the same folder.
+        A table with another uuid is left alone, and so is one with `gc.enabled=false`. Call it only after a commit of
+        the own epoch on this table: until then a sleeper's commit could still refer to the files.
 
         Returns how many were deleted; None: it took too long and nothing was.
         """

@@ -10,9 +10,8 @@ from connectors.iceberg.protocol.positions import Epoch
 
 PREFIX = "connect-py-"
 _NAME = re.compile(
-    re.escape(PREFIX)
-    + r"(?P<connector>[^.]*)\.(?P<number>\d+)-(?P<nonce>[^.]*)\.(?P<cycle>\d+)-(?P<task>[^.]*)-(?P<partition>\d+)"
-    r"-[0-9a-f]{12}\.parquet"
+    re.escape(PREFIX) + r"(?P<connector>[^.]*)\.(?P<number>\d+)-(?P<nonce>[^.]*)\.(?P<table>[^.]+)"
+    r"\.(?P<cycle>\d+)-(?P<task>[^.]*)-(?P<partition>\d+)-[0-9a-f]{12}\.parquet"
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPE = re.compile(r"~([0-9a-f]{6})")
@@ -20,21 +19,23 @@ _ESCAPE = re.compile(r"~([0-9a-f]{6})")
 
 @dataclass(frozen=True, slots=True)
 class StagedFileName:
-    """`connect-py-<connector>.<epoch number>-<epoch nonce>.<cycle>-<task>-<kafka partition>-<random>.parquet`.
+    """`connect-py-<connector>.<epoch number>-<epoch nonce>.<table>.<cycle>-<task>-<kafka partition>-<random>.parquet`.
 
     Whatever is not safe in a path, and the dot, is written `~` and six hexadecimal digits. So the names of one
-    connector's files, and of one of its epochs, have a prefix that no other's have.
+    connector's files, and of one of its epochs in one table, have a prefix that no other's have: tables may share a
+    folder, and one that was renamed keeps its own when another is made under its name.
     """
 
     connector: str
     epoch: Epoch
+    table: str  # `table_digits` of it
     cycle: int
     task: str
     partition: int  # Kafka's
 
     def encode(self) -> str:
         """A new name; each call gives another one."""
-        prefix = self.epoch_prefix(self.connector, self.epoch)
+        prefix = self.epoch_prefix(self.connector, self.epoch, self.table)
         return f"{prefix}{self.cycle}-{_quote(self.task)}-{self.partition}-{uuid.uuid4().hex[:12]}.parquet"
 
     @staticmethod
@@ -43,9 +44,9 @@ class StagedFileName:
         return f"{PREFIX}{_quote(connector)}."
 
     @staticmethod
-    def epoch_prefix(connector: str, epoch: Epoch) -> str:
-        """What the names of the files of one epoch begin with."""
-        return f"{StagedFileName.prefix(connector)}{epoch.number}-{_quote(epoch.nonce)}."
+    def epoch_prefix(connector: str, epoch: Epoch, table: str) -> str:
+        """What the names of the files of one epoch in one table begin with; `table`: its digits."""
+        return f"{StagedFileName.prefix(connector)}{epoch.number}-{_quote(epoch.nonce)}.{table}."
 
     @staticmethod
     def decode(name: str) -> StagedFileName | None:
@@ -55,8 +56,14 @@ class StagedFileName:
             return None
         epoch = Epoch(int(match["number"]), _unquote(match["nonce"]))
         return StagedFileName(
-            _unquote(match["connector"]), epoch, int(match["cycle"]), _unquote(match["task"]), int(match["partition"])
-        )
+            _unquote(match["connector"]), epoch, match["table"], int(match["cycle"]), _unquote(match["task"]),
+            int(match["partition"]),
+        )  # fmt: skip
+
+
+def table_digits(table_uuid: str) -> str:
+    """The last twelve digits of a table's uuid, which tell it from others."""
+    return table_uuid[-12:]
 
 
 def _quote(text: str) -> str:

@@ -46,7 +46,7 @@ from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
 from connectors.iceberg.staging.ordering import ORDER, order_field, order_of, running_maximum
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
-from connectors.iceberg.staging.staged_file_name import StagedFileName
+from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.types import arrow_schema, writable_fields
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
@@ -586,8 +586,9 @@ class TableStager:
             return []
         written: list[StagedFile] = []
         name = StagedFileName(
-            self._identity.connector, self._identity.epoch, cycle, self._identity.task, partition.partition
-        )
+            self._identity.connector, self._identity.epoch, table_digits(self.description.uuid), cycle,
+            self._identity.task, partition.partition,
+        )  # fmt: skip
         try:
             merge = self.description.mode is WriteMode.MERGE
             for file in self._merge_files(held, name, partition) if merge else self._append_files(held, name):
