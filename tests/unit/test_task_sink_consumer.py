@@ -513,3 +513,13 @@ def test_topics_that_cannot_be_listed_are_worth_another_try_unless_it_is_refused
     with pytest.raises(ConnectError, match="cannot be listed") as raised:
         consumer.topics()
     assert raised.type is kind
+
+
+def test_news_that_take_turns_are_told_once_each(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = _consumer(monkeypatch, [])
+    for _ in range(3):
+        consumer._client_error(KafkaError(KafkaError._TRANSPORT, "Connect failed"))
+        consumer._client_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert caplog.messages == ["consumer: Connect failed", "consumer: 1/1 brokers are down"]
