@@ -143,10 +143,12 @@ _IGNORED: Final = re.compile(
     r"ssl\.(client\.auth|protocol|enabled\.protocols|provider|keymanager\.algorithm|trustmanager\.algorithm"
     r"|secure\.random\.implementation|engine\.factory\.class)"
     r"|interceptor\.classes|(key|value)\.(de)?serializer|metrics?\..*|partitioner\.(adaptive|availability|ignore)\..*"
-    r"|max\.poll\.records|max\.block\.ms|default\.api\.timeout\.ms|exclude\.internal\.topics"
+    r"|max\.block\.ms|default\.api\.timeout\.ms|exclude\.internal\.topics"
     r"|sasl\.login\..*|sasl\.oauthbearer\.(header|jwks|expected|clock|scope\.claim|sub\.claim|jwt)\..*|sasl\.kerberos\.(ticket|min)\..*|sasl\.kerberos\.kinit\.cmd|socket\.connection\.setup\.timeout\.max\.ms"
     r"|bootstrap\.resolve\.timeout\.ms|metadata\.cluster\.check\.enable|auto\.include\.jmx\.reporter"
 )
+_READ_BY_THE_WORKER: Final = frozenset(["max.poll.records"])  # the client has no such setting
+_said: Final[set[tuple[str, str]]] = set()  # what this process has logged about which setting
 _RENAMED: Final[Mapping[str, str]] = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.request.size": "message.max.bytes",
@@ -240,11 +242,18 @@ def translate(props: Mapping[str, str], kind: Kind) -> Settings:
         elif _of_other_kind(key, kind):
             continue
         elif _IGNORED.fullmatch(key):
-            log.info("client setting %s has no meaning here and is ignored", key)
-        else:
-            log.warning("unknown client setting %s is ignored", key)
+            _say_once(logging.INFO, "client setting %s has no meaning here and is ignored", key)
+        elif key not in _READ_BY_THE_WORKER:
+            _say_once(logging.WARNING, "unknown client setting %s is ignored", key)
     add_security(props, result)
     return result
+
+
+def _say_once(level: int, text: str, value: str) -> None:
+    """Log in this process once: a task has five clients, which read the same settings."""
+    if (text, value) not in _said:
+        _said.add((text, value))
+        log.log(level, text, value)
 
 
 def _known(key: str, kind: Kind) -> bool:
@@ -278,7 +287,9 @@ def _assignment_strategy(text: str, kind: Kind, result: Settings) -> None:
     if known is None:
         raise ConfigError("partition.assignment.strategy", f"assignor {first} is not supported")
     if first == "StickyAssignor":
-        log.warning("partition.assignment.strategy: StickyAssignor is not available, cooperative-sticky is used")
+        _say_once(
+            logging.WARNING, "partition.assignment.strategy: %s is not available, cooperative-sticky is used", first
+        )
     result["partition.assignment.strategy"] = known
 
 
@@ -289,7 +300,9 @@ def _partitioner_class(text: str, kind: Kind, result: Settings) -> None:
     if simple == "RoundRobinPartitioner":
         result["partitioner"] = "random"
     elif simple not in ("DefaultPartitioner", "UniformStickyPartitioner"):
-        log.warning("partitioner.class %s is not available, keys are placed as by Java's default", simple)
+        _say_once(
+            logging.WARNING, "partitioner.class %s is not available, keys are placed as by Java's default", simple
+        )
 
 
 def _buffer_memory(text: str, kind: Kind, result: Settings) -> None:

@@ -195,3 +195,16 @@ def test_a_login_that_the_library_cannot_do_is_an_error_and_shows_no_secret() ->
 def test_max_poll_records_is_the_size_of_our_polls() -> None:
     assert configs({"consumer.max.poll.records": "50"}).max_poll_records() == 50
     assert configs().max_poll_records() is None
+
+
+def test_what_a_setting_does_not_do_is_told_once_in_a_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("connect_py.kafka.client_config._said", set())
+    caplog.set_level("INFO")
+    for kind in ("consumer", "admin", "consumer"):
+        translate({"max.poll.records": "9", "max.block.ms": "1", "max.blok.ms": "1"}, kind)
+    assert caplog.messages == [  # and nothing of max.poll.records, which the worker obeys
+        "client setting max.block.ms has no meaning here and is ignored",
+        "unknown client setting max.blok.ms is ignored",
+    ]
