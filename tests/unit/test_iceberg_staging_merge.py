@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import uuid
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,27 @@ def test_a_tombstone_deletes_by_struct_map_or_primitive_key(tmp_path: Path) -> N
         made = merging(tmp_path / str(number))
         files = stage(made, batch([record(None, 0, key=key, key_schema=key_schema)]))
         assert read(files, "deletes") == [{"id": 7}], key
+
+
+@pytest.mark.parametrize(
+    ("name", "unit_per_second"), [("MicroTimestamp", 10**6), ("NanoTimestamp", 10**9), ("Timestamp", 10**3)]
+)
+def test_a_primitive_key_is_read_in_the_unit_of_its_logical_name(
+    tmp_path: Path, name: str, unit_per_second: int
+) -> None:
+    key_schema = Schema(Type.INT64, name=f"io.debezium.time.{name}", version=1)
+    row_schema = struct(("at", key_schema), ("v", Schema(Type.STRING, optional=True)))
+    at = 1_700_000_000 * unit_per_second
+    records = [
+        record(Struct(row_schema, [at, "x"]), 0, key=at, key_schema=key_schema),
+        record(Struct(row_schema, [at + unit_per_second, "y"]), 1, key=at + unit_per_second, key_schema=key_schema),
+        record(None, 2, key=at, key_schema=key_schema),
+    ]
+    files = stage(
+        stager(table([("at", "timestamp"), ("v", "string")], keys=["at"], folder=tmp_path)), *Batch.of(records)
+    )
+    assert [row["at"] for row in read(files, "deletes")] == [datetime(2023, 11, 14, 22, 13, 20)]
+    assert [row["v"] for row in read(files)] == ["y"]
 
 
 def test_a_record_without_key_and_value_names_nothing_and_is_dropped(tmp_path: Path) -> None:

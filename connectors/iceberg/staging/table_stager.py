@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.record import Header, SinkRecord, TopicPartition
-from connect_py.api.schema import Schema
+from connect_py.api.schema import Schema, struct
 from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, NullKey, TruncateEvents
 from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.protocol.positions import Epoch
@@ -404,8 +404,8 @@ class TableStager:
             if len(self._keys) != 1:
                 return None
             data = pa.StructArray.from_arrays([data], names=[self._keys[0]])
-            schema = None
-            key = Column(None, data)
+            schema = None if schema is None else struct((self._keys[0], schema))
+            key = Column(schema, data)
         converter = self._key_converters.get((schema, data.type))
         if converter is None:
             converter = RowConverter(self.description, schema, data.type, self._conversion, only=self._keys)
