@@ -42,6 +42,16 @@ def field_of(data: pa.StructArray, index: int) -> pa.Array:
     return pc.struct_field(data, [index]) if data.null_count else data.field(index)
 
 
+def characters_of(text: pa.StringArray) -> bytes:
+    """All characters of a column of text in a row; those that a null hides are among them."""
+    offsets, characters = text.buffers()[1:]
+    if not len(text) or characters is None:
+        return b""
+    ends = pa.Array.from_buffers(pa.int32(), len(text) + 1, [None, offsets], offset=text.offset)
+    start = ends[0].as_py()
+    return bytes(characters.slice(start, ends[-1].as_py() - start))
+
+
 def any_true(mask: pa.BooleanArray) -> bool:
     """Whether a row is true; null counts as false."""
     return pc.any(mask).as_py() is True

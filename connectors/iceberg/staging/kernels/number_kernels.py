@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import storage_type
 from connect_py.api.java_text import double_text, float_text
 from connect_py.api.schema import Schema
-from connectors.iceberg.staging.columns import any_true, as_array, member
+from connectors.iceberg.staging.columns import any_true, as_array, characters_of, member
 from connectors.iceberg.staging.kernels.incoming_moment import Moment
 from connectors.iceberg.staging.kernels.kernel import (
     ConversionOptions,
@@ -30,6 +30,7 @@ from connectors.iceberg.staging.kernels.kernel import (
 from connectors.iceberg.staging.moments import INT64_MAX, INT64_MIN
 from connectors.iceberg.staging.types import VARIABLE_SCALE_DECIMAL
 
+_DIGITS = 37  # what always has room in Arrow's decimals, whatever the sign
 LIMITS = {"int": (-(2**31), 2**31 - 1), "long": (INT64_MIN, INT64_MAX)}
 _INTEGER_TEXT = r"^[+-]?[0-9]+$"
 _FLOAT_TEXT = re.compile(
@@ -140,13 +141,19 @@ class NumberKernels:
 
         if pa.types.is_decimal(type_):
             slow = each(wanted, column, rescale)
-            return lambda data, run: try_cast(data, wanted, run, slow)
+            room = 38 if pa.types.is_decimal128(type_) else 76
+            if type_.precision + scale - type_.scale <= room:
+                return lambda data, run: try_cast(data, wanted, run, slow)
+            return lambda data, run: (
+                try_cast(data, wanted, run, slow) if _have_digits(data, wanted) else slow(data, run)
+            )  # fmt: skip
         if pa.types.is_integer(type_) and moment is None:
             slow_int = each(wanted, column, lambda v: rescale(Decimal(v)))
 
             def from_integer(data: pa.Array, run: Run) -> pa.Array:
-                wide = data.cast(pa.decimal128(19, 0))
-                return try_cast(wide, wanted, run, slow_int)
+                if scale > 38 - 19 and not _have_digits(data, wanted):
+                    return slow_int(data, run)
+                return try_cast(data.cast(pa.decimal128(19, 0)), wanted, run, slow_int)
 
             return from_integer
         if pa.types.is_floating(type_):
@@ -161,15 +168,46 @@ class NumberKernels:
         raise Unfit
 
 
-def _text_decimals(text: pa.Array, wanted: pa.DataType, run: Run, slow: Kernel, data: pa.Array) -> pa.Array:
-    """Decimals from text that Arrow reads without loss; else `slow` on the values themselves."""
-    longest = pc.max(pc.binary_length(text)).as_py()
-    if longest is not None and longest <= 37:  # more digits than Arrow's decimals have never get there
+def _have_digits(data: pa.Array, wanted: pa.Decimal128Type) -> bool:
+    """Whether no number has more digits before the point than the column; Arrow's casts do not notice all of these."""
+    ends = pc.min_max(data).as_py()
+    limit = 10 ** (wanted.precision - wanted.scale)
+    return ends["min"] is None or -limit < ends["min"] <= ends["max"] < limit
+
+
+def _text_decimals(text: pa.Array, wanted: pa.Decimal128Type, run: Run, slow: Kernel, data: pa.Array) -> pa.Array:
+    """Decimals from text that Arrow reads without loss; the rest by `slow` from the values themselves."""
+    if _is_exact(text, wanted.scale):
         try:
             return text.cast(wanted)
         except pa.ArrowInvalid:
-            pass
-    return slow(data, run)
+            return slow(data, run)
+    exact = _exact_rows(text, wanted.scale)
+    try:
+        made = as_array(pc.if_else(exact, text, pa.scalar(None, text.type))).cast(wanted)
+    except pa.ArrowInvalid:
+        return slow(data, run)
+    rest = as_array(pc.if_else(exact, pa.scalar(None, data.type), data))
+    return as_array(pc.coalesce(made, slow(rest, run)))
+
+
+def _is_exact(text: pa.StringArray, scale: int) -> bool:
+    """Whether Arrow reads all texts without an overflow on their way to this scale, which it would not notice."""
+    longest = pc.max(pc.binary_length(text)).as_py()
+    if longest is None:
+        return True
+    if longest + scale > _DIGITS:
+        return False
+    characters = characters_of(text)
+    return b"e" not in characters and b"E" not in characters
+
+
+def _exact_rows(text: pa.StringArray, scale: int) -> pa.BooleanArray:
+    """The same by row, and closer: digits after the point need no room twice."""
+    length, point = pc.binary_length(text), pc.find_substring(text, ".")
+    before = pc.if_else(pc.less(point, 0), length, point)
+    short = pc.and_(pc.less_equal(length, _DIGITS), pc.less_equal(before, _DIGITS - scale))
+    return pc.and_not(short, pc.match_substring(pc.ascii_lower(text), "e"))
 
 
 def _in_limits(value: int, low: int, high: int) -> int:
