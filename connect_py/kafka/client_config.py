@@ -46,8 +46,6 @@ _CONSUMER: Final = frozenset(
     [
         "group.id",
         "group.instance.id",
-        "group.protocol",
-        "group.remote.assignor",
         "session.timeout.ms",
         "heartbeat.interval.ms",
         "max.poll.interval.ms",
@@ -279,6 +277,12 @@ def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
     result["auto.offset.reset"] = "error" if text == "none" else text
 
 
+def _group_protocol(text: str, kind: Kind, result: Settings) -> None:
+    """The other one has neither assignors nor a session of the client's: what a task relies on."""
+    if kind == "consumer" and text.lower() != "classic":
+        raise ConfigError("group.protocol", f"{text or 'an empty value'} is not supported, expected classic")
+
+
 def _assignment_strategy(text: str, kind: Kind, result: Settings) -> None:
     if kind != "consumer" or not text:
         return
@@ -329,6 +333,7 @@ def _endpoint_identification(text: str, kind: Kind, result: Settings) -> None:
 
 _SPECIAL: Final[Mapping[str, Callable[[str, Kind, Settings], None]]] = {
     "auto.offset.reset": _auto_offset_reset,
+    "group.protocol": _group_protocol,
     "partition.assignment.strategy": _assignment_strategy,
     "partitioner.class": _partitioner_class,
     "buffer.memory": _buffer_memory,

@@ -136,6 +136,21 @@ def test_a_setting_without_meaning_for_a_consumer_never_reaches_it(key: str) -> 
     assert key not in translate({key: "1"}, "consumer")
 
 
+@pytest.mark.parametrize("value", ["classic", "CLASSIC"])
+def test_the_classic_group_protocol_is_the_only_one(value: str) -> None:
+    assert "group.protocol" not in configs({"consumer.group.protocol": value}).consumer()
+    assert "group.remote.assignor" not in translate({"group.remote.assignor": "uniform"}, "consumer")
+
+
+@pytest.mark.parametrize("value", ["consumer", "CONSUMER", ""])
+def test_another_group_protocol_is_refused_by_name(value: str) -> None:
+    for asked in (
+        configs({"consumer.group.protocol": value}), configs({}, {"consumer.override.group.protocol": value})
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=r"group\.protocol.* is not supported, expected classic"):
+            asked.consumer()
+
+
 def test_a_plain_login_becomes_user_and_password() -> None:
     text = (
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
