@@ -77,6 +77,16 @@ def test_records_that_are_no_change_events_are_bad_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("made", [event, plain])
+@pytest.mark.parametrize("op", ["c", "u", "r"])
+def test_an_event_that_lacks_the_row_it_writes_is_a_bad_row(tmp_path: Path, made: Any, op: str) -> None:
+    records = [made(0, "c", (1, "a")), made(1, op, None, (1, "a")), made(2, "d", None, (1, "a")), made(3, "t")]
+    for start, bad in ((0, 1), (1, 0)):  # among events that have rows, and where no event has one
+        with pytest.raises(BadRows) as raised:
+            merging(tmp_path).prepare(batch(records[start : start + 3]))
+        assert {row: str(error)[:20] for row, error in raised.value.errors.items()} == {bad: "the event has no row"}
+
+
+@pytest.mark.parametrize("made", [event, plain])
 def test_a_truncate_takes_what_came_before_it_and_leaves_a_mark(tmp_path: Path, made: Any) -> None:
     records = [made(0, "c", (1, "a")), made(1, "c", (2, "b")), made(2, "t"), made(3, "c", (2, "new"))]
     files = stage(merging(tmp_path), *Batch.of(records))

@@ -17,6 +17,7 @@ _MEANINGS = {
     "c": Change.UPSERT, "r": Change.UPSERT, "u": Change.UPSERT, "d": Change.DELETE, "t": Change.TRUNCATE,
     "m": Change.IGNORE,
 }  # fmt: skip
+_NO_ROW = f"the event has no row: iceberg.ext.envelope=debezium expects {AFTER!r} of every create, read and update"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Envelope:
         """Open the events of a batch; tombstones may be among them.
 
         Raises:
-            BadRows: These rows are no change events.
+            BadRows: These rows are no change events, or lack the row that they write.
         """
         gone = tombstones(value)
         if gone is not None and pc.all(gone).as_py():
@@ -50,6 +51,9 @@ class Envelope:
         if change.null_count:
             return _refuse(value, gone, change)
         before, after = value.member(BEFORE), value.member(AFTER)
+        lost = _without_row(after, change)
+        if any_true(lost):
+            raise BadRows(dict.fromkeys(pc.indices_nonzero(lost).to_pylist(), DataError(_NO_ROW)))
         return Envelope(_rows(len(value), before, after, change), before, letters.cast(pa.string()), change)
 
 
@@ -77,6 +81,14 @@ def _rows(length: int, before: Column | None, after: Column | None, change: pa.I
         return after.mixed(before, deletes)
     except NotColumnar:  # without schemas; then the record's key says what to delete
         return after
+
+
+def _without_row(after: Column | None, change: pa.Int8Array) -> pa.BooleanArray:
+    """Events that write a row and have none."""
+    null = pa.repeat(pa.scalar(True), len(change)) if after is None else after.is_null()
+    if null is None:
+        null = pa.repeat(pa.scalar(False), len(change))
+    return pc.and_(null, pc.equal(change, Change.UPSERT))
 
 
 def _is_empty(rows: Column | None) -> bool:
