@@ -200,7 +200,10 @@ def test_values_that_do_not_fit_are_refused_by_row_and_others_go_on(
     ("target", "schema", "values", "expected"),
     [
         ("int", INT64, [3_000_000_000], [3_000_000_000 - 2**32]),
-        ("int", FLOAT64, [1.9], [1]),
+        ("int", FLOAT64, [1.9, -1.9, None, float("nan")], [1, -1, None, 0]),
+        ("int", FLOAT64, [1e10, float("-inf"), 2.0**31, -(2.0**31) - 0.5], [2**31 - 1, -(2**31), 2**31 - 1, -(2**31)]),
+        ("long", FLOAT64, [None, 1e19, -1e19, 2.0**63, 2.0**62], [None, 2**63 - 1, -(2**63), 2**63 - 1, 2**62]),
+        ("long", FLOAT32, [None, float("nan"), float("inf"), 1.5], [None, 0, 2**63 - 1, 1]),
         ("decimal(10, 2)", decimal(3), [Decimal("1.255")], [Decimal("1.26")]),
         ("boolean", STRING, ["yes"], [False]),
         ("int", decimal(1), [Decimal("1.9")], [1]),

@@ -69,12 +69,9 @@ class NumberKernels:
         if pa.types.is_floating(type_):
 
             def whole(data: pa.Array, run: Run) -> pa.Array:
-                if lenient:
-                    clipped = pc.max_element_wise(
-                        pc.min_element_wise(pc.trunc(data.cast(pa.float64())), 2.0**62), -(2.0**62)
-                    )
-                    return as_array(clipped).cast(pa.int64(), safe=False).cast(wanted, safe=False)
                 data = data.cast(pa.float64())
+                if lenient:
+                    return _saturated(data, low, high, wanted)
                 fits = pc.and_(pc.equal(data, pc.trunc(data)), pc.is_finite(data))
                 fits = pc.and_(fits, pc.and_(pc.greater_equal(data, float(low)), pc.less(data, float(high + 1))))
                 data = keep(data, fits, column, f"is no whole number that fits a {target} column", run)
@@ -166,6 +163,16 @@ class NumberKernels:
         if schema is not None and schema.name == VARIABLE_SCALE_DECIMAL and pa.types.is_struct(type_):
             return each_variable_scale(wanted, column, rescale)
         raise Unfit
+
+
+def _saturated(data: pa.DoubleArray, low: int, high: int, wanted: pa.DataType) -> pa.Array:
+    """Java's narrowing: toward zero, no number is 0, and what is too large or small the end of the range."""
+    numbers = as_array(pc.if_else(pc.is_nan(data), 0.0, data))
+    late = pc.greater_equal(numbers, float(high + 1))  # the last long is no double, the number after it is one
+    early = pc.less_equal(numbers, float(low))
+    inside = as_array(pc.if_else(pc.or_(late, early), 0.0, numbers)).cast(wanted, safe=False)
+    made = pc.if_else(late, pa.scalar(high, wanted), inside)
+    return as_array(pc.if_else(early, pa.scalar(low, wanted), made))
 
 
 def _have_digits(data: pa.Array, wanted: pa.Decimal128Type) -> bool:
