@@ -159,6 +159,7 @@ _RENAMED_KINDS: Final[Mapping[str, Kind]] = {
     "message.max.bytes": "producer",
     "compression.level": "producer",
 }
+_RESETS: Final = frozenset({"earliest", "smallest", "beginning", "latest", "largest", "end", "error"})  # the client's
 _ASSIGNORS: Final[Mapping[str, str]] = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
@@ -274,6 +275,8 @@ def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
         return
     if text.startswith("by_duration"):
         raise ConfigError("auto.offset.reset", "by_duration is not supported, expected earliest, latest or none")
+    if text != "none" and text not in _RESETS:  # in lower case, as in Java
+        raise ConfigError("auto.offset.reset", "expected earliest, latest or none")
     result["auto.offset.reset"] = "error" if text == "none" else text
 
 

@@ -136,6 +136,17 @@ def test_a_setting_without_meaning_for_a_consumer_never_reaches_it(key: str) -> 
     assert key not in translate({key: "1"}, "consumer")
 
 
+@pytest.mark.parametrize("value", ["foo", "", "LATEST", "by_duration:P1D", "by_duration"])
+def test_a_beginning_that_nobody_knows_is_refused_and_not_taken_for_another(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"auto\.offset\.reset: .*expected earliest, latest or none"):
+        configs({}, {"consumer.override.auto.offset.reset": value}).consumer()
+
+
+@pytest.mark.parametrize("value", ["earliest", "latest", "smallest", "largest", "beginning", "end"])
+def test_a_beginning_may_be_in_the_words_of_the_client(value: str) -> None:
+    assert translate({"auto.offset.reset": f" {value} "}, "consumer")["auto.offset.reset"] == value
+
+
 @pytest.mark.parametrize("value", ["classic", "CLASSIC"])
 def test_the_classic_group_protocol_is_the_only_one(value: str) -> None:
     assert "group.protocol" not in configs({"consumer.group.protocol": value}).consumer()
