@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import date, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 
 from connect_py.api.schema import DECIMAL, Schema
 from connectors.iceberg.staging.kernels.incoming_moment import MICRO, moment_of_name
@@ -14,6 +15,7 @@ from connectors.iceberg.staging.types import IcebergType, decimal_parts, logical
 _PLAIN = frozenset({"boolean", "int", "long", "float", "double", "string"})
 _EPOCH = date(1970, 1, 1)
 _LAST_DAY = (date.max - _EPOCH).days
+_WIDE = Context(prec=100)  # digits; a column has 38 at most, Python's context 28
 
 
 def column_default(schema: Schema, type_: IcebergType) -> str | None:
@@ -33,6 +35,8 @@ def column_default(schema: Schema, type_: IcebergType) -> str | None:
         if moment.kind != ("time" if type_ == "time" else "timestamp"):
             return None
         return _clocked(default * MICRO // moment.per_second, type_)
+    if isinstance(default, float) and not math.isfinite(default):
+        return None
     return json.dumps(default) if type_ in _PLAIN and isinstance(default, _PLAIN_TYPES) else None
 
 
@@ -43,7 +47,11 @@ def _decimal(default: Decimal, type_: str) -> str | None:
     parts = decimal_parts(type_)
     if parts is None:
         return json.dumps(str(default)) if type_ == "string" else None
-    return json.dumps(format(default.quantize(Decimal((0, (1,), -parts[1]))), "f"))
+    precision, scale = parts
+    if not default.is_finite() or (default and default.adjusted() >= precision - scale):
+        return None
+    exact = default.quantize(Decimal((0, (1,), -scale)), context=_WIDE)
+    return json.dumps(format(exact, "f")) if exact == default else None
 
 
 def _date(days: int) -> str | None:
