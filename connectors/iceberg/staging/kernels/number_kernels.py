@@ -106,18 +106,36 @@ class NumberKernels:
 
             def narrow(data: pa.Array, run: Run) -> pa.Array:
                 made = data.cast(wanted, safe=False)
-                if not self._options.lenient:
-                    lost = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(data)))
-                    if any_true(lost):
-                        made = keep(made, pc.invert(lost), column, "does not fit a float column", run)
-                return made
+                return self._finite(made, pc.is_inf(data), column, run)
 
             return narrow
-        if pa.types.is_integer(type_) or pa.types.is_decimal(type_):
+        if pa.types.is_integer(type_):  # rounds, as Java does: a long has more digits than a double
             return lambda data, _: data.cast(wanted, safe=False)
+        if pa.types.is_decimal(type_):
+            nearest = _nearest_double if wanted == pa.float64() else _nearest_float
+
+            def from_decimal(data: pa.Array, run: Run) -> pa.Array:
+                made = nearest(data)
+                if made is None:
+                    made = data.cast(pa.string()).cast(wanted)
+                return self._finite(made, None, column, run)
+
+            return from_decimal
         if is_text(type_):
             return each(wanted, column, _parse_float)
         raise Unfit
+
+    def _finite(self, made: pa.Array, infinite: pa.BooleanArray | None, column: str, run: Run) -> pa.Array:
+        """Refuse numbers that became infinite; `infinite`: those that were so before, None: none."""
+        if self._options.lenient:
+            return made
+        lost = pc.is_inf(made)
+        if infinite is not None:
+            lost = pc.and_not(lost, infinite)
+        if not any_true(lost):
+            return made
+        name = "double" if made.type == pa.float64() else "float"
+        return keep(made, pc.invert(lost), column, f"does not fit a {name} column", run)
 
     def decimal(
         self,
@@ -173,6 +191,29 @@ def _saturated(data: pa.DoubleArray, low: int, high: int, wanted: pa.DataType) -
     inside = as_array(pc.if_else(pc.or_(late, early), 0.0, numbers)).cast(wanted, safe=False)
     made = pc.if_else(late, pa.scalar(high, wanted), inside)
     return as_array(pc.if_else(early, pa.scalar(low, wanted), made))
+
+
+def _nearest_double(data: pa.Array) -> pa.DoubleArray | None:
+    """As `BigDecimal.doubleValue`; None: too many digits for one division of exact numbers, which rounds once."""
+    precision, scale = data.type.precision, data.type.scale
+    if not pa.types.is_decimal128(data.type) or abs(scale) > 22:  # 10**22 is the last power of ten that is a double
+        return None
+    unscaled = pa.Array.from_buffers(pa.decimal128(precision, 0), len(data), data.buffers(), offset=data.offset)
+    if precision > 15:
+        ends = pc.min_max(unscaled).as_py()
+        if ends["min"] is not None and not -(2**53) <= ends["min"] <= ends["max"] <= 2**53:
+            return None
+    numbers, power = unscaled.cast(pa.float64()), float(10 ** abs(scale))
+    return pc.multiply(numbers, power) if scale < 0 else pc.divide(numbers, power)
+
+
+def _nearest_float(data: pa.Array) -> pa.FloatArray | None:
+    """As `BigDecimal.floatValue`; None: a double lies halfway between two floats and does not tell which."""
+    doubles = _nearest_double(data)
+    if doubles is None:
+        return None
+    halfway = pc.equal(pc.bit_wise_and(doubles.view(pa.int64()), 0x1FFF_FFFF), 0x1000_0000)
+    return None if any_true(halfway) else doubles.cast(pa.float32(), safe=False)
 
 
 def _have_digits(data: pa.Array, wanted: pa.Decimal128Type) -> bool:
