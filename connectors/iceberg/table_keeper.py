@@ -34,7 +34,9 @@ from connectors.iceberg.spark.commit_request import (
     CommitRequest,
     CommitStatus,
     EngineName,
+    holds_deletes,
     may_merge_by_sql,
+    why_not_merged,
 )
 from connectors.iceberg.spark.committer import TableCommitter
 from connectors.iceberg.spark.errors import (
@@ -179,6 +181,8 @@ class TableKeeper:
             loaded = self._load(name)
         if need is Need.EVOLVE and wish.changes:
             loaded = self._evolve(loaded, wish)
+        if why := why_not_merged(loaded.description, EngineName(config.commit_engine.value)):
+            raise TableUnsuitableError(name, why)
         loaded = self._with_order(loaded)
         description = loaded.description
         if description.mode is WriteMode.MERGE and not description.key_columns:
@@ -207,7 +211,8 @@ class TableKeeper:
             return loaded
         if keeps_order(table):
             return loaded
-        if engine is EngineName.AUTO and not self._remote and self.has_ledger(loaded.view):
+        by_deltas = engine is EngineName.AUTO and not self._remote and holds_deletes(table)
+        if by_deltas and self.has_ledger(loaded.view):
             return loaded  # rows that are there keep their order where SQL does not see it: deltas go on
         add_order(self._catalog, table.name)
         return self._load(table.name)
@@ -258,7 +263,8 @@ class TableKeeper:
         except DataError as error:
             raise TableUnsuitableError(name, str(error)) from error
         properties = {"format-version": str(config.format_version_of(name))}
-        if config.mode_of(name) is WriteMode.MERGE:  # for SQL merges: rewriting whole files costs several times more
+        by_deletes = config.mode_of(name) is WriteMode.MERGE and config.format_version_of(name) >= 2
+        if by_deletes:  # for SQL merges: rewriting whole files costs several times more
             properties |= dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read")
         properties |= config.auto_create_props
         created = self._catalog.create(name, json.dumps(wish.schema), json.dumps(spec), properties)

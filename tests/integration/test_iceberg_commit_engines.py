@@ -163,6 +163,25 @@ def test_copy_on_write_table_is_merged_by_sql_and_gets_no_deletes(lake: Lake) ->
 
 
 @pytest.mark.parametrize("spec", [None, BY_REGION])
+def test_table_of_format_1_is_merged_by_sql(lake: Lake, spec: str | None) -> None:
+    sink = lake.make(version=1, spec=spec)
+    sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
+    stale = sink.request(sink.stage([order(1, "zombie")]))
+    outcome = sink.commit(
+        [
+            *sink.stage([order(1, "a", "south"), order(1, "c")]),
+            *sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES),
+            *sink.stage([order(9, "new", None)], StagedKind.PATCHES, ["region"]),
+        ]
+    )
+    assert outcome.engine is EngineName.MERGE
+    assert keys(sink) == [(1, "a"), (1, "c"), (9, "new")]
+    looked = look_up(sink.load().view)
+    assert looked.version.ledger_snapshot == looked.version.property_snapshot == outcome.snapshot_id
+    assert sink.committer().commit(stale).status is CommitStatus.CONFLICT
+
+
+@pytest.mark.parametrize("spec", [None, BY_REGION])
 def test_merge_leaves_no_branch_and_no_staged_snapshot_behind(lake: Lake, spec: str | None) -> None:
     sink = lake.make(spec=spec)
     sink.commit(sink.stage([order(1, "a"), order(1, "b")]), EngineName.MERGE)
@@ -334,17 +353,17 @@ def test_table_made_anew_of_its_own_rows_is_told_from_one_that_is_empty_again(la
     assert look_up(sink.load().view).standing is Standing.ROLLED_BACK
 
 
-def test_foreign_rows_are_refused_on_request(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("empty", [False, True])
+def test_foreign_rows_are_refused_on_request(lake: Lake, empty: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = lake.make()
-    sink.commit(sink.stage([order(1, "a")]))
+    if not empty:
+        sink.commit(sink.stage([order(1, "b")]))
     insert = f"INSERT INTO lake.{sink.name} (shop, number) VALUES (1, 'b')"
     hold_before_commit(lake, monkeypatch, lambda: lake.sql(insert))
-    outcome = sink.committer(EngineName.DELTA, refuse_foreign_rows=True).commit(
-        sink.request(sink.stage([order(1, "b")]))
-    )
+    outcome = sink.committer(refuse_foreign_rows=True).commit(sink.request(sink.stage([order(1, "b")])))
     assert outcome.status is CommitStatus.COMMITTED
     assert outcome.counts.foreign_conflicts == 1
-    assert keys(sink) == [(1, "a"), (1, "b")]
+    assert keys(sink) == [(1, "b")]
 
 
 def hold_before_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:

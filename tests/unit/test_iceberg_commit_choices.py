@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from connectors.iceberg.protocol.ledger import TableVersion
-from connectors.iceberg.spark.commit_request import CommitRequest, EngineName, TableState, as_it_went, choose_engine
+from connectors.iceberg.spark.commit_request import (
+    CommitRequest,
+    EngineName,
+    TableState,
+    as_it_went,
+    choose_engine,
+    why_not_merged,
+)
 from connectors.iceberg.spark.merge import merge_statement
 from connectors.iceberg.spark.session import SparkConfig
-from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
+from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 AUTO, APPEND, MERGE, DELTA = EngineName.AUTO, EngineName.APPEND, EngineName.MERGE, EngineName.DELTA
 
@@ -52,6 +59,7 @@ def test_engine_follows_from_the_mode_and_the_files(
         (TableState(False), True, MERGE),
         (TableState(False, copy_on_write=True), False, MERGE),
         (TableState(False), False, DELTA),
+        (TableState(True, foreign_rows_refused=True), False, DELTA),  # an append looks for nothing
     ],
 )
 def test_sql_is_left_where_nothing_else_reaches_spark_or_the_table_wants_files_rewritten(
@@ -65,6 +73,32 @@ def test_sql_that_would_lose_the_order_of_rows_is_left_where_there_is_another_wa
     table = TableState(False, copy_on_write=True, order_hidden=True)
     assert choose_engine(AUTO, WriteMode.MERGE, ROWS, table).engine is DELTA
     assert choose_engine(AUTO, WriteMode.MERGE, ROWS, table, remote=True).engine is MERGE, "which adds the column"
+
+
+@pytest.mark.parametrize("files", [ROWS, DELETES])
+def test_rows_of_a_table_without_deletes_are_rewritten(files: list[StagedFile]) -> None:
+    table = TableState(False, order_hidden=True, holds_deletes=False)
+    assert choose_engine(AUTO, WriteMode.MERGE, files, table).engine is MERGE
+    with pytest.raises(ValueError, match="needs a table of format version 2"):
+        choose_engine(DELTA, WriteMode.MERGE, files, table)
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "mode", "says"),
+    [
+        (1, AUTO, None, None),
+        (1, AUTO, "merge-on-read", "write.merge.mode says merge-on-read"),
+        (1, DELTA, None, "commit-engine=auto"),
+        (2, DELTA, "merge-on-read", None),
+    ],
+)
+def test_table_whose_rows_nothing_can_replace_is_told_what_to_do(
+    version: int, wanted: EngineName, mode: str | None, says: str | None
+) -> None:
+    properties = {"write.merge.mode": mode} if mode else {}
+    table = TableDescription("db.t", "u", version, "", "", 0, "", "", WriteMode.MERGE, properties=properties)
+    why = why_not_merged(table, wanted)
+    assert (why is None) if says is None else (why is not None and says in why)
 
 
 def test_rows_into_an_empty_table_need_no_spark_wherever_it_is() -> None:

@@ -128,6 +128,8 @@ class TableState:
     empty: bool  # it holds no rows
     copy_on_write: bool = False  # its owner says so
     order_hidden: bool = False  # its rows have an order, and no column that SQL would keep it in
+    foreign_rows_refused: bool = False  # so that rows of others must be looked for, though it is empty
+    holds_deletes: bool = True  # its format knows of them
 
 
 def choose_engine(
@@ -151,7 +153,7 @@ def choose_engine(
         remote: Spark is behind Spark Connect, so only SQL reaches it.
 
     Raises:
-        ValueError: Append was asked for, and there are rows to replace.
+        ValueError: Append was asked for, and there are rows to replace; or delta, and the format has no deletes.
     """
     only_rows = all(file.kind is StagedKind.ROWS for file in files)
     if mode is WriteMode.APPEND:
@@ -160,12 +162,16 @@ def choose_engine(
         return EngineChoice(EngineName.APPEND, "there are no rows")
     if wanted is EngineName.APPEND and not only_rows:
         raise ValueError("commit engine 'append' cannot replace or delete rows")
+    if wanted is EngineName.DELTA and not table.holds_deletes:
+        raise ValueError("commit engine 'delta' needs a table of format version 2 or above")
     if wanted is not EngineName.AUTO:
         return EngineChoice(wanted, "the configuration says so")
-    if table.empty and only_rows:
+    if table.empty and only_rows and not table.foreign_rows_refused:
         return EngineChoice(EngineName.APPEND, "the table is empty")
     if remote:
         return EngineChoice(EngineName.MERGE, "Spark is behind Spark Connect")
+    if not table.holds_deletes:
+        return EngineChoice(EngineName.MERGE, "the table's format has no deletes")
     if table.copy_on_write and table.order_hidden:
         return EngineChoice(EngineName.DELTA, "SQL would lose the order of rows")
     if table.copy_on_write:
@@ -177,7 +183,29 @@ def may_merge_by_sql(wanted: EngineName, table: TableDescription, remote: bool) 
     """Whether some commit to the table may be a SQL MERGE: then the order of its rows has to be a column of it."""
     if table.mode is not WriteMode.MERGE or wanted not in (EngineName.AUTO, EngineName.MERGE):
         return False
-    return wanted is EngineName.MERGE or remote or says_copy_on_write(table)
+    return wanted is EngineName.MERGE or remote or says_copy_on_write(table) or not holds_deletes(table)
+
+
+def holds_deletes(table: TableDescription) -> bool:
+    """Whether rows can be marked as deleted, and need not be rewritten."""
+    return table.format_version >= 2
+
+
+def why_not_merged(table: TableDescription, wanted: EngineName) -> str | None:
+    """Why no engine can replace rows of a table, and what to do about it; None: one can."""
+    if table.mode is not WriteMode.MERGE or holds_deletes(table):
+        return None
+    if wanted is EngineName.DELTA:
+        return (
+            "is of format version 1, which has no deletes: set the table's property format-version to 2, or "
+            "iceberg.ext.commit-engine=auto"
+        )
+    if table.properties.get("write.merge.mode", "").lower() == "merge-on-read":
+        return (
+            "is of format version 1, which has no deletes, and its property write.merge.mode says merge-on-read: set "
+            "format-version to 2, or write.merge.mode to copy-on-write"
+        )
+    return None
 
 
 def says_copy_on_write(table: TableDescription) -> bool:

@@ -33,6 +33,7 @@ from connectors.iceberg.spark.commit_request import (
     TableState,
     as_it_went,
     choose_engine,
+    holds_deletes,
     says_copy_on_write,
 )
 from connectors.iceberg.spark.delta import DeltaEngine
@@ -97,6 +98,7 @@ class TableCommitter:
         self._driver = driver
         self._catalog = catalog
         self._wanted = engine
+        self._refuse_foreign_rows = refuse_foreign_rows
         self._deadline_seconds = deadline_seconds
         self._write_props = dict(write_props or {})
         self._told: dict[str, EngineChoice] = {}  # by table
@@ -179,7 +181,9 @@ class TableCommitter:
 
     def _choose(self, request: CommitRequest, loaded: LoadedTable) -> EngineChoice:
         table = loaded.description
-        state = TableState(loaded.empty, says_copy_on_write(table), request.ordered and not keeps_order(table))
+        hidden = request.ordered and not keeps_order(table)
+        refused, deletes = self._refuse_foreign_rows, holds_deletes(table)
+        state = TableState(loaded.empty, says_copy_on_write(table), hidden, refused, deletes)
         remote = bool(self._driver.config.remote)
         try:
             return choose_engine(self._wanted, request.mode, request.files, state, remote)
