@@ -127,6 +127,7 @@ class _Partition:
     rewind: int = 0
     told: list[int] = field(default_factory=lambda: [0])  # by rewind number: the highest floor that tasks may commit
     described: bool = True  # False: the cluster no longer names it, so no report is waited for
+    owned: bool = True  # False: added a while ago, and no task has asked for it yet
     end: int = 0  # of the log, when it was described last
     end_ms: int | None = None  # since 1970: when that was
     through_ms: int | None = None  # since 1970: the latest record that went through a cycle
@@ -135,7 +136,6 @@ class _Partition:
 
 @dataclass(slots=True)
 class _Table:
-    owned: bool = True  # False: added a while ago, and no task has asked for it yet
     version: TableVersion
     ledger: Ledger | None
     opened: dict[TopicPartition, Position]  # where the table began, for the property
@@ -169,6 +169,7 @@ class _Cycle:
     number: int
     started_ms: int
     taken: dict[TopicPartition, Range] | None = None  # None: still collecting
+    late: set[TopicPartition] = field(default_factory=set)  # attached since it started: their task reports in the next
     work: dict[str, _Work] = field(default_factory=dict)
 
 
@@ -177,7 +178,6 @@ class CoordinatorState:
 
     Every answer to an action comes in by the method that the action names. Actions on different tables may
     be carried out in any order or at once, those of one table in the order given. After `Stop` or `Fail`
-    late: set[TopicPartition] = field(default_factory=set)  # attached since it started: their task reports in the next
     (see `ended`) every input is ignored.
     """
 
@@ -534,6 +534,9 @@ class CoordinatorState:
                 # Whether anybody still needs these rows, a new life finds out: this one may be a sleeper.
                 return self._end(Stop(f"{partition} stands at {state.accepted}, its log starts at {state.log_start}"))
             known[partition] = self._attachment(partition)
+            state.owned = True
+            if self._cycle is not None:
+                self._cycle.late.add(partition)
         if known:
             actions.append(Send(Attached(self.epoch, message.nonce, known)))
         return actions
@@ -544,9 +547,6 @@ class CoordinatorState:
             return [self._opened(message.table, table)]
         if message.table in self._asked:
             return []  # the answer reaches everybody
-            state.owned = True
-            if self._cycle is not None:
-                self._cycle.late.add(partition)
         self._asked[message.table] = (message.need, message.schema)
         return [PrepareTable(message.table, message.need, message.schema)]
 
