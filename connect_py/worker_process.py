@@ -16,12 +16,14 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from confluent_kafka import KafkaException
 
 from connect_py.api.config import ConfigValueError
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import SystemClock
+from connect_py.config.bootstrap_servers import check_resolvable
 from connect_py.config.properties_file import read_properties
 from connect_py.config.worker_config import StorageTopic, WorkerConfig
 from connect_py.herder.abstract_herder import AbstractHerder
+from connect_py.kafka.broker_news import BrokerNews
 from connect_py.kafka.client_config import translate
 from connect_py.log_output import configure_logging, set_log_levels
 from connect_py.plugins.plugin_registry import PluginRegistry
@@ -36,6 +38,7 @@ from connect_py.worker.worker_listener import WorkerListener
 log = logging.getLogger(__name__)
 
 ENDED, NOT_STARTED, STARTED_BADLY = 1, 2, 3  # exit statuses
+NO_CLIENT: Final = "Failed to create new KafkaAdminClient"  # Java's words
 CLUSTER_SECONDS: Final = 60.0  # how long Kafka may be unreachable at start
 CLUSTER_ATTEMPT_SECONDS: Final = 4.0
 CONNECTOR_STOP_SECONDS: Final = 5.0
@@ -149,11 +152,15 @@ class WorkerProcess(ABC, Generic[C, H]):
             ConnectError: Kafka cannot be reached, or a setting of its clients is wrong.
         """
         log.info("Advertised URI: %s", rest.advertised_url)
+        try:
+            check_resolvable(config["bootstrap.servers"])
+        except ConfigError as error:
+            raise ConfigError("", f"{NO_CLIENT}: {error.why}") from error
         clients = StorageClients(cast(Settings, translate(config.kafka_settings(), "admin")), config.client_id_prefix)
         try:
             cluster_id = self._cluster_id(clients)
         except KafkaException as error:
-            raise ConnectError(f"Failed to create new KafkaAdminClient: {error.args[0].str()}") from error
+            raise ConnectError(f"{NO_CLIENT}: {error.args[0].str()}") from error
         if cluster_id is None:
             return None
         log.info("Kafka cluster ID: %s", cluster_id)
@@ -164,17 +171,21 @@ class WorkerProcess(ABC, Generic[C, H]):
         """Ask for the cluster's id, for a minute; None when the worker is stopped meanwhile."""
         clock = SystemClock()
         deadline = clock.monotonic() + CLUSTER_SECONDS
-        topics = TopicAdmin(clients.admin(), clock)
+        news = BrokerNews()
+        admin = clients.admin(news.heard)
+        topics = TopicAdmin(admin, clock)
         while not self._stopping.is_set():
             try:
                 return topics.cluster_id(CLUSTER_ATTEMPT_SECONDS)
             except ConnectError as error:
+                admin.poll(0)
+                reason = f"{error} ({news.reason})" if news.reason else str(error)
                 if clock.monotonic() >= deadline:
                     raise ConnectError(
                         "Failed to connect to and describe Kafka cluster. Check worker's broker connection and "
-                        f"security properties. bootstrap.servers={clients.settings.get('bootstrap.servers')}: {error}"
+                        f"security properties. bootstrap.servers={clients.settings.get('bootstrap.servers')}: {reason}"
                     ) from error
-                log.warning("Kafka at %s: %s; trying again", clients.settings.get("bootstrap.servers"), error)
+                log.warning("Kafka at %s: %s; trying again", clients.settings.get("bootstrap.servers"), reason)
         return None
 
 

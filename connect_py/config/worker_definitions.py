@@ -18,6 +18,7 @@ from connect_py.api.config import (
     one_of,
 )
 from connect_py.api.errors import ConfigError
+from connect_py.config.bootstrap_servers import hosts_and_ports
 from connect_py.config.override_policy import ALLOWLIST_KEY, POLICIES, POLICY_KEY, short_name
 from connect_py.log_context import LEVELS
 from connect_py.metrics.prometheus_text import NameFamily
@@ -52,8 +53,7 @@ def _replication_factor(name: str, value: Parsed) -> None:
 
 
 def _bootstrap_servers(name: str, value: Parsed) -> None:
-    if not any(item.strip() for item in value or ()):
-        raise ConfigError("", "No resolvable bootstrap urls given in bootstrap.servers")
+    hosts_and_ports(value or ())
 
 
 def _listeners(name: str, value: Parsed) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from connect_py.kafka.client_config import ClientConfigs, Kind
@@ -100,9 +100,12 @@ class StorageClients:
 
         return KafkaBasedLog(topic, self, client, apply, read_committed=read_committed)
 
-    def admin(self) -> AdminClient:
-        settings = {**self.base("admin"), "client.id": f"{self.client_id_prefix}shared-admin"}
-        return AdminClient(settings, logger=client_log)
+    def admin(self, on_error: Callable[[KafkaError], None] | None = None) -> AdminClient:
+        """An admin client; its errors are logged, or told to `on_error` when somebody polls it."""
+        settings: dict[str, Any] = {**self.base("admin"), "client.id": f"{self.client_id_prefix}shared-admin"}
+        if on_error is None:
+            return AdminClient(settings, logger=client_log)
+        return AdminClient({**settings, "log_level": 2, "error_cb": on_error})
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,10 @@ class TopicAdmin:
         """
         try:
             description = self._admin.describe_cluster(request_timeout=timeout).result(timeout + 1.0)
-        except (KafkaException, TimeoutError) as error:
-            raise ConnectError(f"the Kafka cluster does not answer: {error}") from error
+        except KafkaException as error:
+            raise ConnectError(f"the Kafka cluster does not answer: {error.args[0].str()}") from error
+        except TimeoutError as error:
+            raise ConnectError(f"the Kafka cluster does not answer in {timeout:g} s") from error
         return str(description.cluster_id)
 
     def ensure(self, topic: StorageTopic) -> None:
