@@ -149,6 +149,13 @@ def convert(
         ("timestamptz", STRING, ["1970-01-01T00:00:01.5Z", "1970-01-01T01:00:00+01:00"], [1_500_000, 0]),
         ("timestamptz", STRING, ["1970-01-01 00:00", "1970-01-01T00:00:00.1234567-0100"], [0, 3_600_123_456]),
         ("timestamp", STRING, ["1970-01-01T10:00:00+02:00"], [36_000_000_000]),
+        (
+            "timestamp",
+            named(Type.INT64, "io.debezium.time.NanoTimestamp"),
+            [-(2**63), -(2**63) + 808, -1000, None],
+            [-9223372036854776, -9223372036854775, -1, None],
+        ),
+        ("date", named(Type.INT64, "io.debezium.time.NanoTimestamp"), [-(2**63), 2**63 - 1], [-106_752, 106_751]),
         ("timestamp_ns", named(Type.INT64, "io.debezium.time.NanoTimestamp"), [1], [1]),
         ("timestamp_ns", INT64, [1], [1_000_000]),
     ],
@@ -206,6 +213,7 @@ def test_values_that_fit_are_converted(target: str, schema: Schema, values: list
         ("timestamptz", named(Type.STRING, "io.debezium.time.ZonedTimestamp"), "infinity", "out of range"),
         ("timestamp", named(Type.INT64, "io.debezium.time.MicroDuration"), 1, "do not fit"),
         ("date", named(Type.INT32, "io.debezium.time.Date"), 2_146_033_979, "out of range"),
+        ("date", named(Type.INT64, "io.debezium.time.MicroTimestamp"), -(2**63) + 1, "out of range"),
         ("date", named(Type.INT32, "io.debezium.time.Year"), 2020, "do not fit"),
     ],
 )

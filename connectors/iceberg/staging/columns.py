@@ -52,6 +52,12 @@ def characters_of(text: pa.StringArray) -> bytes:
     return bytes(characters.slice(start, ends[-1].as_py() - start))
 
 
+def floor_divide(data: pa.Int64Array, unit: int) -> pa.Int64Array:
+    """Divide by a positive number and round down; without an overflow at the low end of 64 bits."""
+    quotient = pc.divide(data, unit)
+    return pc.subtract(quotient, pc.less(pc.subtract(data, pc.multiply(quotient, unit)), 0).cast(pa.int64()))
+
+
 def any_true(mask: pa.BooleanArray) -> bool:
     """Whether a row is true; null counts as false."""
     return pc.any(mask).as_py() is True

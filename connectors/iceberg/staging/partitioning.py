@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import parse_transform
 
 from connect_py.api.arrow import storage_type
-from connectors.iceberg.staging.columns import as_array, member
+from connectors.iceberg.staging.columns import as_array, floor_divide, member
 from connectors.iceberg.staging.moments import MICROS_PER_DAY
 from connectors.iceberg.staging.types import without_variants, writable_fields
 
@@ -114,7 +114,7 @@ def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], 
         return lambda data: _years_or_months(data, months=name == "month")
     if name in _MICROS and kind in ("timestamp", "timestamptz"):
         unit = _MICROS[name]
-        return lambda data: pc.divide(pc.subtract(v := data.view(pa.int64()), pc.modulo(v, unit)), unit)
+        return lambda data: floor_divide(data.view(pa.int64()), unit)
     if name == "day" and kind == "date":
         return lambda data: data
     if name.startswith("bucket[") and kind in ("int", "long", "date", "time", "timestamp", "timestamptz"):
@@ -143,9 +143,7 @@ def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
     days = data
     if pa.types.is_timestamp(data.type):  # the calendar kernels of Arrow would apply no zone other than UTC here
         per_day = MICROS_PER_DAY * (1_000 if data.type.unit == "ns" else 1)
-        days = pa.array(data).view(pa.int64())
-        days = pc.divide(pc.subtract(days, pc.modulo(days, per_day)), per_day)
-        days = days.cast(pa.int32()).view(pa.date32())
+        days = floor_divide(data.view(pa.int64()), per_day).cast(pa.int32()).view(pa.date32())
     years = pc.subtract(pc.year(days), 1970)
     if not months:
         return years

@@ -11,7 +11,7 @@ from connect_py.api.arrow import storage_type
 from connect_py.api.schema import Schema
 from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging import moments
-from connectors.iceberg.staging.columns import as_array
+from connectors.iceberg.staging.columns import as_array, floor_divide
 from connectors.iceberg.staging.kernels.incoming_moment import MICRO, MILLI, NANO, Moment, has_other_unit
 from connectors.iceberg.staging.kernels.kernel import (
     ConversionOptions,
@@ -52,7 +52,7 @@ class MomentKernels:
         if moment.kind == "timestamp":
             per_day = 86_400 * moment.per_second
             days = self._days(column)
-            return lambda data, run: days(pc.divide(_floored(_storage(data, pa.int64()), per_day), per_day), run)
+            return lambda data, run: days(floor_divide(_storage(data, pa.int64()), per_day), run)
         raise Unfit
 
     def _days(self, column: str) -> Kernel:
@@ -137,7 +137,7 @@ class MomentKernels:
 
     def _to_micros(self, data: pa.Int64Array, per_second: int, column: str, run: Run) -> pa.Int64Array:
         if per_second == NANO:
-            return pc.divide(_floored(data, 1000), 1000)
+            return floor_divide(data, 1000)
         if per_second == MICRO:  # the ends of the range mean infinity
             return self._in_range(data, INT64_MIN + 1, INT64_MAX - 1, _CLAMPED_MICROS, column, run)
         return self._scaled(data, MICRO // per_second, column, run)
@@ -230,8 +230,3 @@ def _storage(data: pa.Array, wide: pa.DataType) -> pa.Array:
     """Moments as the integers that they are, in 64 bits."""
     data = data if pa.types.is_integer(data.type) else data.view(storage_type(data.type))
     return data if data.type == wide else data.cast(wide)
-
-
-def _floored(data: pa.Int64Array, unit: int) -> pa.Int64Array:
-    """Each value less its remainder, so that a division rounds down."""
-    return pc.subtract(data, pc.modulo(data, unit))
