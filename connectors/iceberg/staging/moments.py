@@ -36,6 +36,24 @@ def days_from_civil(year: int, month: int, day: int) -> int:
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
 
 
+def civil_from_days(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day since 1970-01-01 in the proleptic Gregorian calendar; any year."""
+    era, of_era = divmod(days + 719_468, 146_097)
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153
+    day = of_year - (153 * month + 2) // 5 + 1
+    month += 3 if month < 10 else -9
+    return era * 400 + year + (month <= 2), month, day
+
+
+def date_text(days: int) -> str:
+    """`yyyy-MM-dd` as Java's `LocalDate` writes it: a sign before years beyond 9999 and before year 0."""
+    year, month, day = civil_from_days(days)
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
+
+
 def _days(match: re.Match[str]) -> int:
     year, month, day = int(match[1]), int(match[2]), int(match[3])
     if not 1 <= month <= 12:

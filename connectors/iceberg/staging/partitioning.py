@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -16,11 +15,12 @@ from pyiceberg.transforms import parse_transform
 
 from connect_py.api.arrow import storage_type
 from connectors.iceberg.staging.columns import as_array, floor_divide, member
-from connectors.iceberg.staging.moments import MICROS_PER_DAY
+from connectors.iceberg.staging.moments import MICROS_PER_DAY, civil_from_days, date_text, days_from_civil
 from connectors.iceberg.staging.types import without_variants, writable_fields
 
 _MICROS = {"hour": MICROS_PER_DAY // 24, "day": MICROS_PER_DAY}
 _UINT32 = pa.uint32()
+_FIRST_YEARS_DAY, _LAST_YEARS_DAY = days_from_civil(-32_768, 1, 1), days_from_civil(32_767, 12, 31)  # of `pc.year`
 
 
 class Partitioner:
@@ -144,6 +144,12 @@ def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
     if pa.types.is_timestamp(data.type):  # the calendar kernels of Arrow would apply no zone other than UTC here
         per_day = MICROS_PER_DAY * (1_000 if data.type.unit == "ns" else 1)
         days = floor_divide(data.view(pa.int64()), per_day).cast(pa.int32()).view(pa.date32())
+    ends = pc.min_max(days.view(pa.int32())).as_py()
+    if ends["min"] is not None and not _FIRST_YEARS_DAY <= ends["min"] <= ends["max"] <= _LAST_YEARS_DAY:
+        encoded = days.view(pa.int32()).dictionary_encode()
+        dates = [civil_from_days(v) for v in encoded.dictionary.to_pylist()]
+        values = [(year - 1970) * 12 + month - 1 if months else year - 1970 for year, month, _ in dates]
+        return pa.array(values, pa.int64()).take(encoded.indices)
     years = pc.subtract(pc.year(days), 1970)
     if not months:
         return years
@@ -174,23 +180,20 @@ def _rotate(values: pa.UInt32Array, by: int) -> pa.UInt32Array:
     return pc.bit_wise_or(pc.shift_left(values, _u(by)), pc.shift_right(values, _u(32 - by)))
 
 
-_EPOCH = date(1970, 1, 1)
-
-
 def single_value_json(value: Any, type_: str) -> str:
     """Iceberg's single-value JSON of a partition value, given as the integer, text, bytes or number that it is."""
     if type_ == "date":
-        return json.dumps((_EPOCH + timedelta(days=value)).isoformat())
+        return json.dumps(date_text(value))
     if type_ == "time":
         return json.dumps(_clock(value))
     if type_ in ("timestamp", "timestamptz"):
         days, micros = divmod(value, MICROS_PER_DAY)
-        text = f"{(_EPOCH + timedelta(days=days)).isoformat()}T{_clock(micros)}"
+        text = f"{date_text(days)}T{_clock(micros)}"
         return json.dumps(text + ("+00:00" if type_ == "timestamptz" else ""))
     if type_ in ("timestamp_ns", "timestamptz_ns"):
         micros, nanos = divmod(value, 1_000)
         days, micros = divmod(micros, MICROS_PER_DAY)
-        text = f"{(_EPOCH + timedelta(days=days)).isoformat()}T{_clock(micros)}{nanos:03d}"
+        text = f"{date_text(days)}T{_clock(micros)}{nanos:03d}"
         return json.dumps(text + ("+00:00" if type_ == "timestamptz_ns" else ""))
     if type_ == "uuid":
         return json.dumps(str(uuid.UUID(bytes=value)))
