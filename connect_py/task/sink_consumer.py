@@ -97,7 +97,7 @@ class SinkConsumer:
         self.statistics = ClientStatistics("consumer")
         self._reader: QueueReader | None = None
         try:
-            self._consumer = _client({
+            self._consumer, self._reader = _client({
                 "statistics.interval.ms": INTERVAL_MS, **settings, "stats_cb": self.statistics.take,
                 "auto.offset.reset": "error",  # the client would do it in silence, and the task may know better
                 "enable.partition.eof": True,  # tells positions beyond control records
@@ -105,7 +105,6 @@ class SinkConsumer:
             })  # fmt: skip
         except (KafkaException, TypeError, ValueError) as error:
             raise ConnectError(f"the consumer cannot be made: {error}") from error
-        self._reader = QueueReader.of_new_client()
 
     def __del__(self) -> None:
         """Let go of the reader first: the client cannot end while somebody else holds messages of it."""
@@ -484,17 +483,22 @@ class SinkConsumer:
         self._consumer.close()
 
 
-def _client(settings: dict[str, Any]) -> Consumer:
-    """Make a client that can be read in large pieces, or, where it does not take plugins, one that cannot."""
+def _client(settings: dict[str, Any]) -> tuple[Consumer, QueueReader | None]:
+    """Make a client that can be read in large pieces, or, where it does not take plugins, one that cannot.
+
+    The library knows of a client that it was made with even if making that one failed afterwards: it is asked for its
+    reader only where that one is there.
+    """
     reading = QueueReader.settings(settings.get(PLUGINS))
     if not reading:
-        return Consumer(settings)
+        return Consumer(settings), None
     try:
-        return Consumer({**settings, **reading})
+        client = Consumer({**settings, **reading})
     except KafkaException:
         client = Consumer(settings)
         log.warning("messages are read one by one: the client refuses a plugin", exc_info=True)
-        return client
+        return client, None
+    return client, QueueReader.of_new_client()
 
 
 def _client_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[Any]:

@@ -292,6 +292,7 @@ def test_a_loss_that_waited_in_the_queue_during_a_rebalance_does_not_move_a_posi
     reset: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, task = _Queue(), _Task()
+    monkeypatch.setattr(QueueReader, "settings", lambda _: {PLUGINS: "reader.so"})
     monkeypatch.setattr(QueueReader, "of_new_client", lambda: queue)
     consumer, client = _reader(monkeypatch, [], task, reset)
     queue.said = [ClientFailure(KafkaError._AUTO_OFFSET_RESET, ORDERS, 900, why)]
@@ -407,6 +408,7 @@ def test_a_client_that_takes_no_plugins_is_read_one_by_one(monkeypatch: pytest.M
 
     monkeypatch.setattr(sink_consumer, "Consumer", refuse)
     monkeypatch.setattr(QueueReader, "settings", lambda _: {PLUGINS: "reader.so"})
+    monkeypatch.setattr(QueueReader, "of_new_client", lambda: pytest.fail("it would be of the client that is gone"))
     consumer = SinkConsumer({}, listener=None, on_commit=lambda *_: None)  # type: ignore[arg-type]  # no rebalance here
     assert _offsets(consumer.poll(100, 0)) == [4]
 
