@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
-from connect_py.kafka.client_log import client_log
+from connect_py.kafka.client_log import PATIENCE_SECONDS, client_log
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.storage.storage_log import LogRecord, LogTimeoutError
 
@@ -77,6 +77,7 @@ class KafkaBasedLog:
         self._producer_lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._ask_again_at = 0.0  # monotonic
+        self._unknown_since: float | None = None  # monotonic; the first of the questions in a row that had no answer
         self._seemed_lower: dict[int, int] = {}  # ends that were below our positions when they were asked for last
         self._thread = threading.Thread(target=self._run, name=f"KafkaBasedLog Work Thread - {topic}", daemon=True)
 
@@ -266,11 +267,16 @@ class KafkaBasedLog:
             )
             ends = {partition.partition: future.result().offset for partition, future in answers.items()}
         except KafkaException as error:
-            client_log.warning("end of topic %s is not known yet: %s", self.topic, error)
+            now = self._clock.monotonic()
+            since = self._unknown_since = now if self._unknown_since is None else self._unknown_since
+            lasts = now - since >= PATIENCE_SECONDS  # a topic that was just made has no leader for a moment
+            level = logging.WARNING if lasts else logging.INFO
+            client_log.log(level, "end of topic %s is not known yet: %s", self.topic, error.args[0].str())
             # The client keeps the leader epoch that a restarted broker refuses, so a new one asks again.
             self._admin = self._clients.admin()
             self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
             return  # whoever waits has a deadline
+        self._unknown_since = None
         lower = {partition: end for partition, end in ends.items() if end < self._positions.get(partition, 0)}
         if lower and lower != self._seemed_lower:  # brokers that go down or come up have been seen to say so
             self._seemed_lower = lower

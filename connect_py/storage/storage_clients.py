@@ -105,7 +105,8 @@ class StorageClients:
         settings: dict[str, Any] = {**self.base("admin"), "client.id": f"{self.client_id_prefix}shared-admin"}
         if on_error is None:
             return AdminClient(settings, logger=client_log)
-        return AdminClient({**settings, "log_level": 2, "error_cb": on_error})
+        settings |= {"log_level": 2, "error_cb": on_error}
+        return AdminClient(settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
+from typing import Any, cast
 
-from connect_py.kafka.client_log import QUIET_SECONDS, RepeatFilter
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from connect_py.kafka.client_log import PATIENCE_SECONDS, QUIET_SECONDS, RepeatFilter, client_log
+from connect_py.storage.kafka_based_log import ADMIN_PAUSE_SECONDS, KafkaBasedLog
 
 
 class FakeClock:
@@ -36,3 +42,38 @@ def test_one_of_each_kind_and_client_is_let_through_in_a_while_with_the_number_h
     later = record("FAIL [a#consumer-1] [thrd:x]: refused")
     assert repeats.filter(later)
     assert later.getMessage() == "FAIL [a#consumer-1] [thrd:x]: refused (3 more like this in 30 s)"
+
+
+def test_a_coordinator_that_loads_is_no_warning_until_it_has_lasted() -> None:
+    clock = FakeClock()
+    repeats = RepeatFilter(clock)
+    levels = []
+    for _ in range(30):
+        line = logging.LogRecord("x", logging.WARNING, "x", 1, "GETPID [a#producer-1] load in progress", None, None)
+        if repeats.filter(line):
+            levels.append((clock.now, line.levelname))
+        clock.sleep(0.5)
+    assert levels == [(0.0, "INFO"), (PATIENCE_SECONDS, "WARNING")]
+
+
+class UnledTopic:
+    """An admin client of a cluster that has not chosen who leads the topic."""
+
+    def list_offsets(self, *_: Any, **__: Any) -> Any:
+        raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION, "not leader"))
+
+
+def test_a_topic_that_was_just_made_is_no_warning_until_nobody_has_led_it_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    clients: Any = SimpleNamespace(admin=UnledTopic)
+    reader = KafkaBasedLog("t", clients, "c", lambda _: None, read_committed=False, clock=clock)
+    reader._admin, reader._positions = clients.admin(), {0: 0}
+    caplog.set_level("INFO")
+    monkeypatch.setattr(client_log, "filters", [])
+    for _ in range(12):
+        reader._ask_ends(cast(Consumer, None), [cast(Any, object())])
+        clock.sleep(ADMIN_PAUSE_SECONDS)
+    assert [record.levelname for record in caplog.records] == ["INFO"] * 10 + ["WARNING"] * 2
+    assert caplog.messages[0] == "end of topic t is not known yet: not leader"
