@@ -29,6 +29,7 @@ from connectors.iceberg.config import IcebergSinkConfig, MissingTable, Recreated
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.evolution.held_changes import ChangesHeldError
 from connectors.iceberg.faults import fault_point
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
     CommitTable,
@@ -49,6 +50,7 @@ from connectors.iceberg.protocol.coordinator_state import (
     Outcome,
     TopicInfo,
 )
+from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.mark import GroupOffset
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
 from connectors.iceberg.protocol.positions import Epoch
@@ -67,6 +69,7 @@ from connectors.iceberg.spark.errors import (
     TableMissingError,
 )
 from connectors.iceberg.table_keeper import TableKeeper
+from connectors.iceberg.troubles import Troubles
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +85,19 @@ class Coordinator:
     """Owns its thread, the table thread and the table keeper; started and stopped by task 0."""
 
     def __init__(
-        self, config: IcebergSinkConfig, context: SinkTaskContext, tables: TableKeeper, listener: CommitListener
+        self,
+        config: IcebergSinkConfig,
+        context: SinkTaskContext,
+        tables: TableKeeper,
+        listener: CommitListener,
+        metrics: IcebergMetrics,
     ) -> None:
         self._config = config
         self._context = context
         self._tables = tables
         self._listener = listener
+        self._metrics = metrics
+        self._troubles = Troubles(metrics, config.commit_max_failures, config.commit_interval_ms)
         self._stopping = threading.Event()
         self._failure: ConnectError | None = None
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
@@ -109,11 +119,13 @@ class Coordinator:
     def _run(self) -> None:
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
-            life = _Life(self._config, self._context, self._tables, self._listener, self._stopping)
+            life = _Life(self._config, self._context, self._tables, self._listener, self._troubles, self._stopping)
+            self._metrics.coordinator_begins()
             try:
                 life.run()
             except (FencedError, RetriableError) as error:
-                log.warning("coordinator begins anew: %s", error)
+                if not self._may_begin_anew(life, error):
+                    return
             except ConnectError as error:
                 self._failure = error
                 return
@@ -127,6 +139,19 @@ class Coordinator:
             self._stopping.wait(backoff)
             backoff = min(2 * backoff, LAST_BACKOFF_SECONDS)
 
+    def _may_begin_anew(self, life: _Life, error: ConnectError) -> bool:
+        """Tell of the end of a life; one that could not even begin is counted."""
+        if life.begun or isinstance(error, FencedError) or self._stopping.is_set():
+            log.warning("coordinator begins anew: %s", error)
+            return True
+        try:
+            self._troubles.cannot_begin(str(error))
+        except ConnectError as given_up:
+            self._failure = given_up
+            self._failure.__cause__ = error
+            return False
+        return True
+
 
 class _Life:
     """One epoch of a coordinator."""
@@ -137,15 +162,18 @@ class _Life:
         context: SinkTaskContext,
         tables: TableKeeper,
         listener: CommitListener,
+        troubles: Troubles,
         stopping: threading.Event,
     ) -> None:
         self._config = config
         self._context = context
         self._tables = tables
         self._listener = listener
+        self._troubles = troubles
         self._stopping = stopping
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._described_at = 0.0
+        self.begun = False  # what it needs was there
         self.worked = False  # at least one cycle was completed
 
     def run(self) -> None:
@@ -168,6 +196,8 @@ class _Life:
             highest = _highest_epoch(reader.read_to_end())
             self._await(starting)
             state, actions = self._begin(executor, highest)
+            self.begun = True
+            self._troubles.begun()
             log.info("coordinator of epoch %d begins", state.epoch.number, extra={"action": "epoch_started"})
             self._carry_out(state, actions, executor, writer)
             while not self._stopping.is_set() and not state.ended:
@@ -240,12 +270,12 @@ class _Life:
             if isinstance(action, Send):
                 messages.append(action.message)
                 continue
-            self._send(writer, messages)
+            self._send(state, writer, messages)
             messages = []
             self._do(state, action, executor, writer)
-        self._send(writer, messages)
+        self._send(state, writer, messages)
 
-    def _send(self, writer: CoordinatorWriter, messages: list[Message]) -> None:
+    def _send(self, state: CoordinatorState, writer: CoordinatorWriter, messages: list[Message]) -> None:
         if not messages:
             return
         for message in messages:
@@ -261,6 +291,7 @@ class _Life:
                 fault_point("after_start_commit")
             elif isinstance(message, CommitComplete):
                 self.worked = True
+                self._troubles.cycle_ended(state.failing)
                 self._listener.on_cycle_complete(str(uuid.uuid4()), None)
                 fault_point("after_commit_complete")
 
@@ -273,13 +304,7 @@ class _Life:
             case Fail(reason):
                 raise ConnectError(reason)
             case ReportTrouble(table, reason, consecutive):
-                log.error(
-                    "table %s is not committed, its partitions wait (%d cycles in a row): %s",
-                    table, consecutive, reason, extra={"action": "table_held", "table": table},
-                )  # fmt: skip
-                limit = self._config.commit_max_failures
-                if limit is not None and consecutive >= limit:
-                    raise ConnectError(f"table {table} was not committed in {consecutive} cycles in a row: {reason}")
+                self._troubles.not_committed(table, consecutive, reason)
             case ProveLeadership(token):
                 writer.send([EpochStarted(state.epoch)])  # fenced: raises, and the life is over
                 self._answers.put(lambda: state.on_leadership(token, True, _now_ms()))
@@ -293,14 +318,14 @@ class _Life:
                 self._then(
                     future,
                     lambda view: state.on_table_loaded(table, view, _now_ms()),
-                    lambda error: state.on_load_failed(table, _why(error), _now_ms()),
+                    lambda error: state.on_load_failed(table, _why(table, error), _now_ms()),
                 )
             case PrepareTable(table, need, schema):
                 future = executor.submit(self._tables.prepare, table, need, schema)
                 self._then(
                     future,
-                    lambda found: state.on_table_prepared(table, found[0], found[1], _now_ms()),
-                    lambda error: _not_prepared(state, table, error),
+                    lambda found: self._prepared(state, table, *found),
+                    lambda error: self._not_prepared(state, table, error),
                 )
             case CommitTable(request):
                 future = executor.submit(self._tables.commit, request, state.epoch)
@@ -310,11 +335,31 @@ class _Life:
                         request.table, request.commit, o.outcome, o.reason, o.snapshot, _now_ms()
                     ),
                     lambda error: state.on_commit_outcome(
-                        request.table, request.commit, _outcome_of(error), _why(error), None, _now_ms()
+                        request.table, request.commit, _outcome_of(error), _why(request.table, error), None, _now_ms()
                     ),
                 )
             case CleanFiles(table, table_uuid, epoch):
                 self._then(executor.submit(self._tables.clean, table, table_uuid, epoch), lambda _: [], _clean_later)
+
+    def _prepared(self, state: CoordinatorState, table: str, view: TableView, answer: str) -> list[CoordinatorAction]:
+        self._troubles.opened(table)
+        return state.on_table_prepared(table, view, answer, _now_ms())
+
+    def _not_prepared(self, state: CoordinatorState, table: str, error: ConnectError) -> list[CoordinatorAction]:
+        """What waits may get better by itself or by somebody's hand: whoever waits for the table asks again."""
+        why = _why(table, error)
+        if isinstance(error, RetriableError | CommitStateUnknownError):
+            self._troubles.cannot_open(table, why)
+            return state.on_table_held(table)
+        self._troubles.opened(table)  # there or not, that is known now
+        if isinstance(error, ChangesHeldError):
+            return state.on_table_held(table)
+        missing = isinstance(error, TableMissingError)
+        if not missing:  # else it may be looked for in every cycle, and left out; whoever waits for it says so
+            log.warning(
+                "table %s is refused to tasks: %s", table, why, extra={"action": "table_refused", "table": table}
+            )
+        return state.on_table_refused(table, why, missing=missing)
 
     def _describe(self, state: CoordinatorState, executor: _TableThread) -> None:
         self._described_at = time.monotonic()
@@ -369,27 +414,9 @@ class _TableThread:
         return self._executor.submit(function, *arguments)
 
 
-def _why(error: ConnectError) -> str:
+def _why(table: str, error: ConnectError) -> str:
     """Without the table's name, which stands before it already."""
-    return error.why if isinstance(error, TableError) else str(error)
-
-
-def _not_prepared(state: CoordinatorState, table: str, error: ConnectError) -> list[CoordinatorAction]:
-    """What waits may get better by itself or by somebody's hand: whoever waits for the table asks again."""
-    if isinstance(error, ChangesHeldError):
-        return state.on_table_held(table)
-    if isinstance(error, RetriableError | CommitStateUnknownError):
-        log.warning(
-            "table %s cannot be had now, its partitions wait: %s", table, _why(error),
-            extra={"action": "table_held", "table": table},
-        )  # fmt: skip
-        return state.on_table_held(table)
-    missing = isinstance(error, TableMissingError)
-    if not missing:  # else it may be looked for in every cycle, and left out; whoever waits for it says so
-        log.warning(
-            "table %s is refused to tasks: %s", table, _why(error), extra={"action": "table_refused", "table": table}
-        )
-    return state.on_table_refused(table, _why(error), missing=missing)
+    return error.why if isinstance(error, TableError) else str(error).removeprefix(f"{table}: ")
 
 
 def _outcome_of(error: ConnectError) -> Outcome:

@@ -72,6 +72,19 @@ class IcebergMetrics:
             {"table": table, "change": change},
         ).set(int(held))  # fmt: skip
 
+    def coordinator_begins(self) -> None:
+        """A coordinator begins, or tries to."""
+        self._metrics.counter(
+            "iceberg_coordinator_beginnings_total", "Times that a coordinator began, or tried to."
+        ).increment()
+
+    def waiting(self, reason: str, table: str, *, waits: bool) -> None:
+        """Rows wait because something does not work now, or do no longer. No table: those of all."""
+        self._metrics.gauge(
+            "iceberg_waiting", "Rows wait because something does not work: 1, or 0 once it does again.",
+            {"reason": reason, "table": table},
+        ).set(int(waits))  # fmt: skip
+
     def driver_replaced(self) -> None:
         """Spark's driver died, and another one takes its place."""
         self._metrics.counter(

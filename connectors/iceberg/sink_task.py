@@ -149,7 +149,8 @@ class IcebergSinkTask(SinkTask):
                 config.catalog_name,
                 EventWriter(context.client_config, config.control_topic, config.channel_replication, config.kafka),
             )
-            self._coordinator = Coordinator(config, context, TableKeeper(config, events, self._metrics), events)
+            tables = TableKeeper(config, events, self._metrics)
+            self._coordinator = Coordinator(config, context, tables, events, self._metrics)
             self._coordinator.start()
 
     def stop(self) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from iceberg_staging_rows import ORDERS_0, config
 
-from connect_py.testing import FakeSinkTaskContext
+from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.coordinator import _Life
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import CommitRequest
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, Outcome, TopicInfo
 from connectors.iceberg.protocol.ledger import TableView
@@ -19,6 +20,7 @@ from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.table import StagedFile, StagedKind
 from connectors.iceberg.table_keeper import Committed
+from connectors.iceberg.troubles import Troubles
 
 GOOD, BAD = "db.good", "db.bad"
 
@@ -74,7 +76,8 @@ class Silent:
 def test_a_table_that_cannot_take_a_commit_holds_its_rows_and_the_others_go_on() -> None:
     tables, channel, executor = Tables(), Channel(), Here()
     made: Any = (config(tables=f"{GOOD},{BAD}"), FakeSinkTaskContext(connector="c", topics={"orders": 1}))
-    life = _Life(*made, tables, Silent(), threading.Event())  # type: ignore[arg-type]
+    troubles = Troubles(IcebergMetrics(FakePluginMetrics()), None, 1000)
+    life = _Life(*made, tables, Silent(), troubles, threading.Event())  # type: ignore[arg-type]
     settings = CoordinatorSettings("k", 0, 1000, 300, tables=(GOOD, BAD), max_tries=1)
     state = CoordinatorState(settings, "x", new_uuid=iter("abcd").__next__)
     state.begin({"orders": TopicInfo("id", (0,))}, {}, {name: tables.view(name) for name in (GOOD, BAD)}, None, 0)

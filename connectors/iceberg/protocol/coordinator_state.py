@@ -317,6 +317,11 @@ class CoordinatorState:
                 )
         return None
 
+    @property
+    def failing(self) -> frozenset[str]:
+        """Tables that took no commit when rows for them came last."""
+        return frozenset(name for name, table in self._tables.items() if table.failures)
+
     # --- inputs
 
     def on_tick(self, now_ms: int) -> list[CoordinatorAction]:

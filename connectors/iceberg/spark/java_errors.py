@@ -38,6 +38,14 @@ _WRAPPER: Final = "java.lang.reflect.InvocationTargetException"
 _LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
 _LACKING: Final = ("java.lang.NoClassDefFoundError", "java.lang.ClassNotFoundException")
 _NOT_FOUND: Final = re.compile(r"Cannot find constructor|No suitable driver|No FileSystem for scheme")
+# What no waiting can mend: the configuration names what nothing on the class path serves.
+_LASTING: Final = (
+    (
+        re.compile(r"No suitable driver found for"),
+        "iceberg.catalog.uri must be one of JDBC, as jdbc:postgresql://..., and its driver among the jars of Spark",
+    ),
+    (re.compile(r"No FileSystem for scheme"), "see iceberg.catalog.warehouse"),
+)
 # Hadoop is asked where no file IO is named, and by Iceberg's resolving one where the library is missing.
 _HADOOP_LACKS: Final = re.compile(r'No FileSystem for scheme "?s3[an]?"?$|s3a\.S3AFileSystem not found')
 # What the storage says, and what a person can do about it.
@@ -82,6 +90,10 @@ def translated(subject: str, exception: Any) -> ConnectError:
             "iceberg.catalog.io-impl=org.apache.iceberg.aws.s3.S3FileIO, and run `connect-py jars s3` on each worker "
             "if that was not done before its start"
         )
+    for pattern, hint in _LASTING:
+        for name, message in chain:
+            if pattern.search(message):
+                return TableUnsuitableError(subject, f"{name.rsplit('.', 1)[-1]}: {message}: {hint}")
     for name, message in chain:
         if name == _UNKNOWN:
             return CommitStateUnknownError(f"{subject}: {message}")

@@ -1,0 +1,129 @@
+"""`Troubles`: what keeps rows waiting, told without a flood, shown by a metric, and counted against the limit."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from connect_py.api.errors import ConnectError
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+
+log = logging.getLogger(__name__)
+
+TELL_SECONDS = 60.0  # between lines about the same trouble
+_NUMBERS = re.compile(r"\d+")  # ids, ports and times differ each time, the trouble does not
+
+
+class Waiting(Enum):
+    """What rows wait for; the value is the metric's label `reason`."""
+
+    BEGIN = "begin"  # a coordinator, for all tables
+    OPEN = "open"  # a table, which is to be found, created or evolved
+    COMMIT = "commit"  # a table, which takes no commit
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """Something that was tried and did not work since it last did; times are the clock's."""
+
+    told: float
+    counted: float
+    intervals: int = 1  # commit intervals in which it was tried
+    kind: str | None = None  # the reason told last, without its numbers
+    silent: int = 0  # times since it was told
+
+
+class Troubles:
+    """Of one task 0, over all lives of its coordinator; used on the coordinator's thread."""
+
+    def __init__(
+        self, metrics: IcebergMetrics, limit: int | None, interval_ms: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`limit`: commit intervals in a row that a trouble may last before the task fails; None: for ever."""
+        self._metrics = metrics
+        self._limit = limit
+        self._interval_seconds = interval_ms / 1000
+        self._clock = clock
+        self._known: dict[tuple[Waiting, str], _Trouble] = {}
+        self._not_committed: set[str] = set()
+
+    def cannot_begin(self, why: str) -> None:
+        """A coordinator did not find what it needs, and another one will try.
+
+        Raises:
+            ConnectError: That went on for as long as the configuration allows.
+        """
+        intervals = self._tried(Waiting.BEGIN, "", why, f"coordinator begins anew: {why}")
+        if self._is_too_long(intervals):
+            raise ConnectError(f"the coordinator could not begin in {intervals} commit intervals in a row: {why}")
+
+    def cannot_open(self, table: str, why: str) -> None:
+        """A table cannot be had now, and whoever waits for it asks again.
+
+        Raises:
+            ConnectError: That went on for as long as the configuration allows.
+        """
+        line = f"table {table} cannot be had now, its partitions wait: {why}"
+        intervals = self._tried(Waiting.OPEN, table, why, line)
+        if self._is_too_long(intervals):
+            raise ConnectError(f"table {table} could not be had in {intervals} commit intervals in a row: {why}")
+
+    def not_committed(self, table: str, cycles: int, why: str) -> None:
+        """A table took no commit in so many cycles in a row.
+
+        Raises:
+            ConnectError: As many as the configuration allows.
+        """
+        log.error(
+            "table %s is not committed, its partitions wait (%d cycles in a row): %s",
+            table, cycles, why, extra={"action": "table_held", "table": table},
+        )  # fmt: skip
+        self._not_committed.add(table)
+        self._metrics.waiting(Waiting.COMMIT.value, table, waits=True)
+        if self._is_too_long(cycles):
+            raise ConnectError(f"table {table} was not committed in {cycles} cycles in a row: {why}")
+
+    def begun(self) -> None:
+        """A coordinator found what it needs."""
+        self._over(Waiting.BEGIN, "")
+
+    def opened(self, table: str) -> None:
+        """A table was had, or was refused for good: nobody waits for it any more."""
+        self._over(Waiting.OPEN, table)
+
+    def cycle_ended(self, failing: Collection[str]) -> None:
+        """`failing`: the tables that take no commit still."""
+        for table in self._not_committed - set(failing):
+            self._metrics.waiting(Waiting.COMMIT.value, table, waits=False)
+        self._not_committed &= set(failing)
+
+    def _tried(self, waiting: Waiting, table: str, why: str, line: str) -> int:
+        """Tell of it, unless that was told; returns in how many commit intervals it was tried now.
+
+        Tries are many within an interval and count once: what is over sooner is ridden out, however often it was tried.
+        """
+        now, kind = self._clock(), _NUMBERS.sub("", why)
+        trouble = self._known.get((waiting, table))
+        if trouble is None:
+            trouble = self._known[waiting, table] = _Trouble(now, now)
+        elif now - trouble.counted >= self._interval_seconds:
+            trouble.intervals, trouble.counted = trouble.intervals + 1, now
+        if trouble.kind != kind or now - trouble.told >= TELL_SECONDS:
+            more = f" (and {trouble.silent} times more since this was told last)" if trouble.silent else ""
+            log.warning("%s%s", line, more, extra={"action": "table_held", "table": table} if table else None)
+            trouble.told, trouble.kind, trouble.silent = now, kind, 0
+        else:
+            trouble.silent += 1
+        self._metrics.waiting(waiting.value, table, waits=True)
+        return trouble.intervals
+
+    def _over(self, waiting: Waiting, table: str) -> None:
+        if self._known.pop((waiting, table), None) is not None:
+            self._metrics.waiting(waiting.value, table, waits=False)
+
+    def _is_too_long(self, intervals: int) -> bool:
+        return self._limit is not None and intervals >= self._limit

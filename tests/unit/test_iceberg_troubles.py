@@ -1,0 +1,175 @@
+"""What keeps rows waiting is told once, shown by a metric, and ends the task when it lasts too long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from iceberg_staging_rows import config
+
+from connect_py.api.errors import ConnectError
+from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
+from connectors.iceberg import coordinator
+from connectors.iceberg.channel import FencedError
+from connectors.iceberg.coordinator import Coordinator, _why
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
+from connectors.iceberg.spark.java_errors import translated
+from connectors.iceberg.troubles import TELL_SECONDS, Troubles
+
+AWAY = "the catalog: RESTException: Connection refused to port {}"
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def troubles(limit: int | None = None) -> tuple[Troubles, FakePluginMetrics, Clock]:
+    metrics, clock = FakePluginMetrics(), Clock()
+    return Troubles(IcebergMetrics(metrics), limit, 10_000, clock), metrics, clock
+
+
+def waits(metrics: FakePluginMetrics, reason: str, table: str = "") -> float:
+    value: float = metrics.gauge("iceberg_waiting", "", {"reason": reason, "table": table}).value  # type: ignore[attr-defined] # the fake's
+    return value
+
+
+def test_the_same_trouble_is_told_once_and_then_every_minute_with_how_often_it_was_met(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told, _, clock = troubles()
+    for port in range(4):  # the reason is the same in other numbers
+        told.cannot_open("db.t", AWAY.format(port))
+    clock.now += TELL_SECONDS
+    told.cannot_open("db.t", AWAY.format(4))
+    told.cannot_open("db.t", "another reason")
+    assert [record.getMessage() for record in caplog.records] == [
+        "table db.t cannot be had now, its partitions wait: " + AWAY.format(0),
+        "table db.t cannot be had now, its partitions wait: " + AWAY.format(4)
+        + " (and 3 times more since this was told last)",
+        "table db.t cannot be had now, its partitions wait: another reason",
+    ]  # fmt: skip
+
+
+def test_a_metric_shows_what_waits_until_it_does_no_longer() -> None:
+    told, metrics, _ = troubles()
+    told.cannot_begin("the catalog: away")
+    told.cannot_open("db.t", "away")
+    told.not_committed("db.t", 1, "away")
+    shown = [("begin", ""), ("open", "db.t"), ("commit", "db.t")]
+    assert [waits(metrics, *each) for each in shown] == [1, 1, 1]
+    told.cycle_ended({"db.t"})
+    assert waits(metrics, "commit", "db.t") == 1
+    told.begun()
+    told.opened("db.t")
+    told.cycle_ended(())
+    assert [waits(metrics, *each) for each in shown] == [0, 0, 0]
+
+
+def test_tries_within_one_commit_interval_count_once_and_an_outage_that_is_over_does_not_count() -> None:
+    told, _, clock = troubles(limit=2)
+    for _ in range(50):
+        told.cannot_begin("away")
+    clock.now += 9.9
+    told.cannot_begin("away")
+    told.begun()
+    clock.now += 10
+    told.cannot_begin("away")
+    clock.now += 10
+    with pytest.raises(ConnectError, match="the coordinator could not begin in 2 commit intervals in a row: away"):
+        told.cannot_begin("away")
+
+
+def test_preparations_of_a_table_count_against_the_limit_and_without_one_they_never_end() -> None:
+    told, _, clock = troubles(limit=3)
+    patient, _, _ = troubles()
+    for _ in range(2):
+        told.cannot_open("db.t", "read-only")
+        clock.now += 10
+    with pytest.raises(ConnectError, match=r"table db\.t could not be had in 3 commit intervals in a row: read-only"):
+        told.cannot_open("db.t", "read-only")
+    for _ in range(100):
+        patient.cannot_open("db.t", "read-only")
+        patient.not_committed("db.t", 100, "read-only")
+
+
+class FailedLife:
+    """Ends before it begins; the second time by a newer coordinator."""
+
+    lives = 0
+    begun = worked = False
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def run(self) -> None:
+        FailedLife.lives += 1
+        raise FencedError("newer") if FailedLife.lives == 2 else CatalogUnavailableError("the catalog: away")
+
+
+def test_a_coordinator_that_can_never_begin_fails_the_task_after_as_many_tries_as_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator, "_Life", FailedLife)
+    monkeypatch.setattr(coordinator, "FIRST_BACKOFF_SECONDS", 0.001)
+    keys = {"control__commit__max_consecutive_failures": "3", "control__commit__interval_ms": "1"}
+    metrics = FakePluginMetrics()
+    nobody: Any = None
+    made = Coordinator(
+        config(**keys),
+        FakeSinkTaskContext(connector="c", topics={"orders": 1}),
+        nobody,
+        nobody,
+        IcebergMetrics(metrics),
+    )
+    made.start()
+    made._thread.join(30)
+    with pytest.raises(ConnectError, match="could not begin in 3 commit intervals in a row: the catalog: away"):
+        made.check()
+    counter: Any = metrics.counter("iceberg_coordinator_beginnings_total", "")
+    assert counter.value == FailedLife.lives == 4  # who is overtaken did not fail
+    assert waits(metrics, "begin") == 1
+
+
+def test_a_reason_does_not_name_the_table_again() -> None:
+    assert _why("db.t", CatalogUnavailableError("db.t: UncheckedIOException: read-only")) == (
+        "UncheckedIOException: read-only"
+    )
+    assert _why("db.t", TableUnsuitableError("db.t", "no key")) == "no key"
+
+
+class JavaException:
+    """What py4j shows of a Java exception."""
+
+    def __init__(self, name: str, message: str, cause: JavaException | None = None) -> None:
+        self._name, self._message, self._cause = name, message, cause
+
+    def getClass(self) -> JavaException:  # noqa: N802 - Java's name
+        return self
+
+    def getName(self) -> str:  # noqa: N802 - Java's name
+        return self._name
+
+    def getMessage(self) -> str:  # noqa: N802 - Java's name
+        return self._message
+
+    def getCause(self) -> JavaException | None:  # noqa: N802 - Java's name
+        return self._cause
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "hint"),
+    [
+        ("Failed to connect: sqlite:////a.db", "No suitable driver found for sqlite:////a.db", "iceberg.catalog.uri"),
+        ("Failed to get file system", 'No FileSystem for scheme "abc"', "iceberg.catalog.warehouse"),
+    ],
+)
+def test_what_no_waiting_can_mend_is_not_tried_again(message: str, cause: str, hint: str) -> None:
+    thrown = JavaException("org.apache.iceberg.jdbc.Unchecked", message, JavaException("java.sql.SQLException", cause))
+    error = translated("the catalog", thrown)
+    assert isinstance(error, TableUnsuitableError)
+    assert cause in str(error)
+    assert hint in str(error)
