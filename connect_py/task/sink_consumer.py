@@ -25,6 +25,7 @@ ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the grou
 LIST_SECONDS: Final = 3.0  # for the topics, while nothing else is done
 FIND_SECONDS: Final = 1.0  # for the ends of a log whose next offset is gone, while other partitions wait
 CALLBACK_SECONDS: Final = 0.05  # how late a callback may be that comes while we wait for messages
+AGAIN_SECONDS: Final = 0.1  # until the same is asked again, of a broker that is just taking over
 NEWS_SECONDS: Final = 60.0  # until an error that passes is told again: each attempt has it
 POLL_BYTES: Final = 16 << 20  # of values; what comes of them takes several times as much while they are worked on
 _COOPERATIVE: Final = "cooperative-sticky"
@@ -355,9 +356,22 @@ class SinkConsumer:
                     raise ConnectError(
                         f"{p.topic}-{p.partition} has no committed offset, and auto.offset.reset is none"
                     )
-                offset = self._edge(*self._log_range(TopicPartition(p.topic, p.partition), ASK_SECONDS))
+                offset = self._edge(*self._first_range(TopicPartition(p.topic, p.partition)))
             positions[TopicPartition(p.topic, p.partition)] = OffsetAndMetadata(offset, metadata)
         return positions
+
+    def _first_range(self, tp: TopicPartition) -> tuple[int, int]:
+        """Ask for the range of a log until there is an answer, while the group waits for us."""
+        deadline = time.monotonic() + ASK_SECONDS
+        while True:
+            try:
+                return self._log_range(tp, max(deadline - time.monotonic(), FIND_SECONDS))
+            except KafkaException as error:
+                what = f"where to begin with {tp} is not known"
+                self._expect(error.args[0], what)
+                if time.monotonic() >= deadline:
+                    raise ConnectError(f"{what}: {error.args[0].str()}") from error
+            time.sleep(AGAIN_SECONDS)
 
     def _revoke(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         self._give_up(partitions, self._listener.on_revoked)

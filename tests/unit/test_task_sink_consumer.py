@@ -27,6 +27,7 @@ class _Client:
         self._on_assign: Callable[..., None] | None = None
         self.positions: list[int] = []  # that it was assigned or sent to, in order
         self.watermarks: list[tuple[int, int] | KafkaError] = []  # answers before the usual one
+        self.offset = 600  # that the group committed
         self.listed: KafkaError | None = None  # instead of topics
 
     def subscribe(self, topics: list[str], on_assign: Callable[..., None], **_: Any) -> None:
@@ -43,7 +44,7 @@ class _Client:
         return taken
 
     def committed(self, partitions: list[ClientTopicPartition], timeout: float) -> list[ClientTopicPartition]:
-        return [ClientTopicPartition(p.topic, p.partition, 600) for p in partitions]
+        return [ClientTopicPartition(p.topic, p.partition, self.offset) for p in partitions]
 
     def position(self, partitions: list[ClientTopicPartition]) -> list[ClientTopicPartition]:
         return partitions
@@ -248,6 +249,33 @@ def test_a_lost_position_that_is_never_going_to_be_known_is_an_error(monkeypatch
     consumer.poll(100, 0)
     with pytest.raises(ConnectError, match="where to read orders-0 on is not known"):
         consumer.poll(100, 0)
+
+
+def _assigned_without_an_offset(monkeypatch: pytest.MonkeyPatch, answers: list[KafkaError]) -> _Client:
+    client = _Client([])
+    client.offset, client.watermarks = -1001, [*answers]
+    monkeypatch.setattr(sink_consumer, "Consumer", lambda _: client)
+    monkeypatch.setattr(sink_consumer, "AGAIN_SECONDS", 0)
+    consumer = SinkConsumer({"auto.offset.reset": "latest"}, _Task(), lambda *_: None)
+    consumer.subscribe(["orders"])
+    consumer.poll(100, 0)
+    return client
+
+
+def test_where_a_partition_begins_that_has_no_offset_is_asked_until_there_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passing = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TRANSPORT]
+    client = _assigned_without_an_offset(monkeypatch, [KafkaError(code) for code in passing])
+    assert client.positions == [6000]
+
+
+def test_an_assignment_whose_beginning_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConnectError, match="where to begin with orders-0 is not known"):
+        _assigned_without_an_offset(monkeypatch, [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+    monkeypatch.setattr(sink_consumer, "ASK_SECONDS", 0)
+    with pytest.raises(ConnectError, match="where to begin with orders-0 is not known"):
+        _assigned_without_an_offset(monkeypatch, [KafkaError(KafkaError._TIMED_OUT)])
 
 
 def test_what_was_said_of_an_assignment_before_this_one_does_not_move_its_position(
