@@ -31,11 +31,12 @@ public class LastingFileSystem extends LocalFileSystem {
      * `arguments`: a Hadoop configuration, and whether Spark is in this JVM. Answers with the configuration for a catalog.
      *
      * Spark's tasks get a copy of that, and could not find this class. But Hadoop makes one file system for all, by the
-     * first configuration that asks; without Spark it may be made when it is needed. Who named another class has that.
+     * first configuration that asks; without Spark it may be made when it is needed. Who named another class has that. With
+     * Kerberos it is left as it is: whoever asks first has Hadoop log in, and that is not for us to do.
      */
     public static Configuration make(Object[] arguments) throws IOException {
         Configuration given = (Configuration) arguments[0];
-        if (!given.get(KEY, "").isEmpty()) {
+        if (!given.get(KEY, "").isEmpty() || !given.get("hadoop.security.authentication", "simple").equals("simple")) {
             return given;
         }
         Configuration asking = new Configuration(given);
