@@ -437,7 +437,8 @@ def _config_def() -> ConfigDef:
         default="fail",
         validator=one_of(*_values(MissingTable)),
         importance=medium,
-        doc="A table that cannot be committed holds its rows and fails (`fail`), or is left out (`skip`).",
+        doc="A table that cannot be had or committed holds its rows until it can, however long (`fail`; "
+        "iceberg.control.commit.max-consecutive-failures ends that), or is left out (`skip`).",
     )
     d.define(
         LENIENT,
