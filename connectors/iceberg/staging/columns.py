@@ -58,6 +58,13 @@ def floor_divide(data: pa.Int64Array, unit: int) -> pa.Int64Array:
     return pc.subtract(quotient, pc.less(pc.subtract(data, pc.multiply(quotient, unit)), 0).cast(pa.int64()))
 
 
+def items_of(data: pa.ListArray) -> pa.Array:
+    """The items of all lists in a row, as `flatten`, which cannot make an empty array of UUIDs in structs."""
+    if not pc.sum(pc.list_value_length(data)).as_py():
+        return data.values.slice(0, 0)
+    return data.flatten()
+
+
 def any_true(mask: pa.BooleanArray) -> bool:
     """Whether a row is true; null counts as false."""
     return pc.any(mask).as_py() is True

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.iceberg.staging.columns import items_of
+
 SAMPLE_PLACES = 8
 ROWS_PER_PLACE = 512
 LEAST_REPEATS = (
@@ -56,7 +58,7 @@ def _leaves(path: str, data: pa.Array) -> Iterator[tuple[str, pa.Array]]:
         yield from _leaves(f"{path}.key_value.key", data.keys)
         yield from _leaves(f"{path}.key_value.value", data.items)
     elif pa.types.is_list(data.type):
-        yield from _leaves(f"{path}.list.element", data.flatten())
+        yield from _leaves(f"{path}.list.element", items_of(data))
     else:
         yield path, data
 

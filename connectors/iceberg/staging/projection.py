@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.iceberg.staging.columns import as_array
+from connectors.iceberg.staging.columns import as_array, items_of
 from connectors.iceberg.staging.types import FIELD_ID, values_of_rows_before
 
 
@@ -53,7 +53,7 @@ def _projected(data: pa.Array, old: pa.DataType, new: pa.DataType) -> pa.Array:
                 children.append(_projected(pc.struct_field(data, [at]), old.field(at).type, child.type))
         return pa.StructArray.from_arrays(children, fields=list(new), mask=mask)
     if pa.types.is_list(new):
-        values = _projected(data.flatten(), old.value_type, new.value_type)
+        values = _projected(items_of(data), old.value_type, new.value_type)
         ends = pc.cumulative_sum(pc.list_value_length(data).fill_null(0)).cast(pa.int32())
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), as_array(ends)])
         return pa.ListArray.from_arrays(offsets, values, type=new, mask=mask)
@@ -94,7 +94,7 @@ def _visible(data: pa.Array, type_: pa.DataType, *, required: bool) -> pa.Array:
         ]
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
     if pa.types.is_list(type_):
-        values = _visible(data.flatten(), type_.value_type, required=not type_.value_field.nullable)
+        values = _visible(items_of(data), type_.value_type, required=not type_.value_field.nullable)
         ends = pc.cumulative_sum(pc.list_value_length(data).fill_null(0)).cast(pa.int32())
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), as_array(ends)])
         return pa.ListArray.from_arrays(offsets, values, type=type_, mask=mask)
