@@ -43,6 +43,13 @@ def test_commit_without_files_moves_the_ledger(lake: Lake) -> None:
     assert sink.version().ledger_snapshot == outcome.snapshot_id
 
 
+def test_commit_without_files_needs_no_key(lake: Lake) -> None:
+    """As when the records' own key is the table's, and this life has not seen any record."""
+    sink = lake.make(key_columns=())
+    outcome = sink.commit([], ordered=True)
+    assert sink.version().ledger_snapshot == outcome.snapshot_id
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("spec", [None, BY_REGION])
@@ -351,6 +358,30 @@ def test_table_made_anew_of_its_own_rows_is_told_from_one_that_is_empty_again(la
     assert look_up(sink.load().view).standing is Standing.FOUND
     lake.sql(f"CREATE OR REPLACE TABLE {table} USING iceberg AS SELECT * FROM {table} WHERE false")
     assert look_up(sink.load().view).standing is Standing.ROLLED_BACK
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_delta_that_the_table_cannot_take_leaves_no_files(
+    lake: Lake, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lake.make(version=version)
+    first = sink.commit(sink.stage([order(1, "a")]))
+    lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES (1, 'b')")
+    staged = sink.stage([order(1, "a"), order(1, "c")])
+    patch = sink.stage([order(1, "a", None)], StagedKind.PATCHES, ["region"])
+    data = lake.folder / "warehouse" / sink.name.replace(".", "/") / "data"
+    there = set(data.rglob("*.*"))
+    rollback = f"CALL lake.system.rollback_to_snapshot('{sink.name}', {first.snapshot_id})"
+    for files in (staged, patch):
+        with monkeypatch.context() as patched:
+            hold_before_commit(lake, patched, lambda: lake.sql(rollback))
+            with pytest.raises(TableUnsuitableError, match="not an ancestor"):
+                sink.committer().commit(sink.request(files))
+        assert set(data.rglob("*.*")) == there
+        lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES (1, 'b')")
+        there = set(data.rglob("*.*"))
+    sink.commit(staged)
+    assert keys(sink) == [(1, "a"), (1, "b"), (1, "c")]
 
 
 @pytest.mark.parametrize("empty", [False, True])

@@ -133,7 +133,7 @@ def test_request_without_its_ledger_or_its_key_is_refused() -> None:
     with pytest.raises(ValueError, match="lacks ledger"):
         CommitRequest("db.t", "c", version, "ledger", "{}", {})
     with pytest.raises(ValueError, match="key columns"):
-        CommitRequest("db.t", "c", version, "ledger", "{}", {"ledger": "{}"}, mode=WriteMode.MERGE)
+        CommitRequest("db.t", "c", version, "ledger", "{}", {"ledger": "{}"}, files=ROWS, mode=WriteMode.MERGE)
 
 
 def test_catalog_keys_reach_spark_under_the_catalogs_name() -> None:

@@ -13,6 +13,7 @@ import org.apache.iceberg.FileScanTask;
 import org.apache.iceberg.OverwriteFiles;
 import org.apache.iceberg.RowDelta;
 import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.SnapshotUpdate;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableScan;
 import org.apache.iceberg.Transaction;
@@ -140,11 +141,7 @@ public class Delta {
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
         answer.put("added_files", added.size()).put("added_rows", rows);
         answer.put("replaced_rows", gone == null ? 0 : Long.parseLong(gone)).put("unmatched_patches", unmatchedPatches);
-        Prepared made = new Prepared(table, operations, transaction, overwrite, request, check, answer);
-        for (Object file : completed) {
-            made.wrote(((DataFile) file).location());
-        }
-        return made;
+        return prepared(overwrite, answer);
     }
 
     private Prepared prepareDelta() throws IOException {
@@ -175,14 +172,28 @@ public class Delta {
         ObjectNode answer = JsonUtil.mapper().createObjectNode();
         answer.put("added_files", added.size()).put("added_rows", rows);
         answer.put("replaced_rows", deletes.count()).put("unmatched_patches", unmatchedPatches);
-        Prepared made = new Prepared(table, operations, transaction, delta, request, check, answer);
+        return prepared(delta, answer);
+    }
+
+    private Prepared prepared(SnapshotUpdate update, ObjectNode answer) {
+        return new Prepared(table, operations, transaction, update, request, check, answer, written());
+    }
+
+    /** Paths of what was written for this delta, and nobody needs unless its commit lands. */
+    private List written() {
+        List paths = new ArrayList();
         for (Object file : completed) {
-            made.wrote(((DataFile) file).location());
+            paths.add(((DataFile) file).location());
         }
         for (Object file : deletes.written()) {
-            made.wrote(((DeleteFile) file).location());
+            paths.add(((DeleteFile) file).location());
         }
-        return made;
+        return paths;
+    }
+
+    /** It comes to nothing. */
+    public void discard() {
+        Prepared.remove(table, written());
     }
 
     public Table table() {

@@ -1,10 +1,9 @@
 package connectpy;
 
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.Iterator;
+import java.util.List;
 import java.util.Map;
-import java.util.Set;
 
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.SnapshotRef;
@@ -26,11 +25,14 @@ public class Prepared {
     private final JsonNode request;
     private final LedgerCheck check;
     private final ObjectNode answer;
-    private final Set written = new HashSet(); // paths of what was written to prepare it
+    private final List written;
 
-    /** `table` is that of the transaction. `answer` gets status, snapshot and reason; what else the caller put there stays. */
+    /**
+     * `table` is that of the transaction. `answer` gets status, snapshot and reason; what else the caller put there stays.
+     * `written`: paths of what was written to prepare it, which nobody needs unless it lands.
+     */
     public Prepared(Table table, SureOperations operations, Transaction transaction, SnapshotUpdate update, JsonNode request,
-        LedgerCheck check, ObjectNode answer) {
+        LedgerCheck check, ObjectNode answer, List written) {
         this.table = table;
         this.operations = operations;
         this.transaction = transaction;
@@ -38,11 +40,7 @@ public class Prepared {
         this.request = request;
         this.check = check;
         this.answer = answer;
-    }
-
-    /** This file was written for the commit, and nobody needs it unless the commit lands. */
-    public void wrote(String path) {
-        written.add(path);
+        this.written = written;
     }
 
     public String swap() {
@@ -72,7 +70,7 @@ public class Prepared {
             refused("failed, retry", e.getMessage());
         } catch (RuntimeException e) {
             if (!operations.open()) {
-                removeWritten();
+                remove(table, written);
             }
             throw e;
         }
@@ -86,7 +84,7 @@ public class Prepared {
     private void refused(String status, String reason) {
         if (!putLanded(answer, table, request)) {
             answer.put("status", status).put("reason", reason);
-            removeWritten();
+            remove(table, written);
         }
     }
 
@@ -114,11 +112,11 @@ public class Prepared {
         return properties;
     }
 
-    /** It surely did not land, so nothing refers to its own files. Staged files are never touched. */
-    private void removeWritten() {
-        for (Object path : written) {
+    /** Files written for what surely did not land, so that nothing refers to them. Staged files are never among them. */
+    public static void remove(Table table, java.util.Collection paths) {
+        for (Object path : paths) {
             try {
-                transaction.table().io().deleteFile((String) path);
+                table.io().deleteFile((String) path);
             } catch (RuntimeException e) {
                 continue; // an orphan with our name; a later epoch removes it
             }

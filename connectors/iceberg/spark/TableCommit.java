@@ -62,7 +62,8 @@ public class TableCommit {
             rows += data.recordCount();
         }
         answer.put("added_files", files.size()).put("added_rows", rows);
-        String id = keep(prepared, new Prepared(table, operations, transaction, append, request, check, answer));
+        String id = keep(prepared, new Prepared(
+            table, operations, transaction, append, request, check, answer, new ArrayList()));
         return JsonUtil.mapper().createObjectNode().put("prepared", id).toString();
     }
 
@@ -86,9 +87,17 @@ public class TableCommit {
      */
     public String prepareDelta(String id, byte[] found) throws IOException {
         Delta delta = (Delta) deltas.remove(id);
-        delta.deletes().addAll(found);
-        String made = keep(prepared, delta.prepare());
-        return JsonUtil.mapper().createObjectNode().put("prepared", made).toString();
+        boolean done = false;
+        try {
+            delta.deletes().addAll(found);
+            String made = keep(prepared, delta.prepare());
+            done = true;
+            return JsonUtil.mapper().createObjectNode().put("prepared", made).toString();
+        } finally {
+            if (!done) {
+                delta.discard();
+            }
+        }
     }
 
     /** Compare and swap what was prepared under this id. */

@@ -46,7 +46,7 @@ class CommitRequest:
     summary: Mapping[str, str]  # holds `property_key`
     files: Sequence[StagedFile] = ()
     mode: WriteMode = WriteMode.APPEND
-    key_columns: Sequence[str] = ()  # MERGE only
+    key_columns: Sequence[str] = ()  # MERGE only; those of tables that take them from records are unknown without files
     ordered: bool = False  # MERGE: staged rows say where they stand in the source, so a key may be staged twice
     properties: Mapping[str, str] = field(default_factory=dict)  # of the table, set in the same transaction
     ref: str = MAIN  # a branch that does not exist is created from main
@@ -57,7 +57,7 @@ class CommitRequest:
     def __post_init__(self) -> None:
         if self.property_key not in self.summary:
             raise ValueError(f"the summary lacks {self.property_key}")
-        if self.mode is WriteMode.MERGE and not self.key_columns:
+        if self.mode is WriteMode.MERGE and self.files and not self.key_columns:
             raise ValueError(f"table {self.table}: MERGE needs key columns")
 
 

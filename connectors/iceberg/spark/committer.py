@@ -37,7 +37,7 @@ from connectors.iceberg.spark.commit_request import (
     says_copy_on_write,
 )
 from connectors.iceberg.spark.delta import DeltaEngine
-from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
+from connectors.iceberg.spark.errors import CatalogUnavailableError, TableError, TableUnsuitableError
 from connectors.iceberg.spark.key_join import NotJoinable
 from connectors.iceberg.spark.key_reduction import KeyReduction
 from connectors.iceberg.spark.merge import MergeEngine
@@ -158,6 +158,8 @@ class TableCommitter:
         except CatalogUnavailableError:
             work.concluded(CommitStatus.CONFLICT)  # it ended before anything could land
             raise
+        except TableError as error:
+            return self._refused(work, engine, error)
         if outcome.status is CommitStatus.CONFLICT:
             outcome = self._conflict(request, engine, loaded, found)  # first: it may be our own commit that was met
             work.concluded(outcome.status)
@@ -193,7 +195,7 @@ class TableCommitter:
     def _whole(self, work: _Work, engine: EngineName) -> tuple[CommitRequest, StagedKeys]:
         """The request as an engine takes it: one change per key, and whole rows where no engine completes them."""
         request = work.request
-        if request.mode is not WriteMode.MERGE:
+        if request.mode is not WriteMode.MERGE or not request.files:
             return request, work.keys(request)
         try:
             request = work.named()
@@ -232,6 +234,15 @@ class TableCommitter:
             if snapshot is not None:
                 return CommitOutcome(CommitStatus.COMMITTED, engine, snapshot, "it had landed before")
         return CommitOutcome(CommitStatus.CONFLICT, engine, None, f"expected {request.expected}, found {found}")
+
+    def _refused(self, work: _Work, engine: EngineName, error: TableError) -> CommitOutcome:
+        """After an error that is no answer of the swap: it may have come before it, or after it."""
+        request = work.request
+        snapshot = self._catalog.find_commit(request.table, request.ref, request.commit_id)
+        if snapshot is not None:
+            return CommitOutcome(CommitStatus.COMMITTED, engine, snapshot, f"it landed in spite of: {error}")
+        work.concluded(CommitStatus.CONFLICT)
+        raise error
 
     def _resolve(self, request: CommitRequest, engine: EngineName, error: Exception) -> CommitOutcome:
         """After an exception nobody knows what happened but the table."""
