@@ -43,7 +43,7 @@ async def answer(herder: Herder, future: Future[T], *, period: bool = True, seco
         RestError: 500 after the deadline; the operation itself goes on and may still take effect.
     """
     try:
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), seconds or REQUEST_SECONDS)
+        return await _within(asyncio.wrap_future(future), seconds or REQUEST_SECONDS)
     except TimeoutError as error:
         if future.done():
             raise  # the operation itself ended with a time-out
@@ -54,9 +54,15 @@ async def answer(herder: Herder, future: Future[T], *, period: bool = True, seco
 async def call(herder: Herder, function: Callable[[], T]) -> T:
     """Run a call that may block (it writes to Kafka) on a thread, under the same deadline."""
     try:
-        return await asyncio.wait_for(asyncio.shield(asyncio.to_thread(function)), REQUEST_SECONDS)
+        return await _within(asyncio.ensure_future(asyncio.to_thread(function)), REQUEST_SECONDS)
     except TimeoutError as error:
         raise _timed_out(herder.stage(), period=True) from error
+
+
+async def _within(operation: asyncio.Future[T], seconds: float) -> T:
+    """Wait so long; the operation goes on, and what becomes of it then is nobody's business."""
+    operation.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # asyncio would log it as lost
+    return await asyncio.wait_for(asyncio.shield(operation), seconds)
 
 
 def _timed_out(stage: Stage | None, period: bool) -> RestError:

@@ -142,7 +142,7 @@ class ConfigStore(LogStore):
         except FencedError:
             raise
         except ConnectError as error:
-            log.exception("the %s was not written", what)
+            log.error("the %s was not written: %s", what, error)  # whoever asked for it tells the trace
             raise ConnectError(f"Error writing {what} to Kafka") from error
 
     def _anyone(self, key: str, value: object, what: str) -> None:
@@ -150,5 +150,5 @@ class ConfigStore(LogStore):
             self._log.write(key.encode(), compact_json.encode(value), WRITE_SECONDS)
             self.refresh(WRITE_SECONDS)
         except ConnectError as error:
-            log.exception("the %s was not written", what)
+            log.error("the %s was not written: %s", what, error)  # whoever asked for it tells the trace
             raise ConnectError(f"Error writing {what} to Kafka") from error

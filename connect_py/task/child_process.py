@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from connect_py.log_context import LogContext, set_process_context
@@ -34,6 +35,7 @@ def prepare_child(channel: Channel, context: LogContext, log_levels: Mapping[str
     set_process_context(context)
     root = logging.getLogger()
     root.handlers = [ChannelHandler(channel)]
+    root.filters = [_is_no_chatter]
     root.setLevel(logging.INFO)
     set_levels(log_levels)
     if "pyarrow" in sys.modules:
@@ -41,6 +43,11 @@ def prepare_child(channel: Channel, context: LogContext, log_levels: Mapping[str
 
         pa.set_cpu_count(1)  # a task has one thread's worth of work; pools only add switching and memory
         pa.set_io_thread_count(1)
+
+
+def _is_no_chatter(record: logging.LogRecord) -> bool:
+    """py4j tells of its second tries, with their traces, on the root logger itself: nobody else's lines pass here."""
+    return record.levelno >= logging.WARNING or "py4j" not in Path(record.pathname).parts
 
 
 def collect_rarely() -> None:

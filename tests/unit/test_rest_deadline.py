@@ -1,0 +1,63 @@
+"""Requests that ran out of time, and what becomes of the operation afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from connect_py.herder.herder import Herder
+from rest import deadline
+from rest.errors import RestError
+
+IDLE = cast(Herder, SimpleNamespace(stage=lambda: None))
+
+
+def told_after(timed_out: Any) -> list[str]:
+    """What asyncio complains of once the operation has failed, after its request got its answer."""
+    complaints: list[str] = []
+
+    async def serve() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about["message"]))
+        await timed_out()
+        gc.collect()
+
+    asyncio.run(serve())
+    return complaints
+
+
+def test_an_answer_that_fails_after_its_request_ran_out_of_time_is_not_said_to_be_lost() -> None:
+    async def timed_out() -> None:
+        future: Future[None] = Future()
+        with pytest.raises(RestError, match="timed out"):
+            await deadline.answer(IDLE, future, seconds=0.01)
+        future.set_exception(ValueError("Worker is shutting down"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    assert told_after(timed_out) == []
+
+
+def test_a_call_that_fails_after_its_request_ran_out_of_time_is_not_said_to_be_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deadline, "REQUEST_SECONDS", 0.01)
+    may_end = threading.Event()
+
+    def fail() -> None:
+        may_end.wait(30)
+        raise ValueError("no")
+
+    async def timed_out() -> None:
+        with pytest.raises(RestError, match="timed out"):
+            await deadline.call(IDLE, fail)
+        may_end.set()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait(others, timeout=30)
+
+    assert told_after(timed_out) == []

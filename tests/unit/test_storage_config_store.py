@@ -1,0 +1,29 @@
+"""Writes of the config topic that fail."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from connect_py.api.errors import ConnectError
+from connect_py.model import TargetState
+from connect_py.storage.config_store import ConfigStore
+
+
+def refused(*_: Any, **__: Any) -> None:
+    raise ConnectError("Local: Message timed out")
+
+
+@pytest.mark.parametrize("state", [TargetState.PAUSED, TargetState.STOPPED])  # by anyone, and by the leader
+def test_a_write_that_failed_is_one_line_and_its_trace_is_the_callers(
+    state: TargetState, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken: Any = SimpleNamespace(write=refused)
+    store = ConfigStore("configs", cast(Any, SimpleNamespace(log=lambda *_, **__: broken)), broken, lambda _: None)
+    with pytest.raises(ConnectError, match="Error writing target state to Kafka") as failed:
+        store.put_target_state("orders", state)
+    assert isinstance(failed.value.__cause__, ConnectError)
+    assert caplog.messages == ["the target state was not written: Local: Message timed out"]
+    assert caplog.records[0].exc_info is None
