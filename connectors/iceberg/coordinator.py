@@ -43,6 +43,7 @@ from connectors.iceberg.protocol.actions import (
     ReportTrouble,
     Send,
     Stop,
+    Warn,
 )
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
@@ -303,6 +304,8 @@ class _Life:
                 raise FencedError(reason)
             case Fail(reason):
                 raise ConnectError(reason)
+            case Warn(text):
+                log.warning("%s", text)
             case ReportTrouble(table, reason, consecutive):
                 self._troubles.not_committed(table, consecutive, reason)
             case ProveLeadership(token):

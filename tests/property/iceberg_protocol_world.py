@@ -81,6 +81,7 @@ class Fault(Enum):
     REPLACE = auto()
     REPLACE_WITH_PROPERTIES = auto()
     REPLACE_BY_ITS_ROWS = auto()
+    RESTORED = auto()
     UNKNOWN_APPLIED = auto()
     UNKNOWN_LOST = auto()
     UNKNOWN_LATE = auto()
@@ -99,7 +100,7 @@ class Fault(Enum):
 
 
 # Drawn from a random source of their own, so that storms without them stay what they were.
-APART = (Fault.REPLACE_BY_ITS_ROWS,)
+APART = (Fault.REPLACE_BY_ITS_ROWS, Fault.RESTORED)
 
 
 class Switch(Enum):
@@ -192,6 +193,7 @@ class Table:
     states: dict[int, dict[str, tuple[int, int]]] = field(default_factory=dict)  # merge: snapshot -> key -> last
     foreign: set[tuple[RowId, int]] = field(default_factory=set)  # rows that others have added
     branches: dict[Epoch, Branch] = field(default_factory=dict)  # engine 2: by epoch, prepared and not yet visible
+    backup: Table | None = None
 
 
 class World:
@@ -569,12 +571,14 @@ class World:
             # A new table begins at the floor, and there may be tables that nobody knows of: retention may have removed
             # what they would have got, and nobody can tell that they were not owed it.
             new_tables = (Fault.DROP, Fault.REPLACE, Fault.REPLACE_WITH_PROPERTIES)
-            lost = (Fault.RETENTION_TOO_SOON, Fault.ROLL_BACK, *new_tables)
+            lost = (Fault.RETENTION_TOO_SOON, Fault.ROLL_BACK, Fault.RESTORED, *new_tables)
             if self.dynamic or any(self.faults[fault] for fault in lost):
                 raise ToldWorldError(reason)
             raise WrongWorldError(f"told of rows that are not lost: {reason}")
         if "on Kafka cluster" in reason and self.faults[Fault.OTHER_CLUSTER]:
             raise ToldWorldError(reason)
+        if "knows of no commit" in reason and self.faults[Fault.RESTORED]:
+            raise ToldWorldError(reason)  # to before its first commit, which is not where it began
         if "holds other rows" in reason and self.faults[Fault.REPLACE_BY_ITS_ROWS]:
             raise ToldWorldError(reason)
         self.new_topic_allowed = True  # the operator reads the message
@@ -622,10 +626,12 @@ class World:
                 kept = [s.id for s in self.ancestors(table)[:keep]]
                 kept += [branch.snapshot for branch in table.branches.values()]
                 table.snapshots = {i: table.snapshots[i] for i in kept}
-            committed = table.property is not None and bool(chain) and not table.rolled_back
-            if committed and self.chance(Fault.REPLACE_BY_ITS_ROWS, 0.004):
+            if Fault.RESTORED in self.allowed:
+                self.backup(table)
+            head = table.snapshots[table.head] if table.property and table.head is not None else None
+            if head and not table.rolled_back and self.chance(Fault.REPLACE_BY_ITS_ROWS, 0.004):
                 table.head = None
-                self.add_snapshot(table, None, dict(chain[0].content), chain[0].files, dict(table.states[chain[0].id]))
+                self.add_snapshot(table, None, dict(head.content), head.files, dict(table.states[head.id]))
                 table.rolled_back = True
             if self.random.random() < 0.05 and not self.unmarked():
                 if self.chance(Fault.DROP, 0.2):
@@ -661,6 +667,20 @@ class World:
             self.alter_offsets()
         if table is not None and self.chance(Fault.OTHER_CLUSTER, 0.0015):
             self.commit_of_other_cluster(table)
+
+    def backup(self, table: Table) -> None:
+        """Somebody copies what the catalog knows of a table, or brings such a copy back."""
+        if table.property is not None and not table.rolled_back and self.draw_apart.random() < 0.05:
+            table.backup = replace(table, snapshots=dict(table.snapshots), states=dict(table.states), backup=None)
+            table.backup.foreign, table.backup.branches = set(table.foreign), {}
+        kept = table.backup
+        if kept is None or kept.property == table.property or not self.chance(Fault.RESTORED, 0.03):
+            return
+        table.snapshots, table.states = dict(kept.snapshots), dict(kept.states)
+        table.head, table.property, table.foreign = kept.head, kept.property, set(kept.foreign)
+        table.branches, table.rolled_back, table.ever_rolled_back = {}, False, True
+        self.late_commits.clear()  # a catalog that is restored outlives requests, and who had prepared them
+        self.sleepers.clear()
 
     def commit_of_other_cluster(self, table: Table) -> None:
         """A connector of our name on another cluster, whose topic has our topic's id (else rule 23 would see it)."""
@@ -1161,6 +1181,9 @@ class SimCoordinator:
             case act.CleanFiles():
                 if Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT not in world.off:
                     world.clean(action)
+            case act.Warn():
+                if not world.faults[Fault.RESTORED] and not world.off:
+                    raise WrongWorldError(f"told of what did not happen: {action.text}")
             case act.ReportTrouble():
                 pass
 

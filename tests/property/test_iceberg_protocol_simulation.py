@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from iceberg_protocol_world import Effect, Fault, Switch, WrongWorldError, simulate
+from iceberg_protocol_world import APART, Effect, Fault, Switch, WrongWorldError, simulate
 
 from connectors.iceberg.protocol.rules import Rule
 
@@ -55,10 +55,11 @@ SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
     (Rule.LEDGER_BOUND_TO_TABLE, 1),
     (Rule.ALL_POSITIONS_IN_EVERY_COMMIT, 8),
     (Rule.PROPERTY_BACKS_THE_LEDGER, 4),
-    (Rule.REPLACED_IS_NOT_ROLLED_BACK, 20),
+    (Rule.REPLACED_IS_NOT_ROLLED_BACK, 43),
     (Rule.GROUP_OFFSETS_NEED_OUR_MARK, 38),
     (Rule.EPOCH_ABOVE_EVERY_TRACE, 86),
     (Switch.HOLD_AT_UNOPENED_TABLE, 0),
+    (Rule.MARK_KNOWS_NEWEST_COMMITS, 3),
     (Rule.REWIND_REACHES_EVERY_TABLE, 0),
     (Rule.NEWER_LEDGER_BEFORE_GROUP, 17342),
     (Rule.REFILL_EXACTLY_FROM_LEDGER, 4),
@@ -104,6 +105,7 @@ STORMS: dict[Rule | Switch, Sequence[Fault]] = {  # storms of these faults only,
         Fault.CHANNEL_WIPED, Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.COORDINATOR_KILLED,
         Fault.MESSAGE_LATE, Fault.ROLL_BACK, Fault.REBALANCE,
     ),
+    Rule.NEWER_LEDGER_BEFORE_GROUP: [fault for fault in Fault if fault not in APART],
     Rule.NO_OLDER_GENERATION: [fault for fault in Fault if fault not in ENDS],
 }  # fmt: skip
 NEIGHBOURS = 150

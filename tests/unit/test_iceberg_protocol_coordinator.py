@@ -22,6 +22,7 @@ from connectors.iceberg.protocol.actions import (
     ReportTrouble,
     Send,
     Stop,
+    Warn,
 )
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, Outcome, TopicInfo
@@ -51,6 +52,7 @@ from connectors.iceberg.protocol.messages import (
     TablePart,
     TableRefused,
 )
+from connectors.iceberg.protocol.newest_commits import NewestCommits
 from connectors.iceberg.protocol.positions import Epoch, Position
 from connectors.iceberg.table import StagedFile, StagedKind
 
@@ -543,6 +545,83 @@ def test_table_of_other_rows_is_an_error_that_names_the_snapshot_to_go_back_to()
 def test_branch_that_was_dropped_unpublished_is_an_error_that_says_where_it_was() -> None:
     main = replace(table(FILLED), ancestors=[SnapshotView(50, None)], complete=False, branch_missing=True)
     assert "create the branch again at snapshot 10" in only(Life({FACTS: main}).begun, Fail).reason
+
+
+# --- a catalog that goes back in time
+
+
+OLDER = replace(FILLED, commit="c-older", topics=ledger({0: (0, 0, 60), 1: (0, 0, 150)}).topics)  # cycle 1
+NEWER = replace(FILLED, cycle=2)
+
+
+def marks_of(*commits: Ledger, uuid: str = "t-1", **more: int) -> dict[TopicPartition, GroupOffset]:
+    newest = NewestCommits()
+    for each in commits:
+        newest.note(uuid, each)
+    text = newest.to_text(2)
+    marks = {p: at.mark for p, at in GROUP.items() if at.mark}
+    return {p: GroupOffset(GROUP[p].offset, replace(m, commits=text, **more)) for p, m in marks.items()}  # type: ignore[arg-type]
+
+
+def needs(life: Life) -> dict[TopicPartition, int]:
+    told = life.attach(P0, P1).partitions
+    return {p: told[p].needs[FACTS].next for p in told}
+
+
+def test_table_that_was_restored_is_refilled_exactly_from_its_ledger_with_a_warning() -> None:
+    life = Life({FACTS: table(OLDER)}, marks_of(NEWER))
+    assert "gone back in time" in only(life.begun, Warn).text
+    assert needs(life) == {P0: 60, P1: 150}
+    request_waits = life.cycle(life.report(p0=rows(60, 130), p1=idle(150)))
+    assert only(life.state.on_table_loaded(FACTS, table(OLDER), 1000) or request_waits, ReadGroupOffsets)
+
+
+def test_quiet_table_whose_newest_commit_is_the_one_that_was_seen_goes_on_at_the_floor() -> None:
+    life = Life({FACTS: table(OLDER)}, marks_of(OLDER))
+    assert [a for a in life.begun if isinstance(a, Warn)] == []
+    assert needs(life) == {P0: 100, P1: 200}
+
+
+@pytest.mark.parametrize("group", [GROUP, marks_of(NEWER, uuid="t-2")])  # marks of before; another table's
+def test_marks_that_do_not_speak_of_the_table_leave_it_at_the_floor(
+    group: Mapping[TopicPartition, GroupOffset],
+) -> None:
+    assert needs(Life({FACTS: table(OLDER)}, group)) == {P0: 100, P1: 200}
+
+
+def test_table_that_was_restored_to_before_its_first_commit_is_an_error_with_its_repair() -> None:
+    group = marks_of(NEWER)
+    reason = only(Life({FACTS: table()}, group).begun, Fail).reason
+    assert "Alter the offsets of all partitions" in reason
+    altered = altered_group({P0: 60, P1: 150}, group, {FACTS: look_up(table())}, {"orders": "id-1"}, 5, "y")
+    assert needs(Life({FACTS: table()}, altered)) == {P0: 60, P1: 150}
+
+
+def test_some_offsets_altered_do_not_hide_that_a_table_was_restored() -> None:
+    group = marks_of(NEWER)
+    altered = altered_group({P0: 30}, group, {FACTS: look_up(table(OLDER))}, {"orders": "id-1"}, 5, "y")
+    assert needs(Life({FACTS: table(OLDER)}, {**group, **altered})) == {P0: 30, P1: 150}
+
+
+def test_table_that_is_restored_while_it_is_committed_rewinds_the_readers() -> None:
+    life = Life({FACTS: table(NEWER)}, marks_of(NEWER))
+    life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
+    actions = life.state.on_table_loaded(FACTS, table(OLDER, named=9, newest=9), 1000)
+    assert only(actions, Warn)
+    told = only(actions, Rewind).partitions
+    assert {p: told[p].position for p in (P0, P1)} == {P0: 60, P1: 150}
+
+
+def test_newest_commits_go_out_with_every_floor() -> None:
+    life = Life(group=marks_of(NEWER, uuid="not opened yet"))
+    request = full_cycle(life)
+    before = life.attach(P0).commits
+    complete = only(
+        life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000), CommitComplete
+    )
+    told = [NewestCommits.of_marks([Mark(E6, 0, "id-1", commits=text)]) for text in (before, complete.commits)]
+    assert [known.is_above("t-1", FILLED) for known in told] == [False, True]
+    assert all(known.is_above("not opened yet", FILLED) for known in told)
 
 
 def test_two_names_of_one_table_are_an_error_that_names_both() -> None:

@@ -48,13 +48,13 @@ MESSAGES: list[Message] = [
     OpenTable("sink-0", EPOCH, "db.t", Need.EVOLVE, '{"type":"struct"}'),
     Report("sink-0", 5, EPOCH, 17, {P0: RANGE, P1: Range("id-2", 0, 0, "n1", 4, 4)}),
     EpochStarted(EPOCH),
-    Attached(EPOCH, "n1", {P0: ATTACHMENT}),
+    Attached(EPOCH, "n1", {P0: ATTACHMENT}, "0:x"),
     TableOpened(EPOCH, "db.t", "t-1", {P0: 90, P1: 0}, '{"location":"x"}'),
     TableRefused(EPOCH, "db.t", "no such column"),
     TableRefused(EPOCH, "db.t", "does not exist", skip=True),
     Rewind(EPOCH, None, {P0: ATTACHMENT}),
-    Rewind(EPOCH, "n1", {P0: ATTACHMENT}),
-    StartCommit(EPOCH, 18, {P0: Release(100, 3)}),
+    Rewind(EPOCH, "n1", {P0: ATTACHMENT}, "0:x"),
+    StartCommit(EPOCH, 18, {P0: Release(100, 3)}, "0:x"),
     CommitComplete(EPOCH, 18, {}),
 ]
 
@@ -159,6 +159,17 @@ def test_mark_comes_back_from_the_group() -> None:
     mark = Mark(EPOCH, 2, "id-1")
     assert GroupOffset.of(130, mark.to_text()) == GroupOffset(130, mark)
     assert len(mark.to_text()) < 200
+    told = Mark(EPOCH, 2, "id-1", 1, "0:x")
+    assert Mark.from_text(told.to_text()) == told
+
+
+def test_messages_and_marks_of_before_know_of_no_newest_commits() -> None:
+    for message in MESSAGES:
+        document = json.loads(encode(message))
+        document.pop("commits", None)
+        again = decode(json.dumps(document).encode())
+        assert getattr(again, "commits", "") == ""
+        assert again == (replace(message, commits="") if hasattr(message, "commits") else message)
 
 
 @pytest.mark.parametrize(

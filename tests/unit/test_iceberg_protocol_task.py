@@ -21,6 +21,7 @@ from connectors.iceberg.protocol.messages import (
     Attach,
     Attached,
     Attachment,
+    CommitComplete,
     EpochStarted,
     Message,
     Need,
@@ -86,6 +87,24 @@ def test_answer_seeks_resumes_and_wants_the_new_mark_committed() -> None:
     told = task.on_message(Attached(E7, "n2", {P0: attachment()}), 0)
     assert told == [Discard(P0), Seek(P0, 100), Resume(frozenset({P0})), RequestCommit()]
     assert task.offsets_to_commit() == {P0: GroupOffset(100, Mark(E7, 0, "id-1"))}
+
+
+def test_newest_commits_go_into_the_mark_with_the_floor_that_they_were_told_with() -> None:
+    def told() -> list[tuple[int, str]]:
+        return [(at.offset, at.mark.commits) for at in task.offsets_to_commit().values() if at.mark]
+
+    task = TaskState("sink-0", 5, nonces())
+    task.assign({P0: "id-1"}, {}, 0)
+    task.on_message(EpochStarted(E7), 0)
+    task.on_message(Attached(E7, "n2", {P0: attachment()}, "one"), 0)
+    assert told() == [(100, "one")]
+    task.on_message(StartCommit(E7, 2, {P0: Release(110, 0)}, "two"), 0)
+    task.on_message(CommitComplete(E7, 1, {P0: Release(105, 0)}, "late"), 0)
+    assert told() == [(110, "two")]
+    task.on_message(CommitComplete(E7, 2, {P0: Release(110, 0)}, "three"), 0)
+    assert told() == [(110, "three")]
+    task.on_message(Rewind(E7, None, {P0: attachment(position=50, rewind=1)}, "four"), 0)
+    assert told() == [(50, "four")]
 
 
 def test_answer_to_an_older_question_is_ignored() -> None:

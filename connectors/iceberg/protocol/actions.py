@@ -121,8 +121,16 @@ class ReportTrouble:
     consecutive: int  # failed cycles in a row
 
 
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Something that the operator should know of; the connector goes on."""
+
+    text: str
+
+
 CoordinatorAction = (
     Send
+    | Warn
     | Stop
     | Fail
     | LoadTable

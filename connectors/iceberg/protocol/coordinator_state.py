@@ -21,6 +21,7 @@ from connectors.iceberg.protocol.actions import (
     ReportTrouble,
     Send,
     Stop,
+    Warn,
 )
 from connectors.iceberg.protocol.ledger import (
     Ledger,
@@ -51,6 +52,7 @@ from connectors.iceberg.protocol.messages import (
     TableOpened,
     TableRefused,
 )
+from connectors.iceberg.protocol.newest_commits import NewestCommits
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
 from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
 
@@ -93,15 +95,21 @@ class Outcome(Enum):
 
 
 _NOT_KNOWN = {  # standings of a table of which nobody knows what it holds
-    Standing.LOST: "was rolled back to a snapshot whose ledger was expired, so what it holds is not known: roll it back to "
-    "another snapshot, or replace it by an empty one, which is filled again",
+    Standing.LOST: "was rolled back to a snapshot whose ledger was expired, so what it holds is not known: roll it "
+    "back to another snapshot, or replace it by an empty one, which is filled again",
     Standing.BRANCH_LOST: "has no longer the branch that is committed to, and main holds none of its commits, so "
-    "which of its rows are in main is not known: create the branch again at snapshot {snapshot}, or replace the table by "
-    "an empty one, which is filled again",
+    "which of its rows are in main is not known: create the branch again at snapshot {snapshot}, or replace the table "
+    "by an empty one, which is filled again",
     Standing.REPLACED: "holds other rows than those that were committed to it, as after CREATE OR REPLACE TABLE ... AS "
     "SELECT, so what it holds is not known: make snapshot {snapshot} its current one again, or replace it by an empty "
     "one, which is filled again",
 }
+
+
+_WENT_BACK = (
+    "table {name} is older than what was committed to it: the catalog seems to have gone back in time, as one that was "
+    "restored from a backup. The table is filled again from the position that it has now"
+)
 
 
 class _Step(Enum):
@@ -196,6 +204,7 @@ class CoordinatorState:
         self._rules = rules
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._tables: dict[str, _Table] = {}
+        self._commits = NewestCommits()
         self._asked: dict[str, tuple[Need, str]] = {}  # tables being prepared
         self._again: dict[str, tuple[Need, str]] = {}  # prepared while being committed: once more afterwards
         self._cycle: _Cycle | None = None
@@ -228,6 +237,7 @@ class CoordinatorState:
             traces = []
         if channel_epoch:
             traces.append(channel_epoch)
+        self._commits = NewestCommits.of_marks(offset.mark for offset in group.values() if offset.mark)
         highest = max((epoch.number for epoch in traces), default=0)
         self.epoch = Epoch(max(highest + 1, self._settings.start_number), self.epoch.nonce)
         self._next_start_ms = now_ms + self._settings.commit_interval_ms
@@ -402,7 +412,8 @@ class CoordinatorState:
             if lookup.ledger and lookup.ledger.commit == work.request.commit:
                 return self._landed(name, work, lookup.version, now_ms)
             work.step = _Step.DONE  # ours landed, and somebody else's on top of it
-            return self._open(name, lookup) or self._finish_if_done(now_ms)
+            actions = self._open(name, lookup)
+            return actions if self.ended else [*actions, *self._finish_if_done(now_ms)]
         if work.step is _Step.RESOLVE and work.request and lookup.version == work.request.expected:
             work.step = _Step.COMMIT
             return [CommitTable(work.request)]  # on the same base: both cannot land
@@ -543,7 +554,7 @@ class CoordinatorState:
             if self._cycle is not None:
                 self._cycle.late.add(partition)
         if known:
-            actions.append(Send(Attached(self.epoch, message.nonce, known)))
+            actions.append(Send(Attached(self.epoch, message.nonce, known, self._told_commits())))
         return actions
 
     def _on_open_table(self, message: OpenTable) -> list[CoordinatorAction]:
@@ -573,7 +584,8 @@ class CoordinatorState:
             state.accepted = reported.next
             if reported.next > reported.start or not state.queue:
                 state.queue.append(reported)
-        actions += [Send(Rewind(self.epoch, nonce, told)) for nonce, told in refused.items()]
+        commits = self._told_commits()
+        actions += [Send(Rewind(self.epoch, nonce, told, commits)) for nonce, told in refused.items()]
         return [*actions, *self._apply_if_ready(now_ms)]
 
     def _attachment(self, partition: TopicPartition) -> Attachment:
@@ -592,6 +604,9 @@ class CoordinatorState:
         floor = self._floor(partition)
         state.told[-1] = max(state.told[-1], floor)
         return floor
+
+    def _told_commits(self) -> str:
+        return self._commits.to_text(len(self._partitions))
 
     def _floor(self, partition: TopicPartition) -> int:
         """The position below which all opened tables are complete; a missing table still holds it."""
@@ -621,7 +636,17 @@ class CoordinatorState:
         if lookup.standing in _NOT_KNOWN:
             told = _NOT_KNOWN[lookup.standing].format(snapshot=lookup.version.property_snapshot)
             return self._end(Fail(f"table {name} {told}"))
+        went_back = self._went_back(lookup)
+        if went_back and ledger is None:
+            return self._end(
+                Fail(
+                    f"table {name} knows of no commit, though this connector has committed to it: the catalog seems to "
+                    "have gone back in time, as one that was restored from a backup. Alter the offsets of all "
+                    "partitions to where the table goes on from"
+                )
+            )
         rolled_back = lookup.standing is Standing.ROLLED_BACK and Rule.REFILL_EXACTLY_FROM_LEDGER in self._rules
+        rolled_back = rolled_back or went_back
         needs: dict[TopicPartition, int] = {}
         for partition, state in self._partitions.items():
             found = self._needed(partition, state, lookup, rolled_back)
@@ -653,7 +678,15 @@ class CoordinatorState:
             committed=bool(old and old.committed and old.uuid == lookup.version.uuid),
             failures=old.failures if old else 0,
         )
-        return []
+        if ledger is not None:
+            self._commits.note(lookup.version.uuid, ledger)
+        return [Warn(_WENT_BACK.format(name=name))] if went_back else []
+
+    def _went_back(self, lookup: Lookup) -> bool:
+        """Whether a newer commit was seen than the table knows of, and no roll-back tells of it."""
+        known = lookup.standing in (Standing.FOUND, Standing.EXPIRED, Standing.NONE)
+        rule = Rule.MARK_KNOWS_NEWEST_COMMITS in self._rules
+        return known and rule and self._commits.is_above(lookup.version.uuid, lookup.ledger)
 
     def _twin(self, name: str, lookup: Lookup) -> Fail | None:
         """Two names of one table have one ledger: what one name commits would count as done for the other."""
@@ -732,7 +765,7 @@ class CoordinatorState:
         self._cycles += 1
         self._cycle = _Cycle(self._cycles, now_ms)
         self._next_start_ms = now_ms + self._settings.commit_interval_ms
-        return [Send(StartCommit(self.epoch, self._cycles, self._releases()))]
+        return [Send(StartCommit(self.epoch, self._cycles, self._releases(), self._told_commits()))]
 
     def _releases(self) -> dict[TopicPartition, Release]:
         return {p: Release(self._told_floor(p), s.rewind) for p, s in self._partitions.items()}
@@ -885,6 +918,7 @@ class CoordinatorState:
         table = self._tables[name]
         actions: list[CoordinatorAction] = []
         table.version, table.ledger = version, work.request.ledger
+        self._commits.note(table.uuid, work.request.ledger)
         table.needs.update(work.after)  # partitions added since keep theirs
         table.bases.update(work.after)
         table.guarded, table.failures = False, 0
@@ -939,7 +973,7 @@ class CoordinatorState:
                 held[partition] = done.start  # rows of a table that this epoch never opened
         actions = self._rewind_where_needed(held)
         self._cycle = None
-        actions.append(Send(CommitComplete(self.epoch, cycle.number, self._releases())))
+        actions.append(Send(CommitComplete(self.epoch, cycle.number, self._releases(), self._told_commits())))
         for name, (need, schema) in self._again.items():
             self._asked[name] = (need, schema)
             actions.append(PrepareTable(name, need, schema))
@@ -958,7 +992,7 @@ class CoordinatorState:
                 state.rewind += 1
                 state.told.append(0)
                 told[partition] = self._attachment(partition)
-        return [Send(Rewind(self.epoch, None, told))] if told else []
+        return [Send(Rewind(self.epoch, None, told, self._told_commits()))] if told else []
 
     # --- small
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from connectors.iceberg.protocol.positions import Epoch
 
@@ -21,19 +22,20 @@ class Mark:
     generation: int
     topic_id: str  # of the topic that the task staged under
     rewind: int = 0  # number of the last rewind of this epoch that the task followed
+    commits: str = ""  # text of `NewestCommits` as it was when the offset was released
 
     def to_text(self) -> str:
-        """At most a few dozen bytes: brokers allow 4096."""
-        return json.dumps(
-            {
-                "connect-py": MARK_VERSION,
-                "epoch": [self.epoch.number, self.epoch.nonce],
-                "generation": self.generation,
-                "topic": self.topic_id,
-                "rewind": self.rewind,
-            },
-            separators=(",", ":"),
-        )
+        """At most a hundred bytes and the commits: brokers allow 4096."""
+        document: dict[str, Any] = {
+            "connect-py": MARK_VERSION,
+            "epoch": [self.epoch.number, self.epoch.nonce],
+            "generation": self.generation,
+            "topic": self.topic_id,
+            "rewind": self.rewind,
+        }
+        if self.commits:
+            document["commits"] = self.commits
+        return json.dumps(document, separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str | None) -> Mark | None:
@@ -47,7 +49,8 @@ class Mark:
             number, nonce = document["epoch"]
             epoch = Epoch(int(number), str(nonce))
             rewind = int(document.get("rewind", 0))  # marks of before know of none
-            return cls(epoch, int(document["generation"]), str(document["topic"]), rewind)
+            commits = str(document.get("commits", ""))
+            return cls(epoch, int(document["generation"]), str(document["topic"]), rewind, commits)
         except (ValueError, KeyError, TypeError):
             return None
 

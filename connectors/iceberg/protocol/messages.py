@@ -140,6 +140,9 @@ class Attached:
     epoch: Epoch
     nonce: str
     partitions: Mapping[TopicPartition, Attachment]
+    commits: str = (
+        ""  # of the marks that carry these floors into the group; opaque to tasks. So in all that tell of floors
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,7 @@ class Rewind:
     epoch: Epoch
     nonce: str | None
     partitions: Mapping[TopicPartition, Attachment]
+    commits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,7 @@ class StartCommit:
     epoch: Epoch
     cycle: int
     releases: Mapping[TopicPartition, Release]
+    commits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +197,7 @@ class CommitComplete:
     epoch: Epoch
     cycle: int
     releases: Mapping[TopicPartition, Release]
+    commits: str = ""
 
 
 TaskMessage = Attach | OpenTable | Report
@@ -362,11 +368,13 @@ def _write_releases(message: StartCommit | CommitComplete) -> dict[str, Any]:
         "epoch": list(message.epoch),
         "cycle": message.cycle,
         "releases": nest(message.releases, lambda r: [r.floor, r.rewind]),
+        "commits": message.commits,
     }
 
 
-def _read_releases(d: Any) -> tuple[Epoch, int, dict[TopicPartition, Release]]:
-    return _read_epoch(d["epoch"]), d["cycle"], unnest(d["releases"], lambda pair: Release(*pair))
+def _read_releases(d: Any) -> tuple[Epoch, int, dict[TopicPartition, Release], str]:
+    releases = unnest(d["releases"], lambda pair: Release(*pair))
+    return _read_epoch(d["epoch"]), d["cycle"], releases, d.get("commits", "")
 
 
 _Writer = Callable[[Any], dict[str, Any]]
@@ -422,9 +430,10 @@ _CODECS: dict[type, tuple[str, _Writer, _Reader]] = {
         lambda m: {
             "epoch": list(m.epoch),
             "nonce": m.nonce,
+            "commits": m.commits,
             **_write_attachments(m.partitions),
         },
-        lambda d: Attached(_read_epoch(d["epoch"]), d["nonce"], _read_attachments(d)),
+        lambda d: Attached(_read_epoch(d["epoch"]), d["nonce"], _read_attachments(d), d.get("commits", "")),
     ),
     TableOpened: (
         "table_opened",
@@ -447,9 +456,10 @@ _CODECS: dict[type, tuple[str, _Writer, _Reader]] = {
         lambda m: {
             "epoch": list(m.epoch),
             "nonce": m.nonce,
+            "commits": m.commits,
             **_write_attachments(m.partitions),
         },
-        lambda d: Rewind(_read_epoch(d["epoch"]), d["nonce"], _read_attachments(d)),
+        lambda d: Rewind(_read_epoch(d["epoch"]), d["nonce"], _read_attachments(d), d.get("commits", "")),
     ),
     StartCommit: ("start_commit", _write_releases, lambda d: StartCommit(*_read_releases(d))),
     CommitComplete: ("commit_complete", _write_releases, lambda d: CommitComplete(*_read_releases(d))),

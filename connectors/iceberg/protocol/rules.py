@@ -18,6 +18,7 @@ class Rule(Enum):
     REPLACED_IS_NOT_ROLLED_BACK = "3 replaced"  # a table made anew of its own rows would get all of them once more
     GROUP_OFFSETS_NEED_OUR_MARK = "4"  # a tool's reset would skip rows
     EPOCH_ABOVE_EVERY_TRACE = "5"  # after a wiped channel an old coordinator would be followed
+    MARK_KNOWS_NEWEST_COMMITS = "4 commits"  # what a catalog forgot that was restored from a backup would stay out
     REWIND_REACHES_EVERY_TABLE = "7"  # rows that a deliberate rewind asks for would stay out of tables ahead of it
     NEWER_LEDGER_BEFORE_GROUP = "7 group"  # what an owner of an earlier epoch committed late would fill a new table
     REFILL_EXACTLY_FROM_LEDGER = "8"  # a rolled-back table would keep its hole

@@ -30,7 +30,6 @@ from connectors.iceberg.protocol.messages import (
     Need,
     OpenTable,
     Range,
-    Release,
     Report,
     Rewind,
     StartCommit,
@@ -72,6 +71,7 @@ class _Partition:
     generation: int = 0
     rewind: int = 0
     floor: int = 0
+    commits: str = ""  # told with the floor
     start: int = 0  # of the open range
     next: int = 0  # all below is handled
     timestamp_ms: int | None = None
@@ -269,7 +269,7 @@ class TaskState:
                 for partition, attachment in message.partitions.items():
                     state = self._partitions.get(partition)
                     if state and not state.attached and state.nonce == message.nonce:
-                        actions += self._adopt(partition, state, attachment)
+                        actions += self._adopt(partition, state, attachment, message.commits)
             case Rewind():
                 actions += self._on_rewind(message)
             case TableOpened():
@@ -277,13 +277,13 @@ class TaskState:
             case TableRefused():
                 actions += self._on_table_refused(message)
             case StartCommit():
-                actions += self._on_releases(message.releases, now_ms)
+                actions += self._on_releases(message, now_ms)
                 if message.cycle > self._cycle:
                     self._cycle = message.cycle
                     self._skipped.clear()
                     actions.append(CloseFiles(message.cycle))
             case CommitComplete():
-                actions += self._on_releases(message.releases, now_ms)
+                actions += self._on_releases(message, now_ms)
             case EpochStarted():
                 pass
         return actions
@@ -329,7 +329,7 @@ class TaskState:
         if self.epoch is None:
             return {}
         return {
-            p: GroupOffset(s.floor, Mark(self.epoch, s.generation, s.topic_id, s.rewind))
+            p: GroupOffset(s.floor, Mark(self.epoch, s.generation, s.topic_id, s.rewind, s.commits))
             for p, s in self._partitions.items()
             if s.attached
         }
@@ -373,13 +373,14 @@ class TaskState:
     def _detached(self, state: _Partition, now_ms: int) -> _Partition:
         return _Partition(state.topic_id, "", now_ms, paused=state.paused, least_generation=state.least_generation)
 
-    def _adopt(self, partition: TopicPartition, state: _Partition, told: Attachment) -> list[TaskAction]:
+    def _adopt(self, partition: TopicPartition, state: _Partition, told: Attachment, commits: str) -> list[TaskAction]:
         if told.topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
             return []  # the question is repeated; one of the two sides will notice
         if told.generation < state.least_generation and Rule.NO_OLDER_GENERATION in self._rules:
             return self._reject_epoch()
         state.attached = True
         state.generation, state.rewind, state.floor = told.generation, told.rewind, told.floor
+        state.commits = commits
         state.start = state.next = told.position
         state.timestamp_ms = None
         state.needs = dict(told.needs)
@@ -402,7 +403,7 @@ class TaskState:
                 continue
             if told.rewind == state.rewind and message.nonce != state.nonce:
                 continue  # seen already, or the answer to somebody else
-            actions += self._adopt(partition, state, told)
+            actions += self._adopt(partition, state, told, message.commits)
         return actions
 
     def _on_table_refused(self, message: TableRefused) -> list[TaskAction]:
@@ -428,19 +429,20 @@ class TaskState:
                 freed.append(partition)
         return self._flow(freed)
 
-    def _on_releases(self, releases: Mapping[TopicPartition, Release], now_ms: int) -> list[TaskAction]:
+    def _on_releases(self, message: StartCommit | CommitComplete, now_ms: int) -> list[TaskAction]:
         lost = []
-        for partition, release in releases.items():
+        for partition, release in message.releases.items():
             state = self._partitions.get(partition)
             if state is None or not state.attached or release.rewind < state.rewind:
                 continue
             if release.rewind > state.rewind:
                 lost.append(partition)  # the message that rewound it never came
                 continue
-            state.floor = max(state.floor, release.floor)
+            if release.floor >= state.floor:
+                state.floor, state.commits = release.floor, message.commits
             while state.reported and state.reported[0] <= state.floor:
                 state.reported.popleft()
-        return [*self._flow(releases), *self._detach(lost, now_ms)]
+        return [*self._flow(message.releases), *self._detach(lost, now_ms)]
 
     def _close(
         self,

@@ -1,0 +1,91 @@
+"""What the newest commit of each table was: a catalog that goes back in time takes the tables' own word with it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from connectors.iceberg.protocol.ledger import Ledger
+from connectors.iceberg.protocol.mark import Mark
+from connectors.iceberg.protocol.packed import pack, unpack
+
+TEXT_LENGTH = 3_000  # of one mark, of which brokers take 4,096 bytes: some 300 tables
+ALL_TEXTS = 256_000  # of all partitions of a group together: what one commit of offsets may weigh
+
+Stamp = tuple[int, int]  # number of the epoch, and the cycle in it: the commits of a table come in this order
+
+
+class NewestCommits:
+    """The stamp of each table's newest commit that ever was seen, by table uuid.
+
+    The coordinator gives it to the tasks with every floor, and they put it into the group beside the offset. When the
+    text has no room for all, the tables committed longest ago are left out: a backup that is brought back holds their
+    newest commits too. Tables are told apart by 32 bits of a hash; two that share them cost a needless re-read.
+    """
+
+    __slots__ = ("_since", "_stamps", "_text")
+
+    def __init__(self, since: int = 0, stamps: Mapping[int, Stamp] | None = None) -> None:
+        """`since`: number of the epoch in which all offsets were altered; what marks of before say does not count."""
+        self._since = since
+        self._stamps = dict(stamps or {})
+        self._text: tuple[int, str] | None = None  # with the number of partitions that it was made for
+
+    @classmethod
+    def of_marks(cls, marks: Iterable[Mark]) -> NewestCommits:
+        """All that the marks of a group know together."""
+        told = [(mark.epoch.number, cls._parsed(mark.commits)) for mark in marks if mark.commits]
+        merged = cls(max((known._since for _, known in told), default=0))
+        for epoch, known in told:
+            if epoch < merged._since:
+                continue
+            for table, stamp in known._stamps.items():
+                merged._stamps[table] = max(stamp, merged._stamps.get(table, stamp))
+        return merged
+
+    @classmethod
+    def _parsed(cls, text: str) -> NewestCommits:
+        since, _, packed = text.partition(":")
+        try:
+            tables, epochs, cycles = unpack(packed, 3)
+            return cls(int(since), dict(zip(tables, zip(epochs, cycles, strict=True), strict=True)))
+        except ValueError:
+            return cls()  # a form of a later version: it only ever adds caution
+
+    def note(self, uuid: str, ledger: Ledger) -> None:
+        """A commit to the table was seen."""
+        table, stamp = _short(uuid), _stamp(ledger)
+        if stamp > self._stamps.get(table, (-1, -1)):
+            self._stamps[table] = stamp
+            self._text = None
+
+    def is_above(self, uuid: str, ledger: Ledger | None) -> bool:
+        """Whether the table had a newer commit once than this one, which is its newest now. None: it has none."""
+        stamp = self._stamps.get(_short(uuid))
+        return stamp is not None and (ledger is None or _stamp(ledger) < stamp)
+
+    def to_text(self, partitions: int) -> str:
+        """For the marks of so many partitions; empty when there is nothing to say, or no room."""
+        if self._text is None or self._text[0] != partitions:
+            self._text = partitions, self._written(min(TEXT_LENGTH, ALL_TEXTS // max(1, partitions)))
+        return self._text[1]
+
+    def _written(self, length: int) -> str:
+        newest = sorted(self._stamps.items(), key=lambda item: (item[1], item[0]), reverse=True)
+        while newest or self._since:
+            tables, stamps = zip(*newest, strict=True) if newest else ((), ())
+            text = f"{self._since}:{pack(tables, (e for e, _ in stamps), (c for _, c in stamps))}"
+            if len(text) <= length:
+                return text
+            if not newest:
+                break
+            newest = newest[: min(len(newest) - 1, len(newest) * length // len(text))]
+        return ""
+
+
+def _stamp(ledger: Ledger) -> Stamp:
+    return ledger.epoch.number, ledger.cycle
+
+
+def _short(uuid: str) -> int:
+    return int.from_bytes(hashlib.blake2b(uuid.encode(), digest_size=4).digest(), "big")
