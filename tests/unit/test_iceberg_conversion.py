@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -34,9 +36,11 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connectors.iceberg.config import OutOfRange
+from connectors.iceberg.evolution.column_history import HISTORY
 from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions
 from connectors.iceberg.staging.moments import days_from_civil, parse_timestamp
+from connectors.iceberg.table import TableDescription
 
 STRICT = ConversionOptions()
 LENIENT = ConversionOptions(lenient=True)
@@ -319,6 +323,60 @@ def test_structs_lists_and_maps_are_rebuilt_with_the_table_s_fields() -> None:
 def test_a_map_becomes_a_struct_by_its_keys() -> None:
     target = {"type": "struct", "fields": [{"id": 10, "name": "a", "required": False, "type": "long"}]}
     assert convert(target, map_of(STRING, INT32), [{"a": 5}, {"z": 1}]) == ([{"a": 5}, {"a": None}], {})
+
+
+def with_write_defaults(columns: list[tuple[str, Any]], defaults: dict[str, Any], **more: Any) -> TableDescription:
+    made = table(columns, **more)
+    schema = json.loads(made.schema)
+    for field in schema["fields"]:
+        if field["name"] in defaults:
+            field["write-default"] = defaults[field["name"]]
+    return replace(made, schema=json.dumps(schema))
+
+
+@pytest.mark.parametrize("required", [[], ["c"]])
+def test_a_schemaless_row_without_a_member_gets_the_write_default_whatever_its_neighbours_have(
+    required: list[str],
+) -> None:
+    text = "00000000-0000-0000-0000-00000000000a"
+    inner = {"type": "struct", "fields": [
+        {"id": 10, "name": "x", "required": False, "type": "long"},
+        {"id": 11, "name": "y", "required": False, "type": "long", "write-default": 9},
+    ]}  # fmt: skip
+    columns = [("a", "long"), ("c", "long"), ("u", "uuid"), ("s", inner)]
+    description = with_write_defaults(columns, {"c": 7, "u": text}, required=required)
+    lone = {"a": 1, "s": {"x": 1}}
+    for rows in ([lone], [lone, {"a": 2, "c": 5, "u": text[:-1] + "b", "s": {"x": 2, "y": 3}}, {"c": 1, "s": None}]):
+        column = column_of(None, rows)
+        made = RowConverter(description, None, column.data.type, STRICT).convert(column)
+        assert made.failures == []
+        assert [plain(c)[0] for c in made.columns] == [1, 7, bytes(15) + b"\n", {"x": 1, "y": 9}]
+    assert [plain(c)[1:] for c in made.columns] == [
+        [2, None], [5, 1], [bytes(15) + b"\x0b", bytes(15) + b"\n"], [{"x": 2, "y": 3}, None],
+    ]  # fmt: skip
+
+
+def test_a_schemaless_row_with_the_former_name_of_a_column_does_not_get_its_write_default() -> None:
+    former = {HISTORY: '{"names":{"2":["old"]}}'}
+    description = with_write_defaults([("a", "long"), ("new", "long")], {"new": 7}, properties=former)
+    column = column_of(None, [{"old": 1}, {"new": 2}, {"a": 3}, {"old": None}])
+    made = RowConverter(description, None, column.data.type, STRICT).convert(column)
+    assert made.columns[1].to_pylist() == [1, 2, 7, None]
+
+
+def test_write_defaults_of_bytes_are_read_from_iceberg_s_hexadecimal_digits() -> None:
+    columns = [("a", "long"), ("b", "binary"), ("f", "fixed[2]"), ("w", "fixed[2]")]
+    description = with_write_defaults(columns, {"b": "00FF", "f": "0a0b", "w": "0a"})
+    column = column_of(None, [{"a": 1}])
+    made = RowConverter(description, None, column.data.type, STRICT).convert(column)
+    assert [c.to_pylist() for c in made.columns] == [[1], [b"\x00\xff"], [b"\n\x0b"], [None]]
+
+
+def test_a_schemaless_null_is_not_the_write_default() -> None:
+    column = column_of(None, [{"a": 1}, {"a": 2, "c": None}])
+    description = with_write_defaults([("a", "long"), ("c", "long")], {"c": 7})
+    made = RowConverter(description, None, column.data.type, STRICT).convert(column)
+    assert made.columns[1].to_pylist() == [7, None]
 
 
 def test_a_schemaless_object_fills_a_map_with_the_members_that_are_there() -> None:

@@ -19,7 +19,7 @@ from connect_py.api.batch import Column
 from connect_py.api.schema import Schema
 from connectors.iceberg.evolution.column_names import ColumnNames, inner_mapping
 from connectors.iceberg.staging.columns import any_true, as_array, choose, member, tombstones
-from connectors.iceberg.staging.kernels.container_kernels import incoming_members, missing_column
+from connectors.iceberg.staging.kernels.container_kernels import incoming_members, missing_column, with_default
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure, Kernel, Run
 from connectors.iceberg.staging.kernels.kernel_compiler import KernelCompiler
 from connectors.iceberg.staging.types import arrow_schema, writable_fields
@@ -118,8 +118,12 @@ class RowConverter:
                     data = _hide(data, hidden[name])
                 kernel = self._kernels[name]
                 made = data if kernel is None else as_array(kernel(data, run))
-                if name in self._former and (source,) in column.absent:
-                    made = self._from_former(name, column.absent[source,], column.data, made, run)
+                lacking = column.absent.get((source,))
+                if lacking is not None and name in self._former:
+                    made = self._from_former(name, lacking, column.data, made, run)
+                    former = column.absent.get((self._former[name][0],))
+                    lacking = None if former is None else pc.and_(lacking, former)
+                made = with_default(made, lacking, field_)
             if made.null_count and name in self._required:
                 self._note_nulls(name, made, gone, (hidden or {}).get(name), run)
             columns.append(made)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -145,8 +146,13 @@ def default_values(default: object, target: pa.DataType, length: int) -> pa.Arra
         return pa.nulls(length, target)
     storage = pa.string() if isinstance(default, str) and not pa.types.is_string(target) else target
     try:
+        if target == pa.uuid():
+            raw = pa.array([uuid.UUID(str(default)).bytes] * length, pa.binary(16))
+            return pa.ExtensionArray.from_storage(target, raw)
+        if pa.types.is_binary(target) or pa.types.is_fixed_size_binary(target):
+            return pa.array([bytes.fromhex(str(default))] * length, target)
         return pa.array([default] * length, storage).cast(target)
-    except pa.ArrowException:
+    except (pa.ArrowException, ValueError):
         return pa.nulls(length, target)
 
 

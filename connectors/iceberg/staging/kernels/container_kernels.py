@@ -12,7 +12,7 @@ from connect_py.api.batch import Path
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Type
 from connectors.iceberg.evolution.column_names import ColumnNames, inner_mapping
-from connectors.iceberg.staging.columns import any_true, as_array, member
+from connectors.iceberg.staging.columns import any_true, as_array, choose, member
 from connectors.iceberg.staging.kernels.kernel import Failure, Kernel, Run, Unfit
 from connectors.iceberg.staging.types import IcebergType, arrow_type_of, default_values
 
@@ -69,6 +69,7 @@ class ContainerKernels:
                     source, kernel = sources[name]
                     child, _ = member(data, None, source)
                     child = child if kernel is None else as_array(kernel(child, run))
+                    child = with_default(child, run.absent.get((*path, source)), field_)
                 else:
                     child = missing_column(field_, wanted.field(index).type, len(data))
                 if field_["required"] and child.null_count:
@@ -212,6 +213,13 @@ class ContainerKernels:
 def missing_column(field_: Mapping[str, Any], target: pa.DataType, length: int) -> pa.Array:
     """The values of a column that the rows lack: its write default, else null."""
     return default_values(field_.get("write-default"), target, length)
+
+
+def with_default(made: pa.Array, lacking: pa.BooleanArray | None, field_: Mapping[str, Any]) -> pa.Array:
+    """The values of a column, its write default in the rows that lack it; `lacking` None: there are none."""
+    if lacking is None or field_.get("write-default") is None:
+        return made
+    return choose(lacking, missing_column(field_, made.type, len(made)), made)
 
 
 def incoming_members(
