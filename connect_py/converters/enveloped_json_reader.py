@@ -24,6 +24,7 @@ from connect_py.api.schema import Schema, SchemaAndValue
 from connect_py.converters.json_schema_columns import SchemaReader, column_of, schema_reader
 from connect_py.converters.native.json_with_schema import NativeJsonWithSchema
 from connect_py.converters.schemaless_json_reader import FREE_CUTS, MIN_ROWS_PER_CUT, NULL_TEXT, REFUSED
+from connect_py.converters.skipped_text import REFUSED_TEXT, unsafe
 
 MAX_PREFIXES: Final = 64  # per topic: schema texts that are known at a time
 _FIRST_WINDOW: Final = 64  # messages; after a change of schema the next one may be near
@@ -283,7 +284,10 @@ class _Run:
     def _decode(self, payloads: _Payloads, messages: Sequence[bytes | None], texts: Sequence[bytes | None]) -> None:
         rows = self._rows
         first = len(rows)
-        waiting = iter([text or NULL_TEXT for text in texts])
+        known = [text or NULL_TEXT for text in texts]
+        for place in unsafe(known):
+            known[place] = REFUSED_TEXT
+        waiting = iter(known)
         while True:
             try:
                 rows.extend(map(payloads.decode, waiting))  # what was decoded before an error stays in the list

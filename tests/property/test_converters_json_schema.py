@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 from fixtures.both_forms import PLANS, Plan, agree, both_forms, framed_parts, poll_of
-from fixtures.native_decoder import BOTH, reading_by
+from fixtures.converter_rows import by_columns, by_reference, same
+from fixtures.native_decoder import BOTH, reading_by, with_and_without
 from fixtures.schema_registry_stub import Stub, schema_registry
 from fixtures.schema_registry_stub import impatient as unknown_is_bad
 from fixtures.seeded_rows import SeededRows
 from hypothesis import given
 from hypothesis import strategies as st
+from json_strategies import PASSED_OVER
 
-from connect_py.api.errors import DataError
+from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import (
     DATE,
     DECIMAL,
@@ -306,3 +308,21 @@ def test_plain_messages_of_one_schema_are_one_run_of_columns(registry: Stub) -> 
     assert (run.start, run.stop, not run.failures) == (0, 51, True)
     assert run.column.data.field("id").to_pylist()[:50] == list(range(50))
     made.close()
+
+
+@with_and_without
+@pytest.mark.parametrize("member", PASSED_OVER, ids=range(len(PASSED_OVER)))
+def test_what_nobody_asked_for_is_refused_as_by_the_reference(registry: Stub, decoder: str, member: bytes) -> None:
+    registry.schemas[2] = {"schema": json.dumps(an_object(a={"type": "integer"}, b={"type": "integer"})),
+                           "schemaType": "JSON"}  # fmt: skip
+    data = [binary.pack(">bI", 0, 2) + body for body in (b'{"a":1}', b'{"a":2,' + member + b"}", b'{"a":3,"b":4}')]
+    with reading_by(decoder):
+        made = converter(registry)
+        try:
+            try:
+                columns = by_columns(made, data)
+            except NotColumnar:
+                return
+            assert same(columns, by_reference(made, data))
+        finally:
+            made.close()

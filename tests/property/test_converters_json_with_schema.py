@@ -13,7 +13,7 @@ from fixtures.converter_rows import by_columns, by_reference, recorded, same
 from fixtures.native_decoder import reading_by, with_and_without
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from json_strategies import ODD_MESSAGES, ODD_PAYLOADS, SCHEMAS
+from json_strategies import ODD_MESSAGES, ODD_PAYLOADS, PASSED_OVER, SCHEMAS
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, SchemaAndValue
@@ -127,3 +127,18 @@ def test_many_bad_messages_cost_no_more_than_their_number() -> None:
     assert len(run.failures) == 3000
     gc.collect()
     assert json.loads(good)["payload"] == run.column.data[0].as_py()
+
+
+@with_and_without
+@pytest.mark.parametrize("enveloped", [True, False])
+@pytest.mark.parametrize("member", PASSED_OVER, ids=range(len(PASSED_OVER)))
+def test_what_nobody_asked_for_is_refused_as_by_the_reference(decoder: str, enveloped: bool, member: bytes) -> None:
+    schema = b"""{"type":"struct","fields":[
+        {"type":"int32","field":"a"},{"type":"int32","field":"b","optional":true}]}"""
+    payloads = [b'{"a":1}', b'{"a":2,' + member + b"}", b'{"a":3,"b":4}']
+    if enveloped:
+        made, data = converter(), [b'{"schema":%s,"payload":%s}' % (schema, payload) for payload in payloads]
+    else:
+        made, data = converter(schema_content=schema.decode()), payloads
+    with reading_by(decoder):
+        assert same(by_columns(made, data), by_reference(made, data))

@@ -29,6 +29,7 @@ from connect_py.converters.registry_converter import (
 )
 from connect_py.converters.schema_registry import RegisteredSchema
 from connect_py.converters.schemaless_json_reader import REFUSED
+from connect_py.converters.skipped_text import unsafe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,8 +130,12 @@ class _JsonReader(MessageReader):
                 return column, decoded.is_null()
         decode = self._decoder.decode
         rows: list[Any] = []
+        bodies = self.bodies(messages)
+        places = unsafe(bodies)
+        if places:
+            raise DamagedMessage(places, "no text that may be passed over")
         try:
-            rows.extend(None if body is None else decode(body) for body in self.bodies(messages))
+            rows.extend(None if body is None else decode(body) for body in bodies)
         except REFUSED as error:  # what was decoded before stays in the list
             raise DamagedMessage([len(rows)], str(error)) from error
         try:
@@ -143,7 +148,9 @@ class _JsonReader(MessageReader):
         return column, pa.array(nulls, pa.bool_()) if any(nulls) else None
 
     def _takes(self, body: bytes | None) -> bool:
-        """Whether msgspec takes what the native decoder did not take."""
+        """Whether msgspec takes what the native decoder did not take, and misses nothing."""
+        if unsafe([body]):
+            return False
         try:
             self._decoder.decode(body or b"")
         except REFUSED:

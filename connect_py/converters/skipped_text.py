@@ -1,0 +1,43 @@
+"""What msgspec passes over without a look, in members that nobody asked for, and the reference form refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from connect_py.converters.json_text import MAX_NAME_LENGTH, MAX_NUMBER_LENGTH, MAX_STRING_LENGTH
+
+REFUSED_TEXT: Final = b"\xff"  # no decoder takes it
+_PIECE = MAX_NUMBER_LENGTH // 2  # bytes; a number that is too long fills one of them wherever it begins
+
+
+def unsafe(texts: Sequence[bytes | None]) -> list[int]:
+    """The texts that the reference form must look at, by their place; it may take them.
+
+    They hold bytes that are no UTF-8, a number of more than 1,000 digits, a name of more than 50,000 characters or a
+    text of more than 20 million: or look as if they might.
+    """
+    longest = max([len(text) for text in texts if text is not None], default=0)
+    if longest < MAX_NAME_LENGTH and _is_safe(b"\n".join(filter(None, texts)), longest):
+        return []
+    return [place for place, text in enumerate(texts) if text and not _is_safe(text, len(text))]
+
+
+def _is_safe(text: bytes, longest: int) -> bool:
+    """Of one text, or several that are joined by what no text holds; `longest` is the length of the longest one."""
+    if not text.isascii():
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            return False
+    if longest >= MAX_NUMBER_LENGTH:
+        pieces = [text[start : start + _PIECE] for start in range(0, len(text) - _PIECE + 1, _PIECE)]
+        if any(map(bytes.isdigit, pieces)):
+            return False
+    if longest < MAX_NAME_LENGTH:
+        return True
+    if longest > MAX_STRING_LENGTH:
+        return False
+    strings = text.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')
+    return not any(len(name) > MAX_NAME_LENGTH and after.lstrip().startswith(b":") for name, after in pairwise(strings))
