@@ -40,14 +40,15 @@ class LiveView:
         committed = self._feed.committed(self._group)
         return all(committed.get(tp, 0) >= end for tp, end in self._feed.ends().items())
 
-    def render(self) -> RenderableType:
+    def render(self, *, last: bool = False) -> RenderableType:
+        """What is to be seen now; `last`: and stays to be seen, when the worker has ended."""
         states = [self._tables.state(table) for table in KEYS]
         if self._first_rows is None and any(state and state.rows for state in states):
             self._first_rows = time.monotonic() - self._started
         head = f"{time.monotonic() - self._started:.0f} s · {self._feed.changes} changes produced"
         if self._first_rows is not None:
             head += f" · first rows in a table after {self._first_rows:.1f} s"
-        return Group(Text(head, style="bold"), self._grid(states), self._how_to_query())
+        return Group(Text(head, style="bold"), self._grid(states), self._how_to_query(worker_runs=not last))
 
     def _grid(self, states: list[TableState | None]) -> Table:
         committed = self._feed.committed(self._group)
@@ -82,7 +83,7 @@ class LiveView:
         ]
         return f"{time.time() - min(waiting):.1f}" if waiting else "0.0"
 
-    def _how_to_query(self) -> Panel:
+    def _how_to_query(self, *, worker_runs: bool) -> Panel:
         catalog = self._tables.directory
         text = Text.assemble(
             ("PyIceberg  ", "bold"),
@@ -90,8 +91,8 @@ class LiveView:
             f'           SqlCatalog("{CATALOG}", uri="{catalog_uri(catalog)}")'
             f'.load_table("{NAMESPACE}.orders").scan().to_arrow()\n',
             ("Spark      ", "bold"),
-            f"{catalog / SPARK_SQL} -e 'SELECT status, count(*) FROM {CATALOG}.{NAMESPACE}.orders GROUP BY 1'\n",
-            ("REST       ", "bold"),
-            f"curl {self._url}/connectors/shop-sink/status",
+            f"{catalog / SPARK_SQL} -e 'SELECT status, count(*) FROM {CATALOG}.{NAMESPACE}.orders GROUP BY 1'",
         )
+        if worker_runs:
+            text.append("\nREST       ", "bold").append(f"curl {self._url}/connectors/shop-sink/status")
         return Panel(text, title="query it", expand=False)

@@ -88,6 +88,7 @@ class Quickstart:
                 if not self.interrupted.is_set():
                     feed.stop()
                     self._catch_up(live, view, worker, url)
+                live.update(view.render(last=True))
             if self.interrupted.is_set():
                 console.print("Stopping; tables were not compared.")
                 return True
@@ -173,7 +174,6 @@ class Quickstart:
             if time.monotonic() > deadline:
                 raise ConnectError(f"the tables did not catch up within {CATCH_UP_SECONDS:g} s")
             self._look(live, view, worker, url)
-        live.update(view.render())
 
     def _verdict(self, tables: ShopTables, feed: Feed) -> bool:
         differences = tables.differences(feed.shop)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -102,7 +103,7 @@ def _plain(row: Row) -> Row:
 
 def catalog_uri(directory: Path) -> str:
     """The catalog as PyIceberg names it; Java's name for it is `jdbc:` in front, with one slash less."""
-    return f"sqlite:///{directory / 'catalog.db'}"
+    return f"sqlite:///{quote(str(directory / 'catalog.db'))}"  # it is decoded there, and not by Java
 
 
 def warehouse_uri(directory: Path) -> str:

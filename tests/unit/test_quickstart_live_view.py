@@ -1,0 +1,39 @@
+"""What the quickstart shows, and where it keeps it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from connect_py.quickstart.live_view import LiveView
+from connect_py.quickstart.shop import KEYS
+from connect_py.quickstart.tables import ShopTables
+
+
+def test_what_stays_on_the_screen_asks_nothing_of_a_worker_that_has_ended(tmp_path: Path) -> None:
+    feed: Any = SimpleNamespace(
+        changes=0, committed=lambda _: {}, ends=dict, shop=SimpleNamespace(tables=dict.fromkeys(KEYS, ()))
+    )
+    tables: Any = SimpleNamespace(directory=tmp_path, state=lambda _: None)
+    view = LiveView(feed, tables, "connect-shop-sink", "http://127.0.0.1:1", 0.0)
+    shown = io.StringIO()
+    console = Console(file=shown, width=200)
+    console.print(view.render())
+    assert "curl http://127.0.0.1:1/connectors/shop-sink/status" in shown.getvalue()
+    shown.truncate(0)
+    console.print(view.render(last=True))
+    assert "curl" not in shown.getvalue()
+    assert "PyIceberg" in shown.getvalue()
+
+
+@pytest.mark.parametrize("name", ["x%20y", "x y", "x?y#z"])
+def test_a_folder_of_any_name_holds_the_catalog(name: str, tmp_path: Path) -> None:
+    directory = tmp_path / name
+    directory.mkdir()
+    assert ShopTables(directory).state("orders") is None
+    assert (directory / "catalog.db").exists()
