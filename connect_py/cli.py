@@ -29,10 +29,41 @@ app = typer.Typer(
 kafka = typer.Typer(help="A real Apache Kafka broker on this machine, reachable from this machine only.")
 app.add_typer(kafka, name="kafka", no_args_is_help=True)
 
+# What `connect-py jars` fetches, and who needs it.
+JARS = {
+    "broker": "Kafka, for `connect-py kafka start` and the quickstart",
+    "spark": "Spark and Iceberg, for every Iceberg sink",
+    "s3": "Iceberg's library for S3 and AWS's catalogs",
+    "connect": "Kafka Connect in Java, for tests side by side",
+    "registry": "a schema registry, for tests",
+    "transforms": "transformations in Java, for tests side by side",
+    "peers": "other sinks, for benchmarks side by side",
+}
+JARS_HELP = "Fetch and check Java libraries, so that everything works offline from then on.\n\n" + "\n\n".join(
+    f"{name}: {purpose}." for name, purpose in JARS.items()
+)
+
 KafkaDirectory = Annotated[
     Path | None,
     typer.Option("--dir", help="Where topics and the log are kept.", show_default="per user", file_okay=False),
 ]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"connect-py {version('connect-py')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of `connect-py` itself."""
 
 
 def connect_py() -> None:
@@ -74,9 +105,10 @@ def connect_distributed() -> None:
 
     Exit status 1: wrong usage, or the worker ended by itself; 2: it could not start; 3: its start failed late.
     """
-    arguments, levels = _worker_arguments("connectDistributed.out")
+    usage = "connect-distributed", "worker.properties"
+    arguments, levels = _worker_arguments("connectDistributed.out", *usage)
     if len(arguments) != 1:
-        _refuse_usage("connect-distributed", "worker.properties")
+        _refuse_usage(*usage)
 
     from connect_py.distributed_worker import run_distributed
 
@@ -88,31 +120,35 @@ def connect_standalone() -> None:
 
     Exit status as of `connect-distributed`; 3 also when a connector of the command line failed.
     """
-    arguments, levels = _worker_arguments("connectStandalone.out")
+    usage = "connect-standalone", "worker.properties [connector1.properties connector2.json ...]"
+    arguments, levels = _worker_arguments("connectStandalone.out", *usage)
     if not arguments:
-        _refuse_usage("connect-standalone", "worker.properties [connector1.properties connector2.json ...]")
+        _refuse_usage(*usage)
 
     from connect_py.standalone_worker import run_standalone
 
     sys.exit(run_standalone(Path(arguments[0]), list(map(Path, arguments[1:])), levels))
 
 
-def _worker_arguments(daemon_output: str) -> tuple[list[str], dict[str, str]]:
+def _worker_arguments(daemon_output: str, command: str, expected: str) -> tuple[list[str], dict[str, str]]:
     """What follows the options, and the levels of loggers; goes into the background if that is asked for."""
+    from connect_py.log_context import LEVELS
+
     arguments, levels, daemon = sys.argv[1:], {}, False
     while arguments and arguments[0].startswith("-"):
         option = arguments.pop(0)
         if option == "-daemon":
             daemon = True
-        elif option == "--log-level" and arguments:
-            logger, _, level = arguments.pop(0).rpartition("=")
+        elif option == "--log-level":
+            given = arguments.pop(0) if arguments else ""
+            logger, _, level = given.rpartition("=")
+            if level.upper() not in LEVELS:
+                _refuse_usage(command, expected, f"--log-level {given}: levels are {', '.join(LEVELS)}")
             levels[logger or "root"] = level.upper()
+        elif option in ("--help", "-h"):
+            _refuse_usage(command, expected)
         else:
-            return [], {}
-    from connect_py.log_context import LEVELS
-
-    if any(level not in LEVELS for level in levels.values()):
-        return [], {}
+            _refuse_usage(command, expected, f"there is no option {option}")
     if daemon and arguments:
         from connect_py.daemon import become_daemon
 
@@ -120,8 +156,10 @@ def _worker_arguments(daemon_output: str) -> tuple[list[str], dict[str, str]]:
     return arguments, levels
 
 
-def _refuse_usage(command: str, arguments: str) -> NoReturn:
-    typer.echo(f"Usage: {command} [-daemon] [--log-level [logger=]LEVEL]... {arguments}", err=True)
+def _refuse_usage(command: str, expected: str, reason: str | None = None) -> NoReturn:
+    if reason is not None:
+        typer.echo(f"{command}: {reason}", err=True)
+    typer.echo(f"Usage: {command} [-daemon] [--log-level [logger=]LEVEL]... {expected}", err=True)
     sys.exit(1)
 
 
@@ -173,19 +211,16 @@ def quickstart(
     raise typer.Exit(main(directory, seconds, rate))
 
 
-@app.command("jars")
+@app.command("jars", help=JARS_HELP)
 def jars(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[broker|spark|s3|connect|registry|transforms]...", show_default="broker and spark"),
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", show_default="broker and spark")] = None,
 ) -> None:
-    """Fetch and check the Java libraries, so that everything works offline from then on."""
-    from connect_py.embedded.jar_lock import SHIPPED_LOCKS, JarLock
+    """Fetch and check Java libraries."""
+    from connect_py.embedded.jar_lock import JarLock
 
     for name in names or ["broker", "spark"]:
-        if name not in SHIPPED_LOCKS:
-            raise _failure(ValueError(f"there is no lock {name!r}, only {', '.join(SHIPPED_LOCKS)}"))
+        if name not in JARS:
+            raise _failure(ValueError(f"there are no jars {name!r}, only {', '.join(JARS)}"))
         try:
             files = JarLock.shipped(name).resolve()
         except _embedded_errors() as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, version
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from connect_py import cli
+from connect_py.embedded.jar_lock import SHIPPED_LOCKS
 
 GREETINGS = typer.Typer()
 
@@ -38,3 +40,36 @@ def test_a_plugins_subcommand_runs_under_its_entry_points_name(
 
     assert end.value.code == 0
     assert capsys.readouterr().out == "hello Ada\n"
+
+
+def test_every_lock_that_comes_with_the_package_is_named_with_its_purpose() -> None:
+    assert tuple(cli.JARS) == SHIPPED_LOCKS
+    shown = CliRunner().invoke(cli.app, ["jars", "--help"])
+    assert shown.exit_code == 0
+    for name in SHIPPED_LOCKS:
+        assert f"{name}: " in shown.output
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    shown = CliRunner().invoke(cli.app, ["--version"])
+    assert (shown.exit_code, shown.output) == (0, f"connect-py {version('connect-py')}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "reason"),
+    [
+        (["--log-level", "foo=LOUD", "w.properties"], "--log-level foo=LOUD: levels are OFF, FATAL, "),
+        (["--log-level"], "--log-level : levels are OFF, FATAL, "),
+        (["--quiet", "w.properties"], "there is no option --quiet"),
+    ],
+)
+def test_a_worker_that_is_started_wrongly_says_what_is_wrong_before_the_usage(
+    typed: list[str], reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["connect-distributed", *typed])
+    with pytest.raises(SystemExit) as end:
+        cli.connect_distributed()
+    said = capsys.readouterr().err.splitlines()
+    assert end.value.code == 1
+    assert said[0].startswith(f"connect-distributed: {reason}")
+    assert said[1].startswith("Usage: connect-distributed ")
