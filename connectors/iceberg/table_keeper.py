@@ -47,6 +47,7 @@ from connectors.iceberg.spark.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.types import partition_spec, time_columns
 from connectors.iceberg.staging.wish import Wish
@@ -181,7 +182,8 @@ class TableKeeper:
             loaded = self._load(name)
         if need is Need.EVOLVE and wish.changes:
             loaded = self._evolve(loaded, wish)
-        if why := why_not_merged(loaded.description, EngineName(config.commit_engine.value)):
+        engine = EngineName(config.commit_engine.value)
+        if why := why_not_written(loaded.description) or why_not_merged(loaded.description, engine):
             raise TableUnsuitableError(name, why)
         loaded = self._with_order(loaded)
         description = loaded.description

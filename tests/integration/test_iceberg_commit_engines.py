@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 
+import pyarrow.parquet as pq
 import pytest
 from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
 
@@ -13,6 +14,7 @@ from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.spark.committer import CommitStatus, EngineName
 from connectors.iceberg.spark.errors import CatalogUnavailableError, DuplicateKeyError, TableUnsuitableError
+from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
@@ -41,6 +43,16 @@ def test_commit_without_files_moves_the_ledger(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     outcome = sink.commit([])
     assert sink.version().ledger_snapshot == outcome.snapshot_id
+
+
+def test_names_of_folders_are_taken_as_they_are(lake: Lake) -> None:
+    sink = lake.make(**{"write.data.path": f"file://{lake.folder}/a%20b#c d"})
+    (staged,) = sink.stage([order(1, "a")])
+    rows = pq.read_table(staged.path.removeprefix("file://"), partitioning=None).drop(["notes"])
+    uri, size = FileOutput(sink.description(), {}).write("connect-orders-7-by-a-task.parquet", rows)
+    sink.commit([dataclasses.replace(staged, path=uri, size=size)])
+    assert sink.commit(sink.stage([order(1, "a")]), EngineName.DELTA).counts.replaced_rows == 1
+    assert keys(sink) == [(1, "a")]
 
 
 def test_commit_without_files_needs_no_key(lake: Lake) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import errno
 import json
@@ -24,7 +25,7 @@ from connect_py.api.errors import BadRows, DataError
 from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, Type, array, struct, timestamp
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind
-from connectors.iceberg.staging.file_output import FileOutput
+from connectors.iceberg.staging.file_output import FileOutput, local_path, why_not_written
 from connectors.iceberg.staging.partitioning import Partitioner, single_value_json
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
@@ -97,6 +98,37 @@ def test_a_staged_file_and_the_names_that_lead_to_it_are_on_the_disk_before_anyb
     uri, size = output.write("one.parquet", pa.table({"n": pa.array(range(1000), pa.int64())}))
     assert forced[0] == (Path(uri).stat().st_ino, size)
     assert [file for file, _ in forced[1:]] == [Path(uri).parent.stat().st_ino]
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("file:///a%20b/c#d?e", "/a%20b/c#d?e"),
+        ("file:/a", "/a"),
+        ("/a%20b#c:d", "/a%20b#c:d"),
+        ("s3://a/b", None),
+        ("file://elsewhere/b", None),
+    ],
+)
+def test_nothing_is_encoded_in_a_path_of_this_machine(uri: str, path: str | None) -> None:
+    assert local_path(uri) == (None if path is None else Path(path))
+
+
+@pytest.mark.parametrize(
+    ("location", "properties", "says"),
+    [
+        ("s3://a/b", {"encryption.key-id": "k"}, "encryption.key-id, and rows are not encrypted"),
+        ("s3://a/b#c", {}, "where what follows # is lost"),
+        ("file:///b#c", {}, None),
+        ("s3://a/b%20c", {}, None),
+    ],
+)
+def test_table_whose_rows_cannot_be_staged_is_told_why(
+    location: str, properties: dict[str, str], says: str | None
+) -> None:
+    described = dataclasses.replace(table(COLUMNS), data_location=location, properties=properties)
+    why = why_not_written(described)
+    assert (why is None) if says is None else (why is not None and says in why)
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES])

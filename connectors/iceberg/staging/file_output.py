@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +23,8 @@ LEVEL = "write.parquet.compression-level"
 ROW_GROUP_ROWS = 1 << 20
 ROW_GROUP_BYTES = 128 << 20  # of Arrow's columns; the writer keeps a group several times over until it is whole
 LARGE_ROW_BYTES = 64 << 10  # on average
+ENCRYPTION = "encryption.key-id"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class FileOutput:
@@ -113,11 +115,22 @@ def _row_groups(rows: pa.Table) -> Iterator[pa.Table]:
     yield from _row_groups(rows.slice(half))
 
 
-def local_path(uri: str) -> Path | None:
-    """The path of a file of this machine; None: it lies elsewhere."""
-    parsed = urlparse(uri)
-    if parsed.scheme == "":
-        return Path(uri)
-    if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
-        return Path(unquote(parsed.path) if "%" in parsed.path else parsed.path)
+def why_not_written(table: TableDescription) -> str | None:
+    """Why rows of a table cannot be staged, and what to do about it; None: they can."""
+    if ENCRYPTION in table.properties:
+        return f"has the property {ENCRYPTION}, and rows are not encrypted: write to a table without it"
+    if local_path(table.data_location) is None and (odd := next((c for c in "#?" if c in table.data_location), None)):
+        return f"has its data at {table.data_location}, where what follows {odd} is lost: set write.data.path"
     return None
+
+
+def local_path(uri: str) -> Path | None:
+    """The path of a file of this machine, as `LocalFiles` and Hadoop see it; None: it lies elsewhere.
+
+    Nothing in it is encoded: partition folders hold `%`, and `#` is a letter.
+    """
+    if not _SCHEME.match(uri):
+        return Path(uri)
+    path = uri.removeprefix("file:")
+    path = path.removeprefix("//")
+    return Path(path) if uri.startswith("file:") and path.startswith("/") else None
