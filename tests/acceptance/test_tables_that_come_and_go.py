@@ -147,3 +147,29 @@ def test_control_topic_and_channel_may_be_deleted_while_the_connector_runs(case:
         deleted.result(KAFKA_SECONDS)
     case.produce_ids(range(3, 50))
     case.assert_complete(range(1, 50))
+
+
+def test_a_table_whose_catalog_goes_back_in_time_is_filled_again_from_its_own_position(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
+    def restore() -> None:
+        lakehouse.catalog.drop_table(case.table)
+        lakehouse.catalog.register_table(case.table, backup)
+
+    case.create_topic()
+    case.produce_ids([1, 2])
+    case.start()
+    case.await_caught_up()
+    backup = lakehouse.catalog.load_table(case.table).metadata_location
+    case.produce_ids([3, 4])
+    case.await_caught_up()
+    case.stop()
+    restore()
+    assert case.ids() == [1, 2]
+    case.resume()
+    case.produce_ids([5])
+    case.assert_complete([1, 2, 3, 4, 5])
+    restore()  # while it runs
+    case.produce_ids([6])
+    case.assert_complete([1, 2, 3, 4, 5, 6])
+    assert case.worker.log_path.read_text().count(f"{case.table} is older than what was committed to it") >= 2
