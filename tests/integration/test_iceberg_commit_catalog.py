@@ -22,7 +22,7 @@ from connectors.iceberg.spark.catalog import TableCatalog
 from connectors.iceberg.spark.committer import EngineName
 from connectors.iceberg.spark.errors import SparkDiedError, TableMissingError, TableUnsuitableError
 from connectors.iceberg.spark.java_classes import JavaClasses
-from connectors.iceberg.spark.session import SparkDriver
+from connectors.iceberg.spark.session import SparkConfig, SparkDriver
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.table import StagedKind, WriteMode
 
@@ -285,6 +285,26 @@ def test_what_spark_writes_for_a_commit_is_on_the_disk_and_has_no_checksums_that
     folders = [path for path in folder.rglob("*") if path.is_dir() and path not in {file.parent for file in staged}]
     assert folders
     assert not [path for path in folders if path.parent not in forced]
+
+
+@pytest.mark.timeout(120)  # starts a JVM
+def test_metadata_that_a_catalog_of_folders_renames_are_whole_before_and_their_names_are_on_the_disk_after(
+    spark_environment: dict[str, str], tmp_path: Path
+) -> None:
+    config = SparkConfig("lake", {"type": "hadoop", "warehouse": f"file://{tmp_path}/warehouse"}, quick_jvm=True)
+    with SparkDriver(config, log_path=tmp_path / "spark.log") as driver:
+        with recorded(driver, tmp_path) as forced:
+            sink = Lake(driver, TableCatalog(driver), tmp_path).make()
+            sink.commit(sink.stage([order(1, "a")]))
+        assert "spark-core" not in class_path(driver)
+        folder = Path(sink.description().location.removeprefix("file://"), "metadata")
+        written = set(folder.iterdir())
+        renamed = {file for file in written if file.suffix in (".json", ".text")}
+        assert len(renamed) == 3  # of two snapshots' metadata, and which is the newest
+        assert all(lasts(file, forced) for file in written - renamed)
+        before = [path for path in forced if path.parent == folder and path not in written]
+        assert len(before) == 4  # what is the newest was written twice
+        assert all(forced[forced.index(path) :].count(folder) >= 2 for path in before), "made, and renamed"
 
 
 @pytest.mark.timeout(120)  # starts two JVMs
