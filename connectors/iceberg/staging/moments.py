@@ -9,6 +9,8 @@ import re
 
 MICROS_PER_SECOND = 1_000_000
 MICROS_PER_DAY = 86_400 * MICROS_PER_SECOND
+NANOS_PER_SECOND = 1_000_000_000
+NANOS_PER_DAY = 86_400 * NANOS_PER_SECOND
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 MAX_DAYS = INT64_MAX // MICROS_PER_DAY  # dates further away mean infinity: no timestamp reaches them
@@ -17,6 +19,7 @@ _DATE = re.compile(r"([+-]?\d{4,9})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII)
 _TIME_OF_TIMESTAMP = re.compile(r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?", re.ASCII)
 _ZONE = re.compile(r"[Zz]|([+-])(\d\d)(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
+_LARGEST_OFFSET = 18 * 3600  # seconds; of Java's `ZoneOffset`
 
 
 class MomentOutOfRange(ValueError):  # noqa: N818 - a fact about the moment, handled by configuration
@@ -65,13 +68,13 @@ def _days(match: re.Match[str]) -> int:
     return days_from_civil(year, month, day)
 
 
-def _micros_of_day(match: re.Match[str], *, until_24: bool = False) -> int:
+def _nanos_of_day(match: re.Match[str], *, until_24: bool = False) -> int:
     hour, minute, second = int(match[1]), int(match[2] or 0), int(match[3] or 0)
-    micros = int((match[4] or "").ljust(6, "0")[:6])
-    midnight = until_24 and hour == 24 and not minute and not second and not micros
+    nanos = int((match[4] or "").ljust(9, "0"))
+    midnight = until_24 and hour == 24 and not minute and not second and not nanos
     if (hour > 23 and not midnight) or minute > 59 or second > 59:
         raise ValueError("no such time of day")
-    return ((hour * 60 + minute) * 60 + second) * MICROS_PER_SECOND + micros
+    return ((hour * 60 + minute) * 60 + second) * NANOS_PER_SECOND + nanos
 
 
 def parse_date(text: str) -> int:
@@ -101,19 +104,20 @@ def parse_time(text: str) -> int:
     match = _TIME.match(text)
     if match is None or text[match.end() :] not in ("", "Z"):
         raise ValueError("expected HH:mm:ss")
-    micros = _micros_of_day(match, until_24=True)
+    micros = _nanos_of_day(match, until_24=True) // 1000
     if micros >= MICROS_PER_DAY:
         raise MomentOutOfRange(late=True)
     return micros
 
 
-def parse_timestamp(text: str, *, zoned: bool) -> int:
+def parse_timestamp(text: str, *, zoned: bool, nanos: bool = False) -> int:
     """`yyyy-MM-dd`, `T` or a blank, `HH[:mm[:ss[.fraction]]]`, zone or none: microseconds since the epoch.
 
     `zoned`: an offset is applied, no zone means UTC. Otherwise the wall time is kept and an offset dropped.
+    `nanos`: nanoseconds since the epoch.
 
     Raises:
-        MomentOutOfRange: infinity, or more microseconds than 64 bits hold.
+        MomentOutOfRange: infinity, or more microseconds (nanoseconds) than 64 bits hold.
         ValueError: No such text.
     """
     _check_infinity(text)
@@ -123,18 +127,20 @@ def parse_timestamp(text: str, *, zoned: bool) -> int:
     time = _TIME_OF_TIMESTAMP.match(text, date.end() + 1)
     if time is None:
         raise ValueError("expected yyyy-MM-ddTHH:mm:ss")
-    micros = _days(date) * MICROS_PER_DAY + _micros_of_day(time)
+    moment = _days(date) * NANOS_PER_DAY + _nanos_of_day(time)
     rest = text[time.end() :]
     if rest:
         zone = _ZONE.fullmatch(rest)
-        if zone is None or int(zone[2] or 0) > 23 or int(zone[3] or 0) > 59:
+        seconds = 0 if zone is None else int(zone[2] or 0) * 3600 + int(zone[3] or 0) * 60 + int(zone[4] or 0)
+        if zone is None or seconds > _LARGEST_OFFSET or int(zone[3] or 0) > 59 or int(zone[4] or 0) > 59:
             raise ValueError("expected an offset such as Z or +01:00 at the end")
-        if zoned and zone[1]:
-            seconds = int(zone[2]) * 3600 + int(zone[3] or 0) * 60 + int(zone[4] or 0)
-            micros -= seconds * MICROS_PER_SECOND * (-1 if zone[1] == "-" else 1)
-    if not INT64_MIN < micros < INT64_MAX:
-        raise MomentOutOfRange(late=micros > 0)
-    return micros
+        if zoned:
+            moment -= seconds * NANOS_PER_SECOND * (-1 if zone[1] == "-" else 1)
+    if not nanos:
+        moment //= 1000
+    if not INT64_MIN < moment < INT64_MAX:
+        raise MomentOutOfRange(late=moment > 0)
+    return moment
 
 
 def _check_infinity(text: str) -> None:

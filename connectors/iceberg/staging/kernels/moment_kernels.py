@@ -11,7 +11,7 @@ from connect_py.api.arrow import storage_type
 from connect_py.api.schema import Schema
 from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging import moments
-from connectors.iceberg.staging.columns import as_array, floor_divide
+from connectors.iceberg.staging.columns import any_true, as_array, floor_divide
 from connectors.iceberg.staging.kernels.incoming_moment import MICRO, MILLI, NANO, Moment, has_other_unit
 from connectors.iceberg.staging.kernels.kernel import (
     ConversionOptions,
@@ -29,6 +29,9 @@ _PLAIN_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0
 _PLAIN_LOCAL_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
 _PLAIN_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _CLAMPED_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # 0001-01-01 and the end of 9999
+_CLAMPED_NANOS = (-(INT64_MAX // 1000) * 1000, INT64_MAX // 1000 * 1000)
+_BELOW_MICROS = r"\.[0-9]{7}"
+_LARGE_OFFSET = r"[+-](19|2[0-9]|18:?(0[1-9]|[1-5][0-9]))(:?[0-9]{2})?$"
 
 
 class MomentKernels:
@@ -98,13 +101,20 @@ class MomentKernels:
         micro_type = pa.timestamp("us", "UTC") if zoned else pa.timestamp("us")
         finish: Kernel
         if nanos:
-            finish = lambda data, run: self._scaled(data.view(pa.int64()), 1000, column, run).view(wanted)  # noqa: E731 - one of two endings
+            finish = lambda data, run: self._nanos(data.view(pa.int64()), column, run).view(wanted)  # noqa: E731 - one of two endings
         else:
             finish = lambda data, _: data.view(wanted)  # noqa: E731 - as above
         if is_text(type_):
             slow = self._each_moment(micro_type, column, lambda text: moments.parse_timestamp(text, zoned=zoned))
             plain = _PLAIN_TIMESTAMP if zoned else _PLAIN_LOCAL_TIMESTAMP
-            return lambda data, run: finish(_text_moments(data, micro_type, plain, run, slow), run)
+            exact = self._each_moment(wanted, column, lambda t: moments.parse_timestamp(t, zoned=zoned, nanos=True))
+
+            def from_text(data: pa.Array, run: Run) -> pa.Array:
+                if nanos and any_true(pc.match_substring_regex(data, _BELOW_MICROS)):
+                    return exact(data, run)
+                return finish(_text_moments(data, micro_type, plain, run, slow), run)
+
+            return from_text
         if pa.types.is_floating(type_):
             whole = self._numbers.integer("long", pa.int64(), type_, column)
             if whole is None:
@@ -147,6 +157,11 @@ class MomentKernels:
         clamped = (_CLAMPED_MICROS[0] // factor, _CLAMPED_MICROS[1] // factor)
         return pc.multiply(self._in_range(data, -limit, limit, clamped, column, run), factor)
 
+    def _nanos(self, data: pa.Int64Array, column: str, run: Run) -> pa.Int64Array:
+        """Microseconds as nanoseconds; these reach from 1677 to 2262 only."""
+        limit = INT64_MAX // 1000
+        return pc.multiply(self._in_range(data, -limit, limit, (-limit, limit), column, run), 1000)
+
     def _in_range(
         self, data: pa.Int64Array, low: int, high: int, clamped: tuple[int, int], column: str, run: Run
     ) -> pa.Int64Array:
@@ -168,6 +183,8 @@ class MomentKernels:
         ends = {
             "date32[day]": (-719_162, 2_932_896),
             "time64[us]": (0, MICROS_PER_DAY - 1),
+            "timestamp[ns]": _CLAMPED_NANOS,
+            "timestamp[ns, tz=UTC]": _CLAMPED_NANOS,
         }.get(str(wanted), _CLAMPED_MICROS)  # fmt: skip
 
         def one(text: str) -> int | None:
@@ -211,7 +228,16 @@ def _cast_moments(data: pa.Array, wanted: pa.DataType) -> pa.Array | None:
         return pa.nulls(len(data), wanted)
     if pa.types.is_date(wanted):
         return data.cast(wanted) if lengths["min"] == lengths["max"] == 10 else None
-    return data.cast(wanted) if lengths["min"] >= 13 else None
+    if lengths["min"] < 13 or (wanted.tz is not None and _has_large_offset(data)):
+        return None
+    return data.cast(wanted)
+
+
+def _has_large_offset(data: pa.StringArray) -> bool:
+    """Whether a text has an offset that Arrow takes and Java does not: of more than 18 hours."""
+    if pc.all(pc.ends_with(data, "Z")).as_py():
+        return False
+    return any_true(pc.match_substring_regex(data, _LARGE_OFFSET))
 
 
 def _cast_other_moments(data: pa.Array, wanted: pa.DataType) -> pa.Array | None:
