@@ -47,6 +47,8 @@ LENIENT = ConversionOptions(lenient=True)
 NULLING = ConversionOptions(out_of_range=OutOfRange.NULL)
 CLAMPING = ConversionOptions(out_of_range=OutOfRange.CLAMP)
 DAY = 86_400_000_000
+TENTH = 0.10000000149011612  # the 32-bit number
+INNER_FLOATS = struct(("f", FLOAT32), ("d", FLOAT64))
 
 
 def named(type_: Type, name: str) -> Schema:
@@ -95,6 +97,8 @@ def convert(
         ("int", date(), [5], [5]),
         ("double", INT32, [1], [1.0]),
         ("double", STRING, [" 1e3f ", "-Infinity"], [1000.0, float("-inf")]),
+        ("double", STRING, ["+1", "-.5e1", "1.", "+Infinity", "1e-400"], [1.0, -5.0, 1.0, float("inf"), 0.0]),
+        ("float", STRING, ["1.00000005960464477539062500001", "-Infinity"], [1.0000001192092896, float("-inf")]),
         ("float", FLOAT64, [1.5], [1.5]),
         ("double", decimal(1), [Decimal("1.5")], [1.5]),
         (
@@ -130,6 +134,11 @@ def convert(
         ("string", decimal(2), [Decimal("1.50")], ["1.50"]),
         ("string", array(INT32), [[1, 2]], ["[1,2]"]),
         ("string", map_of(STRING, INT32), [{"a": 1}], ['{"a":1}']),
+        ("string", map_of(BOOLEAN, INT32), [{True: 1}], ['{"true":1}']),
+        ("string", map_of(FLOAT32, FLOAT32), [{TENTH: TENTH}], ['{"0.1":0.1}']),
+        ("string", array(FLOAT32), [[TENTH, 16_777_216.0, float("nan")]], ['[0.1,16777216.0,"NaN"]']),
+        ("string", INNER_FLOATS, [Struct(INNER_FLOATS, [TENTH, TENTH])], ['{"f":0.1,"d":0.10000000149011612}']),
+        ("string", array(decimal(0)), [[Decimal(10**37 + 1)]], ['["B4XuENXaRtkA9DagAAAAAQ=="]']),
         ("uuid", STRING, ["00000000-0000-0000-0000-00000000000A", None], [bytes(15) + b"\n", None]),
         ("binary", STRING, ["AQI=", None], [b"\x01\x02", None]),
         ("fixed[2]", BYTES, [b"ab"], [b"ab"]),
@@ -162,6 +171,19 @@ def convert(
         ("date", named(Type.INT64, "io.debezium.time.NanoTimestamp"), [-(2**63), 2**63 - 1], [-106_752, 106_751]),
         ("timestamp_ns", named(Type.INT64, "io.debezium.time.NanoTimestamp"), [1], [1]),
         ("timestamp_ns", INT64, [1], [1_000_000]),
+        (
+            "timestamp_ns",
+            STRING,
+            ["1970-01-01T00:00:00.123456789", None, "1969-12-31 23:59:59.9999999", "1970-01-01T00"],
+            [123_456_789, None, -100, 0],
+        ),
+        (
+            "timestamptz_ns",
+            STRING,
+            ["1970-01-01T00:00:00.000000001+01:00", "1970-01-01T00:00:00.1Z"],
+            [1 - 3_600_000_000_000, 100_000_000],
+        ),
+        ("timestamptz", STRING, ["1970-01-01T18:00:00+18:00", "1970-01-01T00:00:00-1800"], [0, 64_800_000_000]),
     ],
 )
 def test_values_that_fit_are_converted(target: str, schema: Schema, values: list[Any], expected: list[Any]) -> None:
@@ -182,6 +204,8 @@ def test_values_that_fit_are_converted(target: str, schema: Schema, values: list
         ("double", BOOLEAN, True, "do not fit a double column"),
         ("double", STRING, "1_0", "no number"),
         ("float", FLOAT64, 1e300, "does not fit a float column"),
+        ("float", STRING, "1e39", "does not fit a float column"),
+        ("double", STRING, "-1e400", "does not fit a double column"),
         (
             "float",
             decimal(0, parameters={"scale": "0", "connect.decimal.precision": "60"}),
@@ -212,6 +236,12 @@ def test_values_that_fit_are_converted(target: str, schema: Schema, values: list
         ("time", timestamp(), 1, "do not fit a time column"),
         ("timestamptz", STRING, "2020-01-01", "expected yyyy-MM-ddTHH:mm:ss"),
         ("timestamptz", STRING, "2020-01-01T00:00:00 Europe/Paris", "expected an offset"),
+        ("timestamptz", STRING, "2020-01-01T00:00:00+19:00", "expected an offset"),
+        ("timestamptz", STRING, "2020-01-01T00:00:00-18:01", "expected an offset"),
+        ("timestamp", STRING, "2020-01-01T00:00:00+18:00:01", "expected an offset"),
+        ("timestamp_ns", STRING, "2020-01-01T00:00:00.123456789+23", "expected an offset"),
+        ("timestamp_ns", STRING, "2263-01-01T00:00:00.123456789", "out of range"),
+        ("timestamp_ns", STRING, "2263-01-01T00:00:00", "out of range"),
         ("timestamp", named(Type.INT64, "io.debezium.time.MicroTimestamp"), 2**63 - 1, "out of range"),
         ("timestamp", timestamp(), 9223372036825200000, "out of range"),
         ("timestamptz", named(Type.STRING, "io.debezium.time.ZonedTimestamp"), "infinity", "out of range"),
@@ -242,6 +272,7 @@ def test_values_that_do_not_fit_are_refused_by_row_and_others_go_on(
         ("long", FLOAT32, [None, float("nan"), float("inf"), 1.5], [None, 0, 2**63 - 1, 1]),
         ("decimal(10, 2)", decimal(3), [Decimal("1.255")], [Decimal("1.26")]),
         ("boolean", STRING, ["yes"], [False]),
+        ("float", STRING, ["1e39", "-1e400"], [float("inf"), float("-inf")]),
         ("int", decimal(1), [Decimal("1.9")], [1]),
     ],
 )
@@ -261,6 +292,10 @@ def test_moments_out_of_range_become_null_or_the_nearest_if_asked() -> None:
     assert convert("timestamp", micro, ends, CLAMPING) == ([first, 5, last], {})
     zoned = named(Type.STRING, "io.debezium.time.ZonedTimestamp")
     assert convert("timestamptz", zoned, ["-infinity", "infinity"], CLAMPING) == ([first, last], {})
+    ends = [-(2**63 // 1000) * 1000, 2**63 // 1000 * 1000]  # nanoseconds: the years 1677 and 2262
+    assert convert("timestamptz_ns", zoned, ["-infinity", "infinity"], CLAMPING) == (ends, {})
+    texts = ["0001-01-01T00:00:00.000000001Z", "9999-12-31T00:00:00.000000001Z"]
+    assert convert("timestamptz_ns", zoned, texts, CLAMPING) == (ends, {})
     midnight = named(Type.INT64, "io.debezium.time.MicroTime")
     assert convert("time", midnight, [DAY], CLAMPING) == ([DAY - 1], {})
     assert convert("date", named(Type.INT32, "io.debezium.time.Date"), [-622_191_234], NULLING) == ([None], {})

@@ -122,7 +122,13 @@ class NumberKernels:
 
             return from_decimal
         if is_text(type_):
-            return each(wanted, column, _parse_float)
+            plain = each(pa.string(), column, _plain_float)  # Arrow's cast of these rounds once, also into floats
+
+            def from_text(data: pa.Array, run: Run) -> pa.Array:
+                texts = plain(data, run)
+                return self._finite(texts.cast(wanted), pc.ends_with(texts, "Infinity"), column, run)
+
+            return from_text
         raise Unfit
 
     def _finite(self, made: pa.Array, infinite: pa.BooleanArray | None, column: str, run: Run) -> pa.Array:
@@ -273,11 +279,11 @@ def _whole(value: Decimal, low: int, high: int, *, lenient: bool) -> int:
     return _in_limits(int(value), low, high)
 
 
-def _parse_float(text: str) -> float:
+def _plain_float(text: str) -> str:
     match = _FLOAT_TEXT.fullmatch(text)
     if match is None:
         raise ValueError("is no number")
-    return float(match[1])
+    return match[1]
 
 
 def _decimal_of_text(text: str) -> Decimal:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Path
 from connect_py.api.errors import DataError
 from connect_py.api.java_text import double_text, float_text
-from connect_py.api.schema import Schema, Struct, Value
+from connect_py.api.schema import Schema, Struct, Type, Value
 from connectors.iceberg.staging.columns import as_array
 from connectors.iceberg.staging.kernels.kernel import (
     ConversionOptions,
@@ -76,7 +76,7 @@ class TextKernels:
 
             def to_json(data: pa.Array, run: Run) -> pa.Array:
                 values = values_of(schema, data, path, run)
-                return pa.array([None if v is None else _json_text(v) for v in values], pa.string())
+                return pa.array([None if v is None else _json_text(v, schema) for v in values], pa.string())
 
             return to_json
         raise Unfit
@@ -164,23 +164,34 @@ def _from_base64(text: str) -> bytes:
         raise ValueError("is no base64 text") from error
 
 
-def _json_text(value: Value) -> str:
-    return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False)
+def _json_text(value: Value, schema: Schema | None) -> str:
+    return json.dumps(_plain(value, schema), separators=(",", ":"), ensure_ascii=False)
 
 
-def _plain(value: Value) -> Any:
+def _plain(value: Value, schema: Schema | None) -> Any:
+    """A value as `json` writes it right; `schema` tells 32-bit floats, whose digits are fewer than those of doubles."""
     if isinstance(value, Struct):
-        return {f.name: _plain(v) for f, v in value}
+        return {f.name: _plain(v, f.schema) for f, v in value}
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        keys, items = (None, None) if schema is None else (schema.key_schema, schema.value_schema)
+        return {_key_text(k, keys): _plain(v, items) for k, v in value.items()}
     if isinstance(value, list):
-        return [_plain(v) for v in value]
+        items = None if schema is None else schema.value_schema
+        return [_plain(v, items) for v in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
-        unscaled = int(value.scaleb(-int(value.as_tuple().exponent)))
+        sign, digits, _ = value.as_tuple()
+        unscaled = int(Decimal((sign, digits, 0)))
         length = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
         return base64.b64encode(unscaled.to_bytes(length, "big", signed=True)).decode()
-    if isinstance(value, float) and not math.isfinite(value):
-        return double_text(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return double_text(value)
+        return float(float_text(value)) if schema is not None and schema.type is Type.FLOAT32 else value
     return value
+
+
+def _key_text(key: Value, schema: Schema | None) -> str:
+    plain = _plain(key, schema)
+    return plain if isinstance(plain, str) else json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
