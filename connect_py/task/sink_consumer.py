@@ -42,8 +42,8 @@ _PASSING: Final = frozenset({
     KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID,
 })  # fmt: skip
 
-# How the client says that a leader was elected whose log ends earlier, and where it does. It gives no number otherwise.
-_TRUNCATED: Final = re.compile(r"log truncation detected at .*: broker end offset is (\d+)")
+# How the client says that a leader was elected whose log ends earlier, and where it does; -1: it does not know.
+_TRUNCATED: Final = re.compile(r"(?:log truncation detected at|No epoch found) .*: broker end offset is (-?\d+)")
 
 Committed: TypeAlias = Callable[[KafkaError | None, Mapping[TopicPartition, OffsetAndMetadata]], None]
 
@@ -261,9 +261,9 @@ class SinkConsumer:
     def _find_positions(self) -> None:
         """Ask the listener about lost positions; find new ones for what it does not see to.
 
-        The client tells of a loss again that it was not asked about any more, of a position before a seek or of an
-        earlier assignment, and nothing marks it: a position that the log does hold is not lost, and nobody is told.
-        Where the broker has no answer yet the partition waits, and the others are read on.
+        What the client tells may be of a position before a seek or of an earlier assignment, and nothing marks it: a
+        position that the log does hold is not lost, and nobody is told. (What follows a truncation is another log,
+        however long it has grown.) Where the broker has no answer yet the partition waits, and the others are read on.
         """
         while self._lost:
             tp, why = next(iter(self._lost.items()))
@@ -278,13 +278,13 @@ class SinkConsumer:
                 return
             offset = self._next[tp]
             if low <= offset <= (high if cut is None else cut):
-                log.info("%s is read on from offset %d, which it holds: %s", tp, offset, why)
+                log.info("%s is read on from offset %d, which its log holds: %s", tp, offset, why)
             elif self._listener.on_position_lost(tp):
                 continue
             elif self._reset == "error":
                 raise ConnectError(f"{tp} cannot be read on, and auto.offset.reset is none: {why}")
             else:
-                offset = self._edge(low, high) if cut is None or offset < cut else cut
+                offset = cut if cut is not None and low <= cut < offset else self._edge(low, high)
                 log.warning("%s is read on from offset %d: %s", tp, offset, why)
             self._seeks[tp] = self._next[tp] = offset
             self._ends.pop(tp, None)

@@ -204,14 +204,18 @@ def test_a_truncated_log_is_read_on_from_where_it_was_truncated(reset: str, monk
     assert client.positions == [600, 640]
 
 
-@pytest.mark.parametrize(("reset", "offset"), [("earliest", 5000), ("latest", 6000)])
+@pytest.mark.parametrize("low", [0, 5000])
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
 def test_a_log_that_is_truncated_nobody_knows_where_is_read_on_where_the_configuration_says(
-    reset: str, offset: int, monkeypatch: pytest.MonkeyPatch
+    reset: str, low: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    consumer, client = _reader(monkeypatch, [_lost(_NO_EPOCH)], _Task(), reset)
+    task = _Task()
+    consumer, client = _reader(monkeypatch, [_lost(_NO_EPOCH)], task, reset)
+    client.watermarks = [(low, 6000)]
     consumer.poll(100, 0)
     consumer.poll(100, 0)
-    assert client.positions == [600, offset]
+    assert client.positions == [600, {"earliest": low, "latest": 6000}[reset]]
+    assert task.lost == [ORDERS]
 
 
 def test_without_a_word_on_where_to_begin_a_truncated_log_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +230,9 @@ def test_the_client_still_says_a_truncation_in_the_words_that_are_looked_for() -
     library = next(folder.glob("librdkafka*"), None)
     if library is None:
         pytest.skip("the client library of the system is used")
-    assert b"log truncation detected at %s: broker end offset is %" in library.read_bytes()
+    words = library.read_bytes()
+    assert b"log truncation detected at %s: broker end offset is %" in words
+    assert b"No epoch found less or equal to %s: broker end offset is %" in words
 
 
 def test_while_a_broker_is_away_a_lost_position_waits_and_other_records_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
