@@ -287,6 +287,42 @@ def with_fields(
     return finished(batch, apply, made, required_nulls(result, parts, column.data))
 
 
+def incomplete_rows(schema: Schema, data: pa.Array) -> pa.BooleanArray | None:
+    """The rows that are not null and hold a null, at any depth, that the schema does not allow; None: no row does.
+
+    Raises:
+        NotColumnar: Some map does.
+    """
+    inside: list[pa.BooleanArray] = []
+    if schema.type is Type.STRUCT:
+        for field, member in zip(schema.fields, children(data), strict=True):
+            if not field.schema.optional and member.null_count:
+                inside.append(member.is_null())
+            deeper = incomplete_rows(field.schema, member)
+            if deeper is not None:
+                inside.append(deeper)
+    elif schema.type is Type.ARRAY and schema.value_schema is not None:
+        bad = _incomplete_items(schema.value_schema, data.flatten())
+        if bad is not None:
+            rows = pc.list_parent_indices(data).filter(bad)
+            inside.append(pc.is_in(pa.array(range(len(data)), rows.type), value_set=rows))
+    elif schema.value_schema is not None and _incomplete_items(schema.value_schema, data.items) is not None:
+        raise NotColumnar("a map may lack values")
+    found = None
+    for rows in inside:
+        found = rows if found is None else pc.or_(found, rows)
+    if found is not None and data.null_count:
+        found = pc.and_(found, data.is_valid())
+    return found if found is not None and found.true_count else None
+
+
+def _incomplete_items(schema: Schema, items: pa.Array) -> pa.BooleanArray | None:
+    deeper = incomplete_rows(schema, items)
+    if schema.optional or not items.null_count:
+        return deeper
+    return items.is_null() if deeper is None else pc.or_(items.is_null(), deeper)
+
+
 def null_rows(column: Column) -> pa.BooleanArray:
     """The rows of a column that are null."""
     null = column.is_null()

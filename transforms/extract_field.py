@@ -65,8 +65,9 @@ class ExtractField(Transformation[R]):
         from transforms.columns import blamed, scalar, with_default
 
         column = self.side.column(batch)
+        null_schema = self._null_schema(batch, column)
         if column.schema is None:
-            return [self.side.put_column(batch, self._schemaless(batch, column))]
+            return [self.side.put_column(batch, self._schemaless(batch, column, null_schema))]
         try:
             self._schema(column.schema)
         except ConnectError as error:
@@ -82,12 +83,27 @@ class ExtractField(Transformation[R]):
                     data = with_default(inside.data, scalar(inside.schema, inside.schema.default))
                     inside = Column(inside.schema, _hidden_where(data, column))
         assert inside is not None
-        made = Column(inside.schema, inside.data, column.tombstone, tombstone_schema=column.tombstone_schema)
+        made = Column(inside.schema, inside.data, column.tombstone, tombstone_schema=null_schema)
         return [self.side.put_column(batch, made)]
 
-    def _schemaless(self, batch: Batch, column: Column) -> Column:
+    def _null_schema(self, batch: Batch, column: Column) -> Schema | None:
+        """What nulls that show a schema show afterwards. BadRows: that one has no such field."""
+        from transforms.columns import without
+
+        if column.tombstone is None or column.tombstone_schema is None or not column.tombstone.true_count:
+            return None
+        try:
+            return self._schema(column.tombstone_schema)
+        except ConnectError as error:
+            raise without(batch, self.apply, column.tombstone, self.apply_batch) from error
+
+    def _schemaless(self, batch: Batch, column: Column, null_schema: Schema | None) -> Column:
         from transforms.columns import blamed
 
+        if null_schema is not None:
+            if column.tombstone is None or column.tombstone.true_count < len(batch):
+                raise NotColumnar("null values of several schemas")
+            return Column(None, column.data, column.tombstone, tombstone_schema=null_schema)
         inside: Column | None = column
         for step in self._path.steps:
             if inside is None:

@@ -41,7 +41,7 @@ class HoistField(Transformation[R]):
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         import pyarrow as pa
 
-        from transforms.columns import null_rows, struct_column, without
+        from transforms.columns import incomplete_rows, null_rows, struct_column, without
 
         column = self.side.column(batch)
         if column.schema is None:
@@ -54,6 +54,9 @@ class HoistField(Transformation[R]):
             raise NotColumnar("tombstones become maps among structs")
         if column.null_count and not column.schema.optional:
             raise without(batch, self.apply, null_rows(column), self.apply_batch)
+        incomplete = incomplete_rows(column.schema, column.data)
+        if incomplete is not None:
+            raise without(batch, self.apply, incomplete, self.apply_batch)
         result = self._result(column.schema)
         return [self.side.put_column(batch, Column(result, struct_column(result, [column.data], None, len(batch))))]
 

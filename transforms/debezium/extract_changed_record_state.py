@@ -13,6 +13,8 @@ from connect_py.api.schema import OPTIONAL_STRING, Schema, Struct, Value, array
 from connect_py.api.transformation import Transformation
 from transforms.debezium.envelope import is_envelope
 
+_IMAGES = ("before", "after")
+
 
 class ExtractChangedRecordState(Transformation[R]):
     """Both lists are empty unless the event has a row before and a row after. Other records pass."""
@@ -42,6 +44,8 @@ class ExtractChangedRecordState(Transformation[R]):
         column = batch.value
         if column.schema is None or not is_envelope(column.schema):
             return [batch]
+        if any(column.schema.field(name) is None for name in _IMAGES):
+            return self._refused(batch)
         null = column.is_null()
         nulls = [False] * len(batch) if null is None else null.to_pylist()
         added = self._columns(column)
@@ -51,9 +55,20 @@ class ExtractChangedRecordState(Transformation[R]):
         ]
         return [batch.replace(headers=headers)]
 
+    def _refused(self, batch: Batch) -> Sequence[Batch]:
+        """An envelope that has no place for one of the rows: nulls alone go on."""
+        import pyarrow.compute as pc
+
+        from transforms.columns import null_rows, without
+
+        events = pc.invert(null_rows(batch.value))
+        if not events.true_count:
+            return [batch]
+        raise without(batch, self.apply, events, lambda nulls: [nulls])
+
     def _columns(self, column: Column) -> Sequence[tuple[Header, ...]]:
         """The headers that each row of an envelope gets."""
-        before, after = (column.member(name) for name in ("before", "after"))
+        before, after = (column.member(name) for name in _IMAGES)
         empty = self._headers_of((), ())
         if before is None or after is None or after.schema is None or before.schema is None:
             return [empty] * len(column)
@@ -79,7 +94,7 @@ class ExtractChangedRecordState(Transformation[R]):
         )
 
     def _added(self, headers: Headers, event: Struct) -> Headers:
-        before, after = (event.get_without_default(name) for name in ("before", "after"))
+        before, after = (event.get_without_default(name) for name in _IMAGES)
         if before is None or after is None:
             return Headers([*headers, *self._headers_of((), ())])
         names = [f.name for f in after.schema.fields]
