@@ -7,6 +7,7 @@ object that everything after `start` reads.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -108,6 +109,8 @@ REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
 
 UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 MEGABYTE = 1 << 20
+LONGEST_TOPIC = 249  # characters, as brokers have it
+_UNSAFE_IN_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
 
 _SECRETS = (
     "iceberg.catalog.credential", "iceberg.catalog.token", "iceberg.catalog.jdbc.password",
@@ -315,7 +318,8 @@ def _config_def() -> ConfigDef:
         Type.STRING,
         default="control-iceberg",
         importance=medium,
-        doc="Topic on which commits are announced; `<this>-<connect group id>` carries the sink's own messages.",
+        doc="Topic on which commits are announced; `<this>-<connect group id>` carries the sink's own messages, with "
+        "what a topic's name cannot have quoted.",
     )
     d.define(
         CONTROL_GROUP_PREFIX,
@@ -848,7 +852,7 @@ class IcebergSinkConfig:
     @property
     def channel_topic(self) -> str:
         """The topic that carries messages between tasks and coordinator."""
-        return f"{self.control_topic}-{self.connect_group}"
+        return _channel_topic(self.control_topic, self.connect_group)
 
     @property
     def coordinator_transactional_id(self) -> str:
@@ -958,6 +962,23 @@ def respelled(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         elif key.startswith(_FORK_PREFIXES):
             warnings.append(f"{key} belongs to a fork; use errors.tolerance and a dead-letter queue")
     return known, warnings
+
+
+def _channel_topic(control: str, group: str) -> str:
+    """`<control>-<group>`, where a topic may have that name.
+
+    Else `<control>.` and the group with what is not safe as `_` and six hexadecimal digits, or, if that is too long,
+    its beginning and its digest: no group that makes a safe name has this one, and no other group.
+    """
+    plain = f"{control}-{group}"
+    if len(plain) <= LONGEST_TOPIC and not _UNSAFE_IN_TOPIC.search(group):
+        return plain
+    quoted = re.sub(r"[^a-zA-Z0-9-]", lambda found: f"_{ord(found[0]):06x}", group)
+    room = LONGEST_TOPIC - len(control) - 1
+    if len(quoted) > room:
+        digest = hashlib.sha256(group.encode()).hexdigest()
+        quoted = f"{quoted[: max(room - len(digest) - 1, 0)]}.{digest}"
+    return f"{control}.{quoted}"
 
 
 def _columns(text: str | None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,28 @@ def test_old_spellings_work_and_warn() -> None:
     assert config.control_group == "g"
     assert config.table("db.x").id_columns == ("k",)
     assert len([w for w in config.warnings if "old spelling" in w]) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "topic"),
+    [
+        ("a.b_C-1", "control-iceberg-connect-a.b_C-1"),  # as ever
+        ("my sink", "control-iceberg.connect-my_000020sink"),
+        ("my_000020sink", "control-iceberg-connect-my_000020sink"),
+        ("my sink/\u00fc_", "control-iceberg.connect-my_000020sink_00002f_0000fc_00005f"),
+    ],
+)
+def test_a_connector_of_any_name_has_a_channel(name: str, topic: str) -> None:
+    assert IcebergSinkConfig.parse(STATIC | {"name": name}).channel_topic == topic
+
+
+def test_channels_of_connectors_with_long_names_are_topics_and_differ() -> None:
+    names = ["x" * 225, "x" * 300, "x" * 301, "\u00fc" * 30, "\u00fc" * 31, "\u00fc" * 32]
+    topics = [IcebergSinkConfig.parse(STATIC | {"name": name}).channel_topic for name in names]
+    assert len(set(topics)) == len(names)
+    assert topics[0] == "control-iceberg-connect-" + names[0]
+    for topic in topics:
+        assert re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", topic)
 
 
 def test_keys_that_never_had_an_effect_warn() -> None:
