@@ -7,10 +7,11 @@ object that everything after `start` reads.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -35,6 +36,7 @@ from connectors.iceberg.spark.connect_session import RemotePlace
 from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
 from connectors.iceberg.table import WriteMode
 
+OWN_PREFIX = "iceberg."
 CATALOG_PREFIX = "iceberg.catalog."
 HADOOP_PREFIX = "iceberg.hadoop."
 KAFKA_PREFIX = "iceberg.kafka."
@@ -715,6 +717,9 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType({
     "iceberg.writer-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
     "experimental.write-exception-handler.class": "belongs to a fork; use errors.tolerance and a dead-letter queue",
 })  # fmt: skip
+# Below these there may be anything; it is for Iceberg, Hadoop, Kafka or Spark.
+_FREE_PREFIXES = (CATALOG_PREFIX, HADOOP_PREFIX, KAFKA_PREFIX, SPARK_PREFIX, AUTO_CREATE_PREFIX, *WRITE_PREFIXES)
+_TABLE_SETTINGS = ("id-columns", "partition-by", "commit-branch", "route-regex", "renamed")
 _FORK_PREFIXES = ("iceberg.tables.deadletter.", "iceberg.write-exception.handler.properties.")
 
 
@@ -830,7 +835,7 @@ class IcebergSinkConfig:
     quick_jvm: bool
     dead_letter_table: str | None
     replay_topic: str | None
-    warnings: tuple[str, ...]  # to be logged at start
+    warnings: tuple[str, ...]  # to be logged when the connector starts
     table_props: Mapping[str, str] = field(repr=False)  # everything below `iceberg.table.`, new spellings
     default_table: TableConfig
 
@@ -962,6 +967,36 @@ def respelled(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         elif key.startswith(_FORK_PREFIXES):
             warnings.append(f"{key} belongs to a fork; use errors.tolerance and a dead-letter queue")
     return known, warnings
+
+
+def _unknown_keys(known: Mapping[str, str], tables: Collection[str]) -> list[str]:
+    """What to say of keys below `iceberg.` that nothing reads. `tables`: all that rows may go to; empty: not known."""
+    defined = [key for key in CONFIG_DEF.keys if key.startswith(OWN_PREFIX)]
+    short = {name.rpartition(".")[2] for name in tables}
+    warnings = []
+    for key in known:
+        told = key in CONFIG_DEF.keys or key in _OLD_SPELLINGS or key in NEVER_VALID or key.startswith(_FORK_PREFIXES)
+        if told or not key.startswith(OWN_PREFIX) or key.startswith(_FREE_PREFIXES):
+            continue
+        table, _, setting = key.removeprefix(TABLE_PREFIX).rpartition(".")
+        if not key.startswith(TABLE_PREFIX) or not table:
+            free = [p for p in _FREE_PREFIXES if p.count(".") <= key.count(".")]
+            beside = [p + key.split(".", p.count("."))[-1] for p in free]
+            warnings.append(f"{key} is not known and has no effect{_nearest(OWN_PREFIX, key, [*defined, *beside])}")
+        elif setting not in _TABLE_SETTINGS:
+            near = [f"{TABLE_PREFIX}{table}.{each}" for each in _TABLE_SETTINGS]
+            own = f"{TABLE_PREFIX}{table}."
+            warnings.append(f"{key} is not known and has no effect{_nearest(own, key, near)}")
+        elif tables and table not in tables and table not in short:
+            warnings.append(f"{key} has no effect: no rows go to a table {table}{_nearest('', table, tables)}")
+    return warnings
+
+
+def _nearest(common: str, key: str, known: Collection[str]) -> str:
+    """What may have been meant, if something is alike in what follows the common beginning."""
+    start = len(common)
+    nearest = difflib.get_close_matches(key[start:], [name[start:] for name in known], 1, 0.75)
+    return f"; did you mean {common}{nearest[0]}?" if nearest else ""
 
 
 def _channel_topic(control: str, group: str) -> str:
@@ -1234,6 +1269,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((REPLAY_TOPIC, f"{replay} is one of the connector's own topics"))
     if problems:
         return None, problems
+    changelogs = [name + values[CHANGELOG_SUFFIX] for name in tables or () if values[CHANGELOG_SUFFIX]]
+    warnings += _unknown_keys(known, list(filter(None, [*tables, *changelogs, dead_letters])) if tables else ())
     return IcebergSinkConfig(
         connector=connector, family=family, mode=mode, tables=tables or (), dynamic=values[DYNAMIC],
         route_field=_path(route_field), topic_rules=rules, unrouted=Unrouted(values[UNROUTED]),

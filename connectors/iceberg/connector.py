@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from connect_py.api.config import ConfigValue
@@ -11,6 +12,8 @@ from connectors.iceberg.config import CONFIG_DEF, IcebergSinkConfig, validate
 from connectors.iceberg.offset_alteration import alter
 from connectors.iceberg.sink_task import IcebergSinkTask
 
+log = logging.getLogger(__name__)
+
 
 class IcebergSinkConnector(SinkConnector):
     """Lands topics in Iceberg tables. Partitions are shared among tasks by the consumer group, not here."""
@@ -19,7 +22,8 @@ class IcebergSinkConnector(SinkConnector):
     task_class = IcebergSinkTask
 
     def start(self, props: Mapping[str, str]) -> None:
-        IcebergSinkConfig.parse(props)
+        for warning in IcebergSinkConfig.parse(props).warnings:  # here, and not in every task
+            log.warning("%s", warning)
         self._props = dict(props)
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:

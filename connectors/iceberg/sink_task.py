@@ -137,8 +137,6 @@ class IcebergSinkTask(SinkTask):
         self._broken = False  # what is staged is not what the state says: nothing is reported any more
         self._offered = False  # offsets went to the group
         self._coordinator: Coordinator | None = None
-        for warning in config.warnings:
-            log.warning("%s", warning)
         create_channel(context.client_config, config.channel_topic, config.channel_replication)
         self._reader = ChannelReader(context.client_config, config.channel_topic)
         self._reader.start_at_end()

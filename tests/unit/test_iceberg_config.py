@@ -19,6 +19,7 @@ from connectors.iceberg.config import (
     Unrouted,
     validate,
 )
+from connectors.iceberg.connector import IcebergSinkConnector
 from connectors.iceberg.java_pattern import compile_java_pattern
 from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
 from connectors.iceberg.table import WriteMode
@@ -172,6 +173,52 @@ def test_old_spellings_work_and_warn() -> None:
     assert config.control_group == "g"
     assert config.table("db.x").id_columns == ("k",)
     assert len([w for w in config.warnings if "old spelling" in w]) == 6
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("iceberg.tables.auto-create-enable", "did you mean iceberg.tables.auto-create-enabled?"),
+        ("iceberg.tabels.dynamic-enabled", "did you mean iceberg.tables.dynamic-enabled?"),
+        ("iceberg.catlog.type", "did you mean iceberg.catalog.type?"),
+        ("iceberg.tables.auto-create-prop.a.b", "did you mean iceberg.tables.auto-create-props.a.b?"),
+        ("iceberg.ext.nonsense", "iceberg.ext.nonsense is not known and has no effect"),
+        ("iceberg.table.a.id-colums", "did you mean iceberg.table.a.id-columns?"),
+        ("iceberg.table.db.orders.id-columns", "no rows go to a table db.orders"),
+        ("iceberg.table.db.b.id-columns", "no rows go to a table db.b; did you mean db.a?"),
+    ],
+)
+def test_a_key_that_nothing_reads_is_told_with_the_nearest_one_that_is(key: str, said: str) -> None:
+    (warning,) = IcebergSinkConfig.parse(STATIC | {key: "x"}).warnings
+    assert warning.startswith(key)
+    assert warning.endswith(said)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "iceberg.catalog.anything", "iceberg.hadoop.fs.x", "iceberg.kafka.acks", "iceberg.spark.master",
+        "iceberg.tables.auto-create-props.write.x", "iceberg.table.write-props.x", "iceberg.tables.write-props.x",
+        "iceberg.table.db.a.commit-branch", "iceberg.table.db.a-changes.commit-branch",
+        "iceberg.table.db.letters.partition-by", "icebergs", "transforms.iceberg.x", *CONFIG_DEF.keys,
+    ],
+)  # fmt: skip
+def test_a_key_that_is_read_is_not_told_as_unknown(key: str) -> None:
+    props = STATIC | {
+        "iceberg.ext.changelog-suffix": "-changes", "iceberg.ext.envelope": "debezium",
+        "iceberg.tables.upsert-mode-enabled": "true", "errors.tolerance": "all",
+        "errors.deadletterqueue.iceberg.table": "db.letters",
+    }  # fmt: skip
+    config = IcebergSinkConfig.parse(props if key in CONFIG_DEF.keys else props | {key: "bucket(4, x)"})
+    assert not [w for w in config.warnings if "has no effect" in w]
+
+
+def test_warnings_are_told_by_the_connector_once_and_not_by_its_tasks(caplog: pytest.LogCaptureFixture) -> None:
+    connector = IcebergSinkConnector()
+    connector.start(STATIC | {"iceberg.ext.nonsense": "x", "iceberg.control.commitIntervalMs": "1000"})
+    assert len(connector.task_configs(3)) == 3
+    told = [record.getMessage().split()[0] for record in caplog.records]
+    assert told == ["iceberg.control.commitIntervalMs", "iceberg.ext.nonsense"]
 
 
 @pytest.mark.parametrize(
