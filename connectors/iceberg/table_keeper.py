@@ -9,9 +9,10 @@ import dataclasses
 import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from connect_py.api.errors import DataError
 from connectors.iceberg.config import IcebergSinkConfig
@@ -187,19 +188,8 @@ class TableKeeper:
             raise TableUnsuitableError(name, why)
         loaded = self._with_order(loaded)
         description = loaded.description
-        if description.mode is WriteMode.MERGE and not description.key_columns:
-            raise TableUnsuitableError(
-                name,
-                f"MERGE needs to know the key: set iceberg.table.{name}.id-columns or "
-                "iceberg.tables.default-id-columns, identifier fields on the table, or iceberg.ext.key-source=record",
-            )
-        names = {column["name"] for column in json.loads(description.schema)["fields"]}
-        if gone := [key for key in description.key_columns if key not in names]:
-            raise TableUnsuitableError(name, f"has no key column {gone[0]}")
-        if description.mode is WriteMode.MERGE and (times := time_columns(json.loads(description.schema))):
-            raise TableUnsuitableError(
-                name, f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged"
-            )
+        if description.mode is WriteMode.MERGE:
+            _check_merged(name, description.key_columns, json.loads(description.schema))
         own = storage_settings(config.catalog_properties()).items()  # keys among them, which no topic needs to hold
         lent = dict(description.io_properties.items() - own)
         told = dataclasses.replace(description, io_properties=lent)
@@ -260,6 +250,8 @@ class TableKeeper:
             raise TableMissingError(name, "does not exist, and iceberg.tables.auto-create-enabled is false")
         if wish.schema is None:
             raise TableUnsuitableError(name, f"does not exist, and cannot be created: {wish.reason}")
+        if config.mode_of(name) is WriteMode.MERGE:  # before it is there, and refused for good
+            _check_merged(name, config.table(name).id_columns or wish.keys, wish.schema)
         try:
             spec = partition_spec(wish.schema, config.table(name).partition_by)
         except DataError as error:
@@ -346,3 +338,24 @@ class TableKeeper:
             log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
         elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
+
+
+def _check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> None:
+    """Whether rows of such a schema can be merged by these columns.
+
+    Raises:
+        TableUnsuitableError: They cannot.
+    """
+    if not keys:
+        raise TableUnsuitableError(
+            name,
+            f"MERGE needs to know the key: set iceberg.table.{name}.id-columns or "
+            "iceberg.tables.default-id-columns, identifier fields on the table, or iceberg.ext.key-source=record",
+        )
+    names = {column["name"] for column in schema["fields"]}
+    if gone := [key for key in keys if key not in names]:
+        raise TableUnsuitableError(name, f"has no key column {gone[0]}")
+    if times := time_columns(schema):
+        raise TableUnsuitableError(
+            name, f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged"
+        )

@@ -266,6 +266,30 @@ def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("settings", "keys", "column", "why"),
+    [
+        ({}, (), ("id", "long"), "MERGE needs to know the key"),
+        ({"tables__default_id_columns": "no"}, (), ("id", "long"), "has no key column no"),
+        ({}, ("id",), ("id", "time"), "column id is of type time"),
+        ({}, ("id",), ("id", "long"), None),
+        ({"table__db__orders__id_columns": "id"}, (), ("id", "long"), None),
+    ],
+)
+def test_a_table_that_could_not_be_merged_is_not_made(
+    settings: dict[str, str], keys: tuple[str, ...], column: tuple[str, str], why: str | None
+) -> None:
+    listener: Any = None
+    settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true", **settings}
+    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
+    catalog: Any = EmptyCatalog()
+    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    wish = Wish(json.loads(table([column]).schema), keys=keys).to_text()
+    with pytest.raises(TableUnsuitableError if why else TableMissingError, match=why):  # this catalog keeps nothing
+        keeper.prepare("db.orders", Need.CREATE, wish)
+    assert catalog.made == ([] if why else ["db.orders"])
+
+
+@pytest.mark.parametrize(
     ("error", "outcome"),
     [
         (SparkDiedError("gone"), Outcome.FAILED),  # before the commit was made visible, else it is no error
