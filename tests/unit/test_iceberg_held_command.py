@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from connectors.iceberg.commands.held import METRIC, held
 
+MISSING = '{"error_code":404,"message":"not found"}'
+
 
 @contextmanager
 def serving(pages: Mapping[str, str]) -> Iterator[str]:
@@ -24,7 +26,7 @@ def serving(pages: Mapping[str, str]) -> Iterator[str]:
             page = pages.get(self.path)
             self.send_response(404 if page is None else 200)
             self.end_headers()
-            self.wfile.write((page or "").encode())
+            self.wfile.write((page or MISSING).encode())
 
         def log_message(self, *_: object) -> None:
             pass
@@ -94,3 +96,9 @@ def test_a_worker_that_does_not_answer_is_not_taken_for_nothing_that_waits(
 ) -> None:
     status, text = run(*(arguments if arguments[0].startswith("http") else (cluster, *arguments)))
     assert (status, text[:18]) == (2, "connect-py: http:/")
+
+
+def test_what_was_asked_of_whom_in_vain_is_said_in_a_line(cluster: str) -> None:
+    assert run(cluster, "--connector", "nosuch") == (2, f"connect-py: {cluster}: there is no connector nosuch\n")
+    assert run(f"{cluster}/x") == (2, f"connect-py: {cluster}/x/connectors answers 404: {MISSING}\n")
+    assert "connect-py: http://127.0.0.1:1/connectors: " in run("http://127.0.0.1:1")[1]

@@ -253,6 +253,25 @@ def test_a_dry_run_prints_the_connector_to_post(tmp_path: Path) -> None:
     assert posted["config"]["iceberg.tables.auto-create-enabled"] == "true"
 
 
+@pytest.mark.parametrize("servers", ["--bootstrap-server", "--bootstrap-servers"])
+def test_kafka_is_named_in_either_spelling_with_settings_from_a_file_and_single_ones(
+    servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    legacy(monkeypatch, [], {P0: 3})
+    asked = []
+    monkeypatch.setattr(
+        "connectors.iceberg.migration.kafka_traces.control_events", lambda settings, *_: asked.append(settings) or []
+    )
+    file = tmp_path / "client.properties"
+    file.write_text("# ours\nsecurity.protocol = ssl\nclient.id=file\n")
+    options = (servers, "k:1", "--client-config", str(file), "--kafka-property", "client.id=mine=1")
+    status, told = run(tmp_path, dict(BASE), *options)
+    assert status == 0, told
+    assert asked == [{"bootstrap.servers": "k:1", "security.protocol": "ssl", "client.id": "mine=1"}]
+    status, told = run(tmp_path, dict(BASE), servers, "k:1", "--kafka-property", "nonsense")
+    assert (status, told) == (2, "connect-py: the client setting nonsense is not of the form key=value\n")
+
+
 def test_machines_get_the_same_as_json(tmp_path: Path) -> None:
     status, told = run(tmp_path, dict(BASE), "--json")
     assert status == 0
@@ -261,9 +280,11 @@ def test_machines_get_the_same_as_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "status"), [((), 1), (("--apply", "http://127.0.0.1:1"), 1)])
 def test_what_cannot_be_posted_is_not_ready(tmp_path: Path, options: tuple[str, ...], status: int) -> None:
-    assert (
-        run(tmp_path, {**BASE, "iceberg.tables": "a", "iceberg.tables.dynamic-enabled": "true"}, *options)[0] == status
-    )
+    found, told = run(tmp_path, {**BASE, "iceberg.tables": "a", "iceberg.tables.dynamic-enabled": "true"}, *options)
+    assert found == status
+    assert "NOT ACCEPTABLE" in told
+    assert "To post:" not in told
+    assert "Where the Java sink stood" not in told
 
 
 def test_applying_needs_to_know_where_the_java_sink_stood(tmp_path: Path) -> None:

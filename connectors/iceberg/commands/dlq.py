@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from connect_py.api.command import uses_java
+from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,7 +21,7 @@ app = typer.Typer(help="Dead letters that an Iceberg sink keeps in a table.")
 Config = Annotated[Path, typer.Option("--config", help="The connector as it is posted.", exists=True, dir_okay=False)]
 Topic = Annotated[str | None, typer.Option(help="Only records that were read from this topic.")]
 Reason = Annotated[str | None, typer.Option(help="Only records that failed for this reason, such as value_converter.")]
-Places = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC/PARTITION/OFFSET]...", show_default="all")]
+Places = Annotated[list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", show_default="all")]
 
 
 @app.command("list")
@@ -81,7 +82,7 @@ def show(config: Config, places: Places = None, topic: Topic = None, reason: Rea
 @uses_java
 def replay(
     config: Config,
-    bootstrap_servers: Annotated[str, typer.Option(help="The cluster of the connector's topics.")],
+    bootstrap_server: Annotated[str, typer.Option(*SERVERS, help="The cluster of the connector's topics, host:port.")],
     places: Places = None,
     topic: Topic = None,
     reason: Reason = None,
@@ -89,9 +90,8 @@ def replay(
         Path | None,
         typer.Option(help="Fixed records as `show` prints them, one a line; only these are replayed.", exists=True),
     ] = None,
-    client_config: Annotated[
-        Path | None, typer.Option(help="More client settings, key=value, as librdkafka spells them.", exists=True)
-    ] = None,
+    kafka_property: Properties = None,
+    client_config: ClientConfig = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be replayed.")] = False,
 ) -> None:
     """Have the connector try letters again, under their first topic, partition and offset.
@@ -118,7 +118,7 @@ def replay(
         chosen = latest(_letters(parsed, wanted, topic, reason))
         if fixes is not None:
             chosen = _fixed(chosen, fixes)
-        settings = {**_client_settings(client_config), "bootstrap.servers": bootstrap_servers}
+        settings = client_settings(bootstrap_server, kafka_property, client_config)
         log = ReplayLog(settings, parsed.replay_topic, parsed.connector)
         if dry_run:  # not opened: that would make the topic, and end a replay that is under way
             written = log.written()
@@ -192,16 +192,3 @@ def _fixed(letters: list[Letter], fixes: list[Fix]) -> list[Letter]:
             raise ConfigError("", f"the fixed record {'/'.join(map(str, fix.place))} is none of the letters")
         made.append(replace(letter, **fix.changes))
     return made
-
-
-def _client_settings(path: Path | None) -> dict[str, str]:
-    from connect_py.api.errors import ConfigError
-
-    settings = {}
-    for line in [] if path is None else path.read_text().splitlines():
-        if line.strip() and not line.lstrip().startswith("#"):
-            key, separator, value = line.partition("=")
-            if not separator:
-                raise ConfigError("", f"{path}: {key} is not of the form key=value")
-            settings[key.strip()] = value.strip()
-    return settings

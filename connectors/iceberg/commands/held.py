@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 METRIC = "connect_py_iceberg_held_changes"
 HELD, UNKNOWN = 1, 2
 ASK_SECONDS = 20.0
+REASON_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,7 +42,7 @@ def held(
     try:
         found = held_changes(httpx.URL(worker), connector)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        typer.echo(f"connect-py: {worker}: {error}", err=True)
+        typer.echo(f"connect-py: {_in_words(error, worker, connector)}", err=True)
         raise typer.Exit(UNKNOWN) from error
     if as_json:
         each = [{"connector": h.connector, "table": h.table, "change": h.change} for h in found]
@@ -50,6 +51,18 @@ def held(
         for change in found:
             typer.echo(f"{change.connector}: table {change.table} waits for somebody to {change.change}")
     raise typer.Exit(HELD if found else 0)
+
+
+def _in_words(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector: str | None) -> str:
+    import httpx
+
+    if not isinstance(error, httpx.HTTPStatusError):
+        at = error.request.url if isinstance(error, httpx.RequestError) else worker
+        return f"{at}: {error or type(error).__name__}"
+    answer = error.response
+    if answer.status_code == 404 and connector is not None and '"error_code"' in answer.text:  # a worker said so
+        return f"{worker}: there is no connector {connector}"
+    return f"{error.request.url} answers {answer.status_code}: {answer.text[:REASON_CHARACTERS]}"
 
 
 def held_changes(worker: httpx.URL, connector: str | None = None) -> list[HeldChange]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from connect_py.api.command import uses_java
+from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,12 +25,10 @@ REFUSED, UNDECIDED = 1, 2
 def migrate(
     connector: Annotated[Path, typer.Argument(help="The Java sink's connector as it was posted, name and config.")],
     bootstrap_server: Annotated[
-        str | None, typer.Option(help="Kafka, host:port: to find where the Java sink stood.")
+        str | None, typer.Option(*SERVERS, help="Kafka, host:port: to find where the Java sink stood.")
     ] = None,
-    kafka_property: Annotated[
-        list[str] | None,
-        typer.Option("--kafka-property", metavar="KEY=VALUE", help="For the client (librdkafka's names); repeatable."),
-    ] = None,
+    kafka_property: Properties = None,
+    client_config: ClientConfig = None,
     apply: Annotated[
         str | None, typer.Option(metavar="URL", help="Do it: post the connector to this worker, STOPPED.")
     ] = None,
@@ -52,8 +51,8 @@ def migrate(
         found: tuple[list[TableTrace], JavaPosition] | None = None
         if reviewed.parsed is not None and bootstrap_server is not None:
             refuse_providers(props)
-            found = _look(reviewed.parsed, _kafka(bootstrap_server, kafka_property or []))
-    except ConnectError as error:
+            found = _look(reviewed.parsed, client_settings(bootstrap_server, kafka_property, client_config))
+    except (ConnectError, OSError) as error:
         typer.echo(f"connect-py: {error}", err=True)
         raise typer.Exit(UNDECIDED) from error
     if as_json:
@@ -68,19 +67,6 @@ def migrate(
         typer.echo("connect-py: --apply needs --bootstrap-server: where the Java sink stood is part of it", err=True)
         raise typer.Exit(UNDECIDED)
     _apply(apply.rstrip("/"), reviewed.config, found[1])
-
-
-def _kafka(bootstrap_server: str, properties: list[str]) -> dict[str, str]:
-    """Raises: ConfigError."""
-    from connect_py.api.errors import ConfigError
-
-    settings = {"bootstrap.servers": bootstrap_server}
-    for item in properties:
-        key, separator, value = item.partition("=")
-        if not separator:
-            raise ConfigError("--kafka-property", f"{item} is not of the form key=value")
-        settings[key] = value
-    return settings
 
 
 def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[TableTrace], JavaPosition]:
@@ -175,10 +161,12 @@ def _lines(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] 
         yield from (f"  {key}: {why}" for key, why in reviewed.dropped)
     name = reviewed.config.get("name", "")
     posted = {"name": name, "config": {key: value for key, value in reviewed.config.items() if key != "name"}}
-    yield "To post:"
-    yield json.dumps(posted, indent=2)
+    if not reviewed.problems:
+        yield "To post:"
+        yield json.dumps(posted, indent=2)
     if found is None:
-        yield "Where the Java sink stood was not looked up: give --bootstrap-server."
+        if not reviewed.problems:
+            yield "Where the Java sink stood was not looked up: give --bootstrap-server."
         return
     traces, position = found
     yield "Tables:"
