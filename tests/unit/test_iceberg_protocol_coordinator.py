@@ -597,6 +597,20 @@ def test_table_that_was_restored_to_before_its_first_commit_is_an_error_with_its
     assert needs(Life({FACTS: table()}, altered)) == {P0: 60, P1: 150}
 
 
+def test_table_that_was_restored_to_before_the_log_goes_on_where_all_offsets_are_altered_to() -> None:
+    def begin(group: Mapping[TopicPartition, GroupOffset]) -> list[CoordinatorAction]:
+        state = CoordinatorState(CoordinatorSettings("k-1", 5, 1000, 300), "x", lambda: "c")
+        return state.begin({"orders": TopicInfo("id-1", (80, 0))}, group, {FACTS: table(OLDER)}, None, 0)
+
+    group = marks_of(NEWER)
+    assert "from offset 60, but the log starts at 80" in only(begin(group), Fail).reason
+    lookups = {FACTS: look_up(table(OLDER))}
+    some = altered_group({P0: 80}, group, lookups, {"orders": "id-1"}, 5, "y")
+    assert "the log starts at 80" in only(begin({**group, **some}), Fail).reason
+    everything = altered_group({P0: 80, P1: 150}, group, lookups, {"orders": "id-1"}, 5, "y")
+    assert [type(a) for a in begin(everything)] == [Send]
+
+
 def test_some_offsets_altered_do_not_hide_that_a_table_was_restored() -> None:
     group = marks_of(NEWER)
     altered = altered_group({P0: 30}, group, {FACTS: look_up(table(OLDER))}, {"orders": "id-1"}, 5, "y")
