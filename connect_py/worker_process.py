@@ -238,6 +238,6 @@ def _export_spark_environment() -> None:
         if JARS_VARIABLE in os.environ or JarLock.shipped("spark").fetched:
             os.environ.update(spark_environment())
         else:
-            log.info("Spark's jars are not in the cache: Iceberg connectors need `connect-py jars spark` first")
+            log.warning("Iceberg connectors will not find Spark: run `connect-py jars spark` and restart the worker")
     except (JavaNotFoundError, JarLockError, OSError) as error:
         log.warning("Iceberg connectors will not find Spark: %s", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ class SchemaRegistry:
         self._refused: dict[object, tuple[float, DataError]] = {}  # ids that were waited for in vain, and since when
         self._last_in_vain = -PATIENCE_SECONDS
         self._client = open_client(configs)
+        self._urls = re.sub(r"//[^/,]*@", "//", configs.get("schema.registry.url", ""))  # they may hold a password
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
         """Return the schema of an id.
@@ -143,7 +145,7 @@ class SchemaRegistry:
             refusal = UnknownError if status == 404 else DataError
             raise refusal(f"the schema registry answers {status}: {error.error_message}") from error
         except (httpx2.RequestError, OAuthTokenError, json.JSONDecodeError) as error:  # the last: a proxy's own page
-            raise UnavailableError(f"the schema registry cannot be reached: {error}") from error
+            raise UnavailableError(f"the schema registry at {self._urls} cannot be reached: {error}") from error
 
     def close(self) -> None:
         """Close connections."""

@@ -82,8 +82,9 @@ def test_missing_jar_is_named(tmp_path: Path) -> None:
         SparkGateway(Path(sys.executable), [tmp_path / "gone.jar"])
 
 
-def test_missing_variables_are_named() -> None:
-    with pytest.raises(SparkGatewayError, match="CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS"):
+def test_what_to_do_comes_before_the_variables_that_are_missing() -> None:
+    told = r"^Spark is not there: run `connect-py jars spark` .* \(CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS not set"
+    with pytest.raises(SparkGatewayError, match=told):
         SparkGateway.from_environment(environment={})
 
 
