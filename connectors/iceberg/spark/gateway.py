@@ -165,8 +165,9 @@ class SparkGateway:
         environment = os.environ if environment is None else environment
         if missing := [name for name in (JAVA_VARIABLE, JARS_VARIABLE) if not environment.get(name)]:
             raise SparkAbsentError(
-                "Spark is not there: run `connect-py jars spark` and restart the worker. It tells its tasks where Java 17 "
-                f"to 21 and the jars are, if it finds both; else its log says why not ({' and '.join(missing)} not set)"
+                "Spark is not there: run `connect-py jars spark` and restart the worker. It tells its tasks where Java "
+                "17 to 21 and the jars are, if it finds both; else its log says why not "
+                f"({' and '.join(missing)} not set)"
             )
         jars = [Path(jar) for jar in environment[JARS_VARIABLE].split(os.pathsep) if jar]
         variables = (OPTIONS_VARIABLE,) if with_spark else (OPTIONS_VARIABLE, ALONE_OPTIONS_VARIABLE)
