@@ -185,10 +185,10 @@ class SinkTaskRunner:
                 self.iterate()
         except TaskStoppedError:
             self._abandon()
-        except BaseException:
+        except BaseException as ended:
             self._abandon()
             try:
-                self._commit(sorted(self._consumer.assigned), closing=True)
+                self._commit(sorted(self._consumer.assigned), closing=True, ended=ended)
             except Exception:  # the error that ended the loop is the one to tell
                 log.warning("closing partitions failed too", exc_info=True)
             raise
@@ -388,10 +388,13 @@ class SinkTaskRunner:
 
     # Commits.
 
-    def _commit(self, partitions: Sequence[TopicPartition], *, closing: bool) -> None:
+    def _commit(
+        self, partitions: Sequence[TopicPartition], *, closing: bool, ended: BaseException | None = None
+    ) -> None:
         """Commit what the task says is safe of these partitions; `closing` gives them up and waits.
 
-        The order is Connect's: reports are safe, `pre_commit`, `close` if closing, send.
+        The order is Connect's: reports are safe, `pre_commit`, `close` if closing, send. `ended` is the error that
+        ended the loop; whoever called us tells it.
         """
         current = {tp: self._offsets.current[tp] for tp in partitions if tp in self._offsets.current}
         if not current:
@@ -412,7 +415,9 @@ class SinkTaskRunner:
             safe = self._task.pre_commit(dict(current))
             offsets = self._acceptable(safe, current)
         except Exception as error:
-            if closing:
+            if closing and _is_part_of(error, ended):
+                log.info("nothing is committed while closing: pre_commit fails for the reason that ended the task")
+            elif closing:
                 log.warning("pre_commit failed while closing, nothing is committed: %s", error, exc_info=True)
             else:
                 self._go_back(error)
@@ -434,7 +439,8 @@ class SinkTaskRunner:
         for tp, value in safe.items():
             at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
             if tp not in current:
-                log.warning("pre_commit returned %s, which is not being committed; it is ignored", tp)
+                level = logging.DEBUG if tp in self._consumer.assigned else logging.WARNING
+                log.log(level, "pre_commit returned %s, which is not being committed; it is ignored", tp)
             elif at.offset > current[tp]:
                 log.warning("pre_commit returned %d for %s, beyond %d; it is ignored", at.offset, tp, current[tp])
             elif self._offsets.committed.get(tp) != at:
@@ -610,3 +616,12 @@ def _batch_without(batch: Batch, gone: set[TopicPartition]) -> Batch | None:
     if mask.true_count == len(batch):
         return batch
     return batch.where(mask) if mask.true_count else None
+
+
+def _is_part_of(error: BaseException, ended: BaseException | None) -> bool:
+    """Whether an error is one that another was made from, or says the same."""
+    while ended is not None:
+        if ended is error or (type(ended) is type(error) and str(ended) == str(error)):
+            return True
+        ended = ended.__cause__
+    return False

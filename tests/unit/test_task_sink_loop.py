@@ -238,6 +238,35 @@ def test_offsets_beyond_what_was_put_and_of_foreign_partitions_are_ignored(loop:
     assert loop.consumer.commits == [{T1: OffsetAndMetadata(1)}]
 
 
+def test_an_offset_that_was_not_asked_for_is_told_only_of_a_partition_that_is_not_ours(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop.assign(p0=0, p1=0)
+    loop.poll((0, 0), (1, 0))
+    loop.task.safe = {T0: 1, T1: 1}
+    loop.revoke(T0)  # asks for this one, and the other one is still read
+    assert "it is ignored" not in caplog.text
+    loop.commit()
+    assert f"pre_commit returned {T0}, which is not being committed; it is ignored" in caplog.text
+
+
+@pytest.mark.parametrize(("later", "traces"), [("the catalog is away", 0), ("the disk is full", 1)])
+def test_the_error_that_ends_a_task_is_not_told_once_more_by_the_commit_that_closes_it(
+    loop: Loop, caplog: pytest.LogCaptureFixture, later: str, traces: int
+) -> None:
+    def fail() -> None:
+        loop.task.safe = ConnectError(later)
+        raise ConnectError("the catalog is away")
+
+    loop.assign(p0=0)
+    loop.poll((0, 0))
+    loop.task.during_put = fail
+    with pytest.raises(ConnectError, match="Exiting WorkerSinkTask"):
+        loop.runner.run()
+    assert len([record for record in caplog.records if record.exc_info]) == traces
+    assert loop.task.calls[-1] == ("close", [T0])
+
+
 def test_a_mark_without_progress_is_committed(loop: Loop) -> None:
     loop.assign(p0=4)
     loop.task.safe = {T0: OffsetAndMetadata(4, "mark")}
