@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 from fixtures.iceberg_commit import Lake, Sink, lake, order
@@ -14,6 +16,7 @@ from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.committer import CommitStatus, EngineName
+from connectors.iceberg.spark.errors import TableUnsuitableError
 
 __all__ = ["lake"]
 
@@ -76,3 +79,26 @@ def test_evolution_that_was_made_and_refused_is_made_once(lake: Lake) -> None:
     names = [column["name"] for column in json.loads(description.schema)["fields"]]
     assert names == ["shop", "number", "area", "amount", "placed", "notes", "status"]
     assert "region" in description.properties["connect-py.columns"]
+
+
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+def test_merge_that_was_made_on_its_branch_and_refused_leaves_nothing_that_cannot_be_read(
+    lake: Lake, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lake.make(**{"write.merge.mode": mode})
+    sink.commit(sink.stage([order(1, "a")]))
+    sql = lake.driver.sql
+    lies = [refusals_of_what_is_made(lake)]
+
+    def refused_once(*arguments: Any) -> None:
+        with lies.pop() if lies else nullcontext():
+            sql(*arguments)
+
+    monkeypatch.setattr(lake.driver, "sql", refused_once)
+    request = sink.request(sink.stage([order(1, "a", "south"), order(1, "b")]))
+    with suppress(TableUnsuitableError):  # Spark sees conflicts with itself, and removes what it wrote
+        sink.committer(EngineName.MERGE).commit(request)
+    assert sink.committer(EngineName.MERGE).commit(request).status is CommitStatus.COMMITTED
+    assert numbers(sink) == ["a", "b"]
+    lists = [dict(row)["manifest_list"] for row in lake.rows(f"{sink.name}.snapshots", "manifest_list")]
+    assert all(Path(path.removeprefix("file:")).exists() for path in lists)

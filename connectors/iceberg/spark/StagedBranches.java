@@ -122,13 +122,39 @@ public class StagedBranches {
         return ids.isEmpty() ? builder : builder.removeSnapshots((java.util.Collection) ids);
     }
 
+    /**
+     * Ids of the newest snapshots of these branches whose manifests are gone: Iceberg deletes them when a catalog refuses a
+     * commit, which it may have made. Nobody who looks at all snapshots of the table could read one.
+     */
+    private static List broken(Table table, List names) {
+        List ids = new ArrayList();
+        for (Object name : names) {
+            if (!table.refs().containsKey(name)) {
+                continue;
+            }
+            for (Object each : LedgerCheck.ancestors(table, LedgerCheck.head(table, (String) name))) {
+                Snapshot snapshot = (Snapshot) each;
+                if (snapshot.summary().containsKey(MARK) || table.io().newInputFile(snapshot.manifestListLocation()).exists()) {
+                    break;
+                }
+                ids.add(Long.valueOf(snapshot.snapshotId()));
+            }
+        }
+        return ids;
+    }
+
     /** Drop these branches, if they are there. */
     public static void drop(Table table, List names) {
         for (int attempt = 1; !names.isEmpty(); attempt++) {
             TableOperations operations = ((BaseTable) table).operations();
             TableMetadata base = operations.refresh();
             List removed = new ArrayList();
-            TableMetadata next = without(TableMetadata.buildFrom(base), table, names, removed).build();
+            TableMetadata.Builder builder = TableMetadata.buildFrom(base);
+            List broken = broken(table, names);
+            if (!broken.isEmpty()) {
+                builder.removeSnapshots((java.util.Collection) broken);
+            }
+            TableMetadata next = without(builder, table, names, removed).build();
             if (next.changes().isEmpty()) {
                 return;
             }
