@@ -134,6 +134,11 @@ class AvroColumns:
         except NotColumnar:
             self._native = None
 
+    @property
+    def overlooks_branches(self) -> bool:
+        """Whether a union's index is read as its other branch where there is none of that index, as polars does."""
+        return self.possible and self._native is None
+
     def read(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
         """Make the column of messages, at least one of them not null, and say which are null (None: none is).
 

@@ -79,8 +79,8 @@ class _AvroReader(MessageReader):
     def __init__(self, avro: AvroType) -> None:
         self.schema = avro.schema
         self._avro = avro
-        self._body = AvroBodyReader(avro.plain)
         self._columns = AvroColumns(avro)
+        self._body = AvroBodyReader(avro.plain, lenient=self._columns.overlooks_branches)
         self.columnar = self._columns.possible
 
     def value(self, body: bytes) -> Value:

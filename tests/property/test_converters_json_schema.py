@@ -253,6 +253,24 @@ def test_members_without_a_name_in_the_schema_are_kept_in_a_map_if_asked(registr
     assert extras not in [f.name for f in read(registry, tree, value).schema.fields]
 
 
+@with_and_without
+@pytest.mark.parametrize("member", PASSED_OVER, ids=range(len(PASSED_OVER)))
+def test_what_nobody_asked_for_is_refused_as_by_the_reference(registry: Stub, decoder: str, member: bytes) -> None:
+    registry.schemas[2] = {"schema": json.dumps(an_object(a={"type": "integer"}, b={"type": "integer"})),
+                           "schemaType": "JSON"}  # fmt: skip
+    data = [binary.pack(">bI", 0, 2) + body for body in (b'{"a":1}', b'{"a":2,' + member + b"}", b'{"a":3,"b":4}')]
+    with reading_by(decoder):
+        made = converter(registry)
+        try:
+            try:
+                columns = by_columns(made, data)
+            except NotColumnar:
+                return
+            assert same(columns, by_reference(made, data))
+        finally:
+            made.close()
+
+
 _texts = st.text(st.characters(codec="utf-8"), max_size=5)
 _lines = st.fixed_dictionaries({"sku": _texts}, optional={"pieces": st.none() | st.integers(-9, 9)})
 _wrong = st.sampled_from([None, 5, "x", True, [], {}, 1.5])
@@ -308,21 +326,3 @@ def test_plain_messages_of_one_schema_are_one_run_of_columns(registry: Stub) -> 
     assert (run.start, run.stop, not run.failures) == (0, 51, True)
     assert run.column.data.field("id").to_pylist()[:50] == list(range(50))
     made.close()
-
-
-@with_and_without
-@pytest.mark.parametrize("member", PASSED_OVER, ids=range(len(PASSED_OVER)))
-def test_what_nobody_asked_for_is_refused_as_by_the_reference(registry: Stub, decoder: str, member: bytes) -> None:
-    registry.schemas[2] = {"schema": json.dumps(an_object(a={"type": "integer"}, b={"type": "integer"})),
-                           "schemaType": "JSON"}  # fmt: skip
-    data = [binary.pack(">bI", 0, 2) + body for body in (b'{"a":1}', b'{"a":2,' + member + b"}", b'{"a":3,"b":4}')]
-    with reading_by(decoder):
-        made = converter(registry)
-        try:
-            try:
-                columns = by_columns(made, data)
-            except NotColumnar:
-                return
-            assert same(columns, by_reference(made, data))
-        finally:
-            made.close()

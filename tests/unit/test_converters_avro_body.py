@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import pytest
+from fixtures.converter_rows import by_columns, by_reference, same
+from fixtures.native_decoder import NATIVE, reading_by, with_and_without
+from fixtures.schema_registry_stub import schema_registry
 
 from connect_py.api.errors import DataError
 from connect_py.converters.avro_body import AvroBodyReader
+from connect_py.converters.avro_converter import AvroConverter
 from connect_py.converters.avro_schema import avro_type
 
 HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # 2**63 - 1
@@ -35,7 +40,10 @@ def record(*members: Any) -> Any:
         (["int", "string"], b"\x04\x02"),
         (["null", "int", "string"], b"\x01"),
         (["int"], b"\x02\x02"),
-        (["null", "int"], b"\x04\x02 more"),
+        (["null", "int"], b"\x04\x02"),
+        (["null", "int"], b"\x01\x02"),
+        (["int", "null"], b"\x80\x01"),
+        (["int", "null"], b"\x03\x02"),
         (record("int", "string"), b"\x02"),
     ],
 )
@@ -52,9 +60,11 @@ def test_values_have_their_simplest_python_form() -> None:
     assert AvroBodyReader(plain).read(b"head" + body + b"tail", 4) == [150, "ab", [1, 2, 3], (1, "c"), False]
 
 
-def test_an_index_beyond_two_branches_is_taken_where_the_body_ends_as_it_should() -> None:
-    assert AvroBodyReader(["null", "int"]).read(b"\x04\x02") == 1
-    assert AvroBodyReader(["int", "null"]).read(b"\x04") is None
+def test_a_lenient_reader_takes_an_index_beyond_two_branches_where_the_body_ends_as_it_should() -> None:
+    assert AvroBodyReader(["null", "int"], lenient=True).read(b"\x04\x02") == 1
+    assert AvroBodyReader(["int", "null"], lenient=True).read(b"\x04") is None
+    with pytest.raises(DataError):
+        AvroBodyReader(["null", "int"], lenient=True).read(b"\x04\x02 more")
 
 
 def test_text_that_is_no_utf_8_is_replaced() -> None:
@@ -64,3 +74,16 @@ def test_text_that_is_no_utf_8_is_replaced() -> None:
 def test_arrays_of_nothing_have_no_type() -> None:
     with pytest.raises(DataError, match="no bytes"):
         avro_type('{"type": "array", "items": {"type": "record", "name": "Nothing", "fields": []}}')
+
+
+@with_and_without
+@pytest.mark.parametrize("index", [b"\x04", b"\x01", b"\x80\x01"])
+def test_columns_find_no_branch_beyond_two_either(decoder: str, index: bytes) -> None:
+    made = AvroConverter()
+    data = [b"\0\0\0\0\1" + body for body in (b"\x02\x0a", index + b"\x0a", b"\x00")]
+    with schema_registry({1: {"schema": json.dumps(record(["null", "int"]))}}) as stub, reading_by(decoder):
+        made.configure({"schema.registry.url": stub.url}, is_key=False)
+        rows = by_reference(made, data)
+        assert all(map(same, by_columns(made, data), rows))
+        made.close()
+    assert isinstance(rows[1], str) is (decoder == NATIVE)  # polars takes the number for the other branch
