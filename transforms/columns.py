@@ -38,7 +38,14 @@ def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
         gone = pc.invert(visible)
         null = pc.or_(gone, data.is_null()) if data.null_count else gone
         return pa.StructArray.from_arrays(children(data), fields=list(data.type), mask=null)
-    return pc.if_else(visible, data, pa.scalar(None, data.type))
+    if not is_odd_decimal(data.type):
+        return pc.if_else(visible, data, pa.scalar(None, data.type))
+    return pc.choose(pc.if_else(visible, 0, pa.scalar(None, pa.int64())), data)
+
+
+def is_odd_decimal(kind: pa.DataType) -> bool:
+    """Whether this is a decimal of negative scale: Arrow compares none, and makes others of those that it selects."""
+    return bool(pa.types.is_decimal(kind)) and kind.scale < 0
 
 
 def struct_column(schema: Schema, members: Sequence[pa.Array], null: pa.BooleanArray | None, length: int) -> pa.Array:
@@ -66,7 +73,11 @@ def scalar(schema: Schema, value: Value) -> pa.Scalar:
 
 def with_default(data: pa.Array, default: pa.Scalar | None) -> pa.Array:
     """The column with its nulls replaced; None: there is no default."""
-    return data if default is None or not data.null_count else pc.coalesce(data, default)
+    if default is None or not data.null_count:
+        return data
+    if is_odd_decimal(data.type):
+        return pc.choose(data.is_null().cast(pa.int64()), data, default)
+    return pc.coalesce(data, default)
 
 
 def defaults(schema: Schema) -> list[pa.Scalar | None]:

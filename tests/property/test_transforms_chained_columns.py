@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from connect_py.api.arrow import arrow_type
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows
 from connect_py.api.record import SinkRecord
-from connect_py.api.schema import INT32, INT64, OPTIONAL_STRING, STRING, Schema, Struct, array, map_of, struct
+from connect_py.api.schema import INT32, INT64, OPTIONAL_STRING, STRING, Schema, Struct, array, decimal, map_of, struct
 from connect_py.testing import sink_record
 
 FEW = settings(max_examples=30, deadline=None)
@@ -90,3 +91,47 @@ def test_events_without_a_place_for_the_row_before_are_bad_rows(start: int, leng
     with pytest.raises(BadRows) as bad:
         configured(changed).apply_batch(batch)
     assert list(bad.value.errors) == [0, 2]
+
+
+NUMBER = decimal(-2, optional=True, default=Decimal("3E+2"))
+MONEY = struct(("id", INT32), ("n", NUMBER), ("plain", decimal(-2, optional=True)), name="s.t.Value", optional=True)
+MONEY_EVENT = struct(("before", MONEY), ("after", MONEY), ("op", STRING), name="s.t.Envelope")
+AMOUNTS = st.sampled_from([None, Decimal("1E+2"), Decimal("-9E+2"), Decimal("1E+2")])
+MONEY_ROWS = st.builds(lambda *values: Struct(MONEY, list(values)), st.integers(0, 2), AMOUNTS, AMOUNTS)
+
+
+@FEW
+@given(
+    st.lists(st.tuples(st.none() | MONEY_ROWS, MONEY_ROWS), min_size=1, max_size=6),
+    st.sampled_from([
+        {"type": f"{DEBEZIUM}ExtractChangedRecordState", "header.changed.name": "h", "header.unchanged.name": "u"},
+        {"type": f"{KAFKA}ExtractField$Value", "field": "after"},
+        {"type": f"{KAFKA}HoistField$Value", "field": "f"},
+    ]),
+)  # fmt: skip
+def test_decimals_of_negative_scale_stay_columns_in_events(
+    images: list[tuple[Struct | None, Struct]], props: dict[str, str]
+) -> None:
+    rows = [Struct(MONEY_EVENT, [*pair, "u"]) for pair in images]
+    stays_columnar(props, [sink_record(value=r, value_schema=MONEY_EVENT, offset=n) for n, r in enumerate(rows)])
+
+
+@FEW
+@given(
+    st.lists(st.none() | MONEY_ROWS, min_size=1, max_size=6),
+    st.sampled_from([
+        {"type": f"{KAFKA}ExtractField$Value", "field": "n"},
+        {"type": f"{KAFKA}ReplaceField$Value", "exclude": "id"},
+        {"type": f"{KAFKA}InsertField$Value", "topic.field": "t"},
+        {"type": f"{KAFKA}SetSchemaMetadata$Value", "schema.name": "another"},
+        {"type": f"{KAFKA}Flatten$Value"},
+    ]),
+)  # fmt: skip
+def test_decimals_of_negative_scale_stay_columns_in_rows(rows: list[Struct | None], props: dict[str, str]) -> None:
+    stays_columnar(props, [sink_record(value=r, value_schema=MONEY, offset=n) for n, r in enumerate(rows)])
+
+
+def stays_columnar(props: dict[str, str], records: list[SinkRecord]) -> None:
+    (batch,) = Batch.of(records)
+    check_batch(props, batch)
+    configured(props).apply_batch(batch)  # raises nothing

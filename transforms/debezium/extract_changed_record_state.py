@@ -120,6 +120,7 @@ def _changes(before: Column, after: Column) -> list[bool]:
     import pyarrow.compute as pc
 
     from connect_py.api.arrow import to_values
+    from transforms.columns import is_odd_decimal
 
     assert after.schema is not None
     kind = after.data.type
@@ -127,7 +128,10 @@ def _changes(before: Column, after: Column) -> list[bool]:
         assert before.schema is not None
         pairs = zip(to_values(before.schema, before.data), to_values(after.schema, after.data), strict=True)
         return [not _same(old, new) for old, new in pairs]
-    differ = pc.fill_null(pc.not_equal(before.data, after.data), False)
+    old, new = before.data, after.data
+    if is_odd_decimal(kind):
+        old, new = (data.view(pa.binary(kind.bit_width // 8)) for data in (old, new))
+    differ = pc.fill_null(pc.not_equal(old, new), False)
     one_null = pc.xor(before.data.is_null(), after.data.is_null())
     changed: list[bool] = pc.or_(differ, one_null).to_pylist()
     return changed
