@@ -14,6 +14,10 @@ class TableError(ConnectError):
         self.why = why
 
 
+class JavaError(Exception):
+    """What Java threw, as text: the JVM may be gone when somebody reads it."""
+
+
 class TableMissingError(TableError):
     """The catalog answers, and knows no such table."""
 

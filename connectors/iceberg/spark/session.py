@@ -26,8 +26,16 @@ from typing import Any, Final
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
+from connect_py.api.errors import ConnectError
 from connectors.iceberg.spark.connect_session import ConnectSession
-from connectors.iceberg.spark.errors import CatalogUnavailableError, ClassMissingError, SparkDiedError, SparkLostError
+from connectors.iceberg.spark.errors import (
+    CatalogUnavailableError,
+    ClassMissingError,
+    JavaError,
+    SparkDiedError,
+    SparkLostError,
+    TableError,
+)
 from connectors.iceberg.spark.gateway import (
     JARS_VARIABLE,
     SparkAbsentError,
@@ -60,6 +68,7 @@ QUICK_JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 LATE_COMPILER: Final = "-XX:CompileThresholdScaling=3"  # of what runs a hundred times, most never runs again
 _CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 _DEATH_SECONDS = 2.0
+_JAVA_FRAMES = 5  # of each exception of a Java trace
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _CATALOGS_OF_ICEBERG = ("hadoop", "jdbc", "rest")  # whose classes all are in Iceberg's jar; Hive's are among Spark's
@@ -248,7 +257,7 @@ class SparkDriver:
                 ),
                 python_parameters=PythonParameters(port=0, eager_load=False),
             )
-            with self.errors("the catalog"):
+            with self.errors("the catalog", of_table=False):
                 self._start_catalog(self._client.jvm)
         except BaseException:
             self.kill()
@@ -335,7 +344,7 @@ class SparkDriver:
             if replaced := self._alone:
                 self._with_spark("a Spark session is wanted")
             assert self._client is not None  # the objects are its
-            with self.errors("the Spark session"):
+            with self.errors("the Spark session", of_table=False):
                 self._start_spark(self._client.jvm)
         return replaced
 
@@ -404,14 +413,17 @@ class SparkDriver:
                     session.conf().unset(key)
 
     @contextlib.contextmanager
-    def errors(self, subject: str) -> Iterator[None]:
-        """Translate what py4j and Java raise, once, here."""
+    def errors(self, subject: str, *, of_table: bool = True) -> Iterator[None]:
+        """Translate what py4j and Java raise, once, here. `of_table`: the subject is the name of one."""
         try:
             yield
         except Py4JJavaError as error:
             if self._alone and (lacking := lacks_a_class(error.java_exception)):
                 raise ClassMissingError(f"{subject}: {lacking}") from error
-            raise translated(subject, error.java_exception) from error
+            told = translated(subject, error.java_exception)
+            if isinstance(told, TableError) and not of_table:
+                told = ConnectError(f"{subject}: {told.why}")
+            raise told from _java_error(error)
         except (Py4JNetworkError, Py4JError, OSError) as error:
             if self._ended_within(_DEATH_SECONDS):
                 raise SparkDiedError(f"{subject}: the JVM of Spark is gone") from error
@@ -461,6 +473,21 @@ class SparkDriver:
         if client is not None:
             with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone
                 client.shutdown()
+
+
+def _java_error(error: Py4JJavaError) -> JavaError:
+    """What it says now: py4j asks the JVM each time, which may be gone then. Of long traces the beginnings."""
+    try:
+        text = str(error)
+    except (Py4JError, OSError):  # it is gone already
+        text = str(error.errmsg)
+    lines: list[str] = []
+    frames = 0
+    for line in text.splitlines():
+        frames = frames + 1 if line.startswith("\tat ") else 0
+        if frames <= _JAVA_FRAMES and not line.startswith("\t... "):
+            lines.append(line)
+    return JavaError("\n".join(lines))
 
 
 def _launched(options: Sequence[str], log_path: Path | None, with_spark: bool) -> SparkGateway:

@@ -1,0 +1,38 @@
+"""A catalog that can never be made: the task hears of it at once, in words that last longer than the JVM."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import pytest
+
+from connect_py.api.errors import ConnectError, RetriableError
+from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+
+
+@pytest.mark.usefixtures("spark_environment")
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"type": "rset"}, "the catalog: UnsupportedOperationException: Unknown catalog type: rset"),
+        (
+            {"type": "jdbc", "uri": "sqlite:////no/catalog.db", "warehouse": "file:///no"},
+            "No suitable driver found for sqlite:////no/catalog.db: iceberg.catalog.uri must be one of JDBC",
+        ),
+    ],
+)
+def test_a_catalog_that_no_waiting_makes_is_an_error_of_the_configuration(
+    properties: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    driver = SparkDriver(SparkConfig("iceberg", properties, quick_jvm=True), log_path=tmp_path / "spark.log")
+    with pytest.raises(ConnectError) as caught:
+        driver.start()
+    assert not isinstance(caught.value, RetriableError)
+    assert said in str(caught.value)
+    assert "table the catalog" not in str(caught.value)
+    trace = "".join(traceback.format_exception(caught.value))
+    assert "Exception: " in trace
+    assert "\tat " in trace
+    assert "str() failed" not in trace
+    assert trace.count("\tat ") < 40
