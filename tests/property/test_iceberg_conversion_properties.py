@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from iceberg_conversion_oracle import REFUSED, expected
 from iceberg_staging_rows import ORDERS_0, read, record, stager, table
 
 from connect_py.api.arrow import storage_type, to_array
@@ -39,36 +41,72 @@ from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions
 
+NUMBER_TEXTS = st.one_of(
+    st.decimals(-(10**39), 10**39, allow_nan=False).map(str),
+    st.floats().map(repr),
+    st.from_regex(r"[+-]?[0-9]{0,20}\.?[0-9]{1,20}([eE][+-]?[0-9]{1,2})?", fullmatch=True),
+)
+MOMENT_TEXTS = st.builds(
+    "{}-{:02}-{:02}{}{}{}".format,
+    st.sampled_from(["0001", "1677", "1970", "2024", "2262", "9999", "+20000", "-0043", "-290000", "+300000"]),
+    st.integers(0, 13), st.integers(1, 31), st.sampled_from(["T", " ", "T", "t"]),
+    st.sampled_from(["00", "23:59", "24:00", "10:11:12", "23:59:59.9", "00:00:60", "10:11:12.123456",
+                     "01:02:03.987654321"]),
+    st.sampled_from(["", "Z", "Z", "+01:00", "-0530", "+18", "-18:00", "+18:01", "-23:00", "+05:30:15"]),
+)  # fmt: skip
 TEXTS = st.one_of(
     st.text(max_size=6),
+    NUMBER_TEXTS,
+    MOMENT_TEXTS,
+    st.integers(-(2**70), 2**70).map(str),
     st.sampled_from([
         "1", "-5", "+7", "1.5", "1e3", "NaN", "true", "FALSE", "AQI=", "2020-02-29", "2021-02-29", "10:15",
         "24:00:00", "2020-01-01T00:00:00Z", "2020-01-01T00:00:00.123+01:00", "infinity", "-0043-03-15T00:00:00Z",
-        "00000000-0000-0000-0000-00000000000a", "9223372036854775808",
+        "00000000-0000-0000-0000-00000000000a", "9223372036854775808", "3.4e38", "1e39", "-1e400", "8300e-44",
     ]),
 )  # fmt: skip
-INT64S = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-5, 90_000_000))
+INT64S = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-5, 90_000_000), st.integers(-(2**63), -(2**63) + 999))
+DOUBLES = st.one_of(
+    st.floats(), st.integers(-(2**70), 2**70).map(float), st.integers(-(10**9), 10**9).map(lambda n: n / 100)
+)
+
+
+def decimals(digits: int, scale: int) -> tuple[Schema, st.SearchStrategy[Decimal]]:
+    """A schema of this precision and scale, and its values: of few digits as often as of many."""
+    context = Context(prec=100)
+    numbers = st.integers(1, digits).flatmap(lambda n: st.integers(-(10**n) + 1, 10**n - 1))
+    return (
+        decimal(scale, parameters={"scale": str(scale), "connect.decimal.precision": str(digits)}),
+        numbers.map(lambda n: Decimal(n).scaleb(-scale, context)),
+    )
+
+
 SOURCES: dict[str, tuple[Schema, st.SearchStrategy[Any]]] = {
     "int8": (INT8, st.integers(-128, 127)),
     "int32": (INT32, st.integers(-(2**31), 2**31 - 1)),
     "int64": (INT64, INT64S),
     "float": (FLOAT32, st.floats(width=32)),
-    "double": (FLOAT64, st.floats()),
+    "double": (FLOAT64, DOUBLES),
     "boolean": (BOOLEAN, st.booleans()),
     "string": (STRING, TEXTS),
     "bytes": (BYTES, st.binary(max_size=4)),
-    "decimal": (decimal(3), st.decimals(-(10**9), 10**9, places=3)),
+    "decimal(12, 3)": decimals(12, 3),
+    "decimal(38, 4)": decimals(38, 4),
+    "decimal(38, 29)": decimals(38, 29),
+    "decimal(60, 20)": decimals(60, 20),
     "date": (date(), st.integers(-(2**31), 2**31 - 1)),
     "time": (time(), st.integers(0, 86_400_000)),
     "timestamp": (timestamp(), INT64S),
     "micros": (Schema(Type.INT64, name="io.debezium.time.MicroTimestamp"), INT64S),
+    "nanos": (Schema(Type.INT64, name="io.debezium.time.NanoTimestamp"), INT64S),
     "nanotime": (Schema(Type.INT64, name="io.debezium.time.NanoTime"), INT64S),
     "list": (array(Schema(Type.INT64, optional=True)), st.lists(st.none() | INT64S, max_size=3)),
     "map": (map_of(STRING, INT64), st.dictionaries(st.text(max_size=2), INT64S, max_size=3)),
 }
 TARGETS: list[Any] = [
-    "int", "long", "float", "double", "decimal(9, 2)", "boolean", "string", "uuid", "binary", "fixed[2]", "date",
-    "time", "timestamp", "timestamptz", "timestamp_ns",
+    "int", "long", "float", "double", "decimal(9, 2)", "decimal(38, 10)", "decimal(38, 22)", "decimal(38, 37)",
+    "boolean", "string", "uuid", "binary", "fixed[2]", "date", "time", "timestamp", "timestamptz", "timestamp_ns",
+    "timestamptz_ns",
     {"type": "list", "element-id": 2, "element-required": False, "element": "int"},
     {"type": "map", "key-id": 2, "key": "string", "value-id": 3, "value": "int", "value-required": False},
 ]  # fmt: skip
@@ -98,22 +136,44 @@ def outcome(converter: RowConverter, column: Column) -> tuple[list[str], set[tup
     return [repr(v) for v in data.to_pylist()], failed
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.data(), st.sampled_from(sorted(SOURCES)), st.sampled_from(TARGETS), st.sampled_from(OPTIONS))
-def test_a_column_converts_as_its_rows_do_alone(
-    data: st.DataObject, source: str, target: Any, options: ConversionOptions
-) -> None:
+def check_column(data: st.DataObject, source: str, target: Any, options: ConversionOptions) -> None:
+    """Convert a column at once and row by row; both must give what plain Python says."""
     schema, values = SOURCES[source]
-    row = struct(("c", schema.replace(optional=True)))
+    schema = schema.replace(optional=True)
+    row = struct(("c", schema))
     given_values = data.draw(st.lists(st.none() | values, min_size=1, max_size=6))
     whole = to_array(row, [Struct(row, [v]) for v in given_values])
     converter = RowConverter(table([("c", target)]), row, whole.type, options)
+    wanted = [expected(schema, value, target, options) for value in given_values]
+    refused = {at for at, value in enumerate(wanted) if value is REFUSED}
     texts, failed = outcome(converter, Column(row, whole))
-    for at in range(len(whole)):
+    assert {at for at, _ in failed} == refused, given_values
+    for at, value in enumerate(wanted):
         alone, failed_alone = outcome(converter, Column(row, whole.slice(at, 1)))
-        if (0, "c") not in failed_alone and not failed_alone:
-            assert alone == [texts[at]]
-        assert {(at, column) for _, column in failed_alone} == {f for f in failed if f[0] == at}
+        assert bool(failed_alone) == (at in refused), given_values[at]
+        if at not in refused:
+            assert (texts[at], alone) == (repr(value), [repr(value)]), given_values[at]
+
+
+COLUMNS = (st.data(), st.sampled_from(sorted(SOURCES)), st.sampled_from(TARGETS), st.sampled_from(OPTIONS))
+
+
+@settings(max_examples=300, deadline=None)
+@given(*COLUMNS)
+def test_a_column_converts_as_its_rows_do_alone_and_as_plain_python_does(
+    data: st.DataObject, source: str, target: Any, options: ConversionOptions
+) -> None:
+    check_column(data, source, target, options)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@settings(max_examples=2_000, deadline=None)
+@given(*COLUMNS)
+def test_many_columns_convert_as_plain_python_does(
+    data: st.DataObject, source: str, target: Any, options: ConversionOptions
+) -> None:
+    check_column(data, source, target, options)
 
 
 @settings(max_examples=200, deadline=None)
