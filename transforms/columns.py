@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import arrow_type, to_array
+from connect_py.api.arrow import arrow_type, filled, is_odd_decimal, to_array
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, NotColumnar
 from connect_py.api.schema import Schema, Type, Value
@@ -43,11 +43,6 @@ def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
     return pc.choose(pc.if_else(visible, 0, pa.scalar(None, pa.int64())), data)
 
 
-def is_odd_decimal(kind: pa.DataType) -> bool:
-    """Whether this is a decimal of negative scale: Arrow compares none, and makes others of those that it selects."""
-    return bool(pa.types.is_decimal(kind)) and kind.scale < 0
-
-
 def struct_column(schema: Schema, members: Sequence[pa.Array], null: pa.BooleanArray | None, length: int) -> pa.Array:
     """A column of this struct schema from its members, null where `null` is true."""
     if not members:
@@ -73,11 +68,7 @@ def scalar(schema: Schema, value: Value) -> pa.Scalar:
 
 def with_default(data: pa.Array, default: pa.Scalar | None) -> pa.Array:
     """The column with its nulls replaced; None: there is no default."""
-    if default is None or not data.null_count:
-        return data
-    if is_odd_decimal(data.type):
-        return pc.choose(data.is_null().cast(pa.int64()), data, default)
-    return pc.coalesce(data, default)
+    return data if default is None else filled(data, default)
 
 
 def defaults(schema: Schema) -> list[pa.Scalar | None]:

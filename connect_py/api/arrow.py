@@ -143,6 +143,20 @@ def struct_member(data: pa.Array, name: str) -> pa.Array | None:
     return pc.struct_field(data, [index]) if data.null_count else data.field(index)
 
 
+def is_odd_decimal(kind: pa.DataType) -> bool:
+    """Whether this is a decimal of negative scale: Arrow compares none, and makes other types of those it selects."""
+    return bool(pa.types.is_decimal(kind)) and kind.scale < 0
+
+
+def filled(data: pa.Array, default: pa.Scalar) -> pa.Array:
+    """The column with its nulls replaced, of the same type."""
+    if not data.null_count:
+        return data
+    if is_odd_decimal(data.type):
+        return pc.choose(data.is_null().cast(pa.int64()), data, default)
+    return pc.coalesce(data, default)
+
+
 def mixed(column: Column, other: Column, is_other: pa.BooleanArray, kept: pa.BooleanArray | None) -> Column:
     """See `Column.mixed`."""
     few = other.where(is_other)

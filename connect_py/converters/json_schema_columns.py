@@ -104,8 +104,10 @@ class SchemaReader:
 
     def native_member_column(self, decoded: Decoded) -> pa.Array:
         """The same as `native_column` for members of a container: nulls become the default, if there is one."""
+        from connect_py.api import arrow
+
         column = self.native_column(decoded)
-        return column if self.default is None else column.fill_null(self.column([self.default])[0])
+        return column if self.default is None else arrow.filled(column, self.column([self.default])[0])
 
     def struct_member_column(self, values: Sequence[Any], null: pa.BooleanArray | None) -> pa.Array:
         """The same as `member_column` for a member of structs, of which `null` marks those that are null."""

@@ -142,3 +142,17 @@ def test_what_nobody_asked_for_is_refused_as_by_the_reference(decoder: str, enve
         made, data = converter(schema_content=schema.decode()), payloads
     with reading_by(decoder):
         assert same(by_columns(made, data), by_reference(made, data))
+
+
+@with_and_without
+def test_a_default_of_negative_scale_keeps_the_type_of_its_column(decoder: str) -> None:
+    schema = (
+        b'{"type":"bytes","name":"org.apache.kafka.connect.data.Decimal","version":1,'
+        b'"parameters":{"scale":"-2"},"optional":true,"default":"AQ==","field":"d"}'
+    )
+    head = b'{"schema":{"type":"struct","fields":[%s]},"payload":' % schema
+    made, data = converter(), [head + payload + b"}" for payload in (b'{"d":"CQ=="}', b'{"d":null}', b"{}")]
+    with reading_by(decoder):
+        (run,) = made.to_batch("t", data)
+        assert str(run.column.data.type.field("d").type) == "decimal128(38, -2)"
+        assert same(by_columns(made, data), by_reference(made, data))
