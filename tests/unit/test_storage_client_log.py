@@ -8,22 +8,10 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
+from fixtures.storage_fake_clock import FakeClock
 
 from connect_py.kafka.client_log import PATIENCE_SECONDS, QUIET_SECONDS, RepeatFilter, client_log
 from connect_py.storage.kafka_based_log import ADMIN_PAUSE_SECONDS, KafkaBasedLog
-
-
-class FakeClock:
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time_ms(self) -> int:
-        return 0
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def record(text: str) -> logging.LogRecord:

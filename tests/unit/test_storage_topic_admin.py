@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from fixtures.storage_fake_clock import FakeClock
 
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.config.worker_config import StorageTopic
@@ -17,19 +18,6 @@ from connect_py.storage.topic_admin import CREATE_SECONDS, TopicAdmin
 
 OFFSETS = StorageTopic("connect-offsets", "offset.storage.topic", 25, 3)
 REASON = "offset.storage.replication.factor is 3, and the cluster has 1 broker"
-
-
-class FakeClock:
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time_ms(self) -> int:
-        return 0
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class SmallCluster:
