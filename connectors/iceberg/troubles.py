@@ -15,6 +15,7 @@ from connectors.iceberg.iceberg_metrics import IcebergMetrics
 log = logging.getLogger(__name__)
 
 TELL_SECONDS = 60.0  # between lines about the same trouble
+FORGET_SECONDS = 600.0  # after which nobody waits for a table that nobody asked for; who waits asks every few seconds
 _NUMBERS = re.compile(r"\d+")  # ids, ports and times differ each time, the trouble does not
 
 
@@ -32,6 +33,7 @@ class _Trouble:
 
     told: float
     counted: float
+    tried: float
     intervals: int = 1  # commit intervals in which it was tried
     kind: str | None = None  # the reason told last, without its numbers
     silent: int = 0  # times since it was told
@@ -96,7 +98,10 @@ class Troubles:
         self._over(Waiting.OPEN, table)
 
     def cycle_ended(self, failing: Collection[str]) -> None:
-        """`failing`: the tables that take no commit still."""
+        """`failing`: the tables that take no commit still. Those that nobody asks for any more are forgotten."""
+        long_ago = self._clock() - FORGET_SECONDS
+        for waiting, table in [key for key, trouble in self._known.items() if trouble.tried <= long_ago]:
+            self._over(waiting, table)
         for table in self._not_committed - set(failing):
             self._metrics.waiting(Waiting.COMMIT.value, table, waits=False)
         self._not_committed &= set(failing)
@@ -109,9 +114,10 @@ class Troubles:
         now, kind = self._clock(), _NUMBERS.sub("", why)
         trouble = self._known.get((waiting, table))
         if trouble is None:
-            trouble = self._known[waiting, table] = _Trouble(now, now)
+            trouble = self._known[waiting, table] = _Trouble(now, now, now)
         elif now - trouble.counted >= self._interval_seconds:
             trouble.intervals, trouble.counted = trouble.intervals + 1, now
+        trouble.tried = now
         if trouble.kind != kind or now - trouble.told >= TELL_SECONDS:
             more = f" (and {trouble.silent} times more since this was told last)" if trouble.silent else ""
             log.warning("%s%s", line, more, extra={"action": "table_held", "table": table} if table else None)

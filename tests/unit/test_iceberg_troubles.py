@@ -15,7 +15,7 @@ from connectors.iceberg.coordinator import Coordinator, _why
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.spark.java_errors import translated
-from connectors.iceberg.troubles import TELL_SECONDS, Troubles
+from connectors.iceberg.troubles import FORGET_SECONDS, TELL_SECONDS, Troubles
 
 AWAY = "the catalog: RESTException: Connection refused to port {}"
 
@@ -67,6 +67,17 @@ def test_a_metric_shows_what_waits_until_it_does_no_longer() -> None:
     told.opened("db.t")
     told.cycle_ended(())
     assert [waits(metrics, *each) for each in shown] == [0, 0, 0]
+
+
+def test_a_table_that_nobody_asks_for_any_more_does_not_count_as_waiting() -> None:
+    told, metrics, clock = troubles()
+    told.cannot_open("db.t", "away")
+    clock.now += FORGET_SECONDS - 1
+    told.cycle_ended(())
+    assert waits(metrics, "open", "db.t") == 1
+    clock.now += 1
+    told.cycle_ended(())
+    assert waits(metrics, "open", "db.t") == 0
 
 
 def test_tries_within_one_commit_interval_count_once_and_an_outage_that_is_over_does_not_count() -> None:
