@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import ClassVar, TypeVar, cast
 
-from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
+from connect_py.api.errors import AlreadyExistsError, ConfigError, ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock
 from connect_py.config.worker_config import WorkerConfig
@@ -148,7 +148,7 @@ class AbstractHerder(Herder):
         try:
             self._main()
         except Exception as error:
-            log.exception("herder thread ends")
+            log.error("herder thread ends: %s", error, exc_info=not isinstance(error, ConfigError))
             self.failure = error
         finally:
             self._stopping.set()  # also after a failure: who still asks is told

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fixtures.herder_fake_worker import FakeWorker, standalone_herder
 
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConfigError, ConnectError
 
 SECONDS = 30.0
 
@@ -38,3 +38,21 @@ def test_a_herder_that_can_neither_start_nor_stop_ends_all_the_same(tmp_path: Pa
     assert str(herder.failure) == "cannot start"
     with pytest.raises(ConnectError, match="Worker is shutting down"):
         waiting.result(SECONDS)
+
+
+class UnsuitableWorker(FakeWorker):
+    """Its configuration is not acceptable."""
+
+    def start(self) -> None:
+        raise ConfigError("offset.storage.replication.factor", "is 3")
+
+
+def test_a_configuration_that_ends_a_herder_is_told_without_a_trace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    herder = standalone_herder(tmp_path, UnsuitableWorker)
+    herder.start()
+    assert herder.wait(SECONDS)
+    told = [record for record in caplog.records if record.getMessage().startswith("herder thread ends")]
+    assert [record.getMessage() for record in told] == [f"herder thread ends: {herder.failure}"]
+    assert not told[0].exc_info
