@@ -252,13 +252,16 @@ def lasts(file: Path, forced: Sequence[Path]) -> bool:
 
 
 @pytest.mark.timeout(120)  # starts a JVM
+@pytest.mark.parametrize("hadoop", [{}, {"said.of": "file systems"}])
 def test_files_of_a_commit_are_on_the_disk_before_the_catalog_refers_to_them(
-    spark_environment: dict[str, str], tmp_path: Path
+    spark_environment: dict[str, str], tmp_path: Path, hadoop: dict[str, str]
 ) -> None:
-    with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log") as driver:
+    config = dataclasses.replace(lake_config(tmp_path), hadoop_properties=hadoop)
+    with SparkDriver(config, log_path=tmp_path / "spark.log") as driver:
         with recorded(driver, tmp_path) as forced:
             sink = Lake(driver, TableCatalog(driver), tmp_path).make()
             sink.commit(sink.stage([order(1, "a")]))
+        assert "spark-core" not in class_path(driver)
         folder = Path(sink.description().location.removeprefix("file://"), "metadata")
         written = set(folder.iterdir())
         assert len(written) == 4  # of two snapshots' metadata; a manifest and its list

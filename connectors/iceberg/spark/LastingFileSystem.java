@@ -28,25 +28,21 @@ public class LastingFileSystem extends LocalFileSystem {
     }
 
     /**
-     * `arguments`: a Hadoop configuration, and whether Spark is in this JVM. Answers with the configuration for a catalog.
+     * `arguments`: a Hadoop configuration. Hadoop makes one file system for all, by the first configuration that asks, so
+     * this is that of the JVM from now on. Configurations cannot name it: copies of them would not find the class.
      *
-     * Spark's tasks get a copy of that, and could not find this class. But Hadoop makes one file system for all, by the
-     * first configuration that asks; without Spark it may be made when it is needed. Who named another class has that. With
-     * Kerberos it is left as it is: whoever asks first has Hadoop log in, and that is not for us to do.
+     * Who named another class has that. With Kerberos it is left as it is: whoever asks first has Hadoop log in, and that is
+     * not for us to do.
      */
-    public static Configuration make(Object[] arguments) throws IOException {
-        Configuration given = (Configuration) arguments[0];
-        if (!given.get(KEY, "").isEmpty() || !given.get("hadoop.security.authentication", "simple").equals("simple")) {
-            return given;
+    public static FileSystem make(Object[] arguments) throws IOException {
+        Configuration asking = new Configuration((Configuration) arguments[0]);
+        boolean simple = asking.get("hadoop.security.authentication", "simple").equals("simple");
+        if (!asking.get(KEY, "").isEmpty() || !simple) {
+            return null;
         }
-        Configuration asking = new Configuration(given);
         asking.setClassLoader(LastingFileSystem.class.getClassLoader());
         asking.set(KEY, LastingFileSystem.class.getName());
-        if (!((Boolean) arguments[1]).booleanValue()) {
-            return asking;
-        }
-        FileSystem.get(URI.create("file:///"), asking);
-        return given;
+        return FileSystem.get(URI.create("file:///"), asking);
     }
 
     /** Without the checksums, which another layer adds. */

@@ -114,8 +114,12 @@ class SparkConfig:
         """Whether catalog and tables are in a database and in folders, and nothing is said about file systems."""
         settings = self.catalog_settings()
         plain = settings.get("type") == "jdbc" and not {"catalog-impl", "io-impl"} & settings.keys()
-        local = settings.get("warehouse", "").startswith(("/", "file:"))
-        return plain and local and not self.hadoop_settings()
+        return plain and self.in_folders and not self.hadoop_settings()
+
+    @property
+    def in_folders(self) -> bool:
+        """Whether the warehouse is a path, of this machine as far as nothing else is said."""
+        return self.catalog_settings().get("warehouse", "").startswith(("/", "file:"))
 
     @property
     def remote(self) -> str:
@@ -449,7 +453,8 @@ class SparkDriver:
             hadoop = jvm.org.apache.hadoop.conf.Configuration()
             for key, value in self.config.hadoop_settings().items():
                 hadoop.set(key, value)
-            hadoop = self._classes.make("LastingFileSystem", [hadoop, not self._alone])
+            if self.config.in_folders or not self._alone:  # else it may not be needed, and takes a fifth of a second
+                self._classes.make("LastingFileSystem", [hadoop])
             catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(self.config.catalog, settings, hadoop)
         made = {name: self._classes.make(name, [catalog]) for name in ("TableAccess", "TableCommit")}
         self._objects = {"catalog": catalog, **made}
