@@ -26,7 +26,8 @@ from connectors.iceberg.spark.commit_request import SNAPSHOT_ID, CommitRequest, 
 from connectors.iceberg.spark.committer import TableCommitter
 from connectors.iceberg.spark.gateway import SparkGateway
 from connectors.iceberg.spark.session import LATE_SOURCES, SparkConfig, SparkDriver
-from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
+from connectors.iceberg.staging.staged_file_name import table_digits
+from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 _EXIT_SECONDS = 180.0
 _LEDGER = "connect-py.ledger.training"
@@ -89,7 +90,7 @@ def _work(driver: SparkDriver, name: str, version: int, *, alone: bool) -> None:
     engines = [(EngineName.APPEND, 0), (EngineName.DELTA, 50), (EngineName.DELTA, 70), (EngineName.MERGE, 90)]
     for engine, first in engines[:-1] if alone else engines:
         loaded = catalog.load(name, _LEDGER)
-        staged = _staged(loaded.description.data_location, first)
+        staged = _staged(loaded.description, first)
         expected = look_up(loaded.view).version
         TableCommitter(driver, catalog, engine).commit(_request(name, expected, staged))
     catalog.evolve(name, [SchemaChange(ChangeKind.ADD, ("more",), '"string"')])
@@ -107,7 +108,7 @@ def _request(name: str, expected: TableVersion, staged: StagedFile) -> CommitReq
     )
 
 
-def _staged(data_location: str, first: int) -> StagedFile:
+def _staged(table: TableDescription, first: int) -> StagedFile:
     """A hundred rows as a task stages them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -116,7 +117,8 @@ def _staged(data_location: str, first: int) -> StagedFile:
 
     schema = schema_to_pyarrow(Schema.model_validate(_SCHEMA))
     rows = [{"id": number, "text": f"row {number}", "price": 1, "at": number} for number in range(first, first + 100)]
-    path = Path(data_location.removeprefix("file://")) / f"connect-training-0-{uuid.uuid4().hex}.parquet"
+    name = f"connect-training-0-a.{table_digits(table.uuid)}.{uuid.uuid4().hex}.parquet"  # clean-up looks at it
+    path = Path(table.data_location.removeprefix("file://")) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
     return StagedFile(StagedKind.ROWS, f"file://{path}", len(rows), path.stat().st_size, 0, 0)
