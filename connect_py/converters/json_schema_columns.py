@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, count, repeat
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
@@ -171,10 +171,38 @@ class _PlainReader(SchemaReader):
         return decoded.array()
 
     def row_values(self, values: Sequence[Any]) -> list[Value]:
-        if self.schema.type is Type.FLOAT32:  # has fewer digits than what was decoded
-            return super().row_values(values)
         return list(values)
 
+
+class _FloatReader(_PlainReader):
+    """32 bits: fewer digits than what is decoded."""
+
+    fallible = True
+
+    def check(self, values: Sequence[Any]) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        doubles = pa.array(values, pa.float64())
+        halfway = pc.equal(pc.bit_wise_and(doubles.view(pa.int64()), _FLOAT_REST), _HALF_OF_REST)
+        doubtful = pc.or_(halfway, pc.less(pc.abs(doubles), _LEAST_NORMAL))
+        if (
+            pc.any(doubtful).as_py()
+            and pc.any(pc.and_(doubtful, pc.not_equal(doubles.cast(pa.float32()).cast(pa.float64()), doubles))).as_py()
+        ):
+            raise NotColumnar("a number halfway between two of 32 bits: its text decides")
+
+    def column(self, values: Sequence[Any]) -> pa.Array:
+        self.check(values)
+        return super().column(values)
+
+    def row_values(self, values: Sequence[Any]) -> list[Value]:
+        return SchemaReader.row_values(self, values)
+
+
+_FLOAT_REST: Final = (1 << 29) - 1  # the bits of a double's fraction that a float lacks
+_HALF_OF_REST: Final = 1 << 28
+_LEAST_NORMAL: Final = 2.0**-126  # float; those below have fewer bits still
 
 _PLAIN_TYPES: Mapping[Type, Any] = {
     Type.FLOAT32: float,
@@ -438,6 +466,7 @@ def column_of(reader: SchemaReader, rows: Sequence[Any], tombstone: pa.BooleanAr
 _READERS: Mapping[Type, Callable[..., SchemaReader]] = {
     **dict.fromkeys(INTEGER_BITS, _IntegerReader),
     **dict.fromkeys(_PLAIN_TYPES, _PlainReader),
+    Type.FLOAT32: _FloatReader,
     Type.STRUCT: _StructReader,
     Type.ARRAY: _ListReader,
     Type.MAP: _MapReader,

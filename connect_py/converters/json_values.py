@@ -191,6 +191,21 @@ def _as_double(tree: Tree) -> float:
         return math.inf if tree > 0 else -math.inf
 
 
+def _as_float(tree: Tree) -> float:
+    """The nearest 32-bit number; where the nearest double is halfway between two of them, it does not decide."""
+    double = _as_double(tree)
+    if isinstance(tree, bool) or not isinstance(tree, int | Decimal) or not math.isfinite(double) or tree == double:
+        return to_float32(double)
+    below, above = (to_float32(math.nextafter(double, end)) for end in (-math.inf, math.inf))
+    ends = [max(-_BEYOND_FLOATS, min(_BEYOND_FLOATS, end)) for end in (below, above)]
+    if sum(ends) != 2 * double:
+        return to_float32(double)
+    return above if tree > double else below
+
+
+_BEYOND_FLOATS: Final = 2.0**128  # where the next 32-bit number would be; infinity stands for it
+
+
 def _read_base64(tree: Tree) -> bytes | None:
     """Base64 as Jackson reads it: groups of four may be padded anywhere, and blanks stand before them."""
     if not isinstance(tree, str):
@@ -217,7 +232,7 @@ def _read_bytes(schema: Schema, tree: Tree) -> bytes | None:
 
 _PRIMITIVE_READERS: Mapping[Type, Callable[[Schema, Tree], Value]] = {
     **dict.fromkeys(INTEGER_BITS, _read_integer),
-    Type.FLOAT32: lambda _, tree: to_float32(_as_double(tree)),
+    Type.FLOAT32: lambda _, tree: _as_float(tree),
     Type.FLOAT64: lambda _, tree: _as_double(tree),
     Type.BOOLEAN: lambda _, tree: tree is True,
     Type.STRING: lambda _, tree: tree if isinstance(tree, str) else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from json_strategies import ODD_MESSAGES, ODD_PAYLOADS, PASSED_OVER, SCHEMAS
 
-from connect_py.api.errors import DataError
+from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Schema, SchemaAndValue
 from connect_py.converters.json_converter import JsonConverter
 
@@ -156,3 +157,25 @@ def test_a_default_of_negative_scale_keeps_the_type_of_its_column(decoder: str) 
         (run,) = made.to_batch("t", data)
         assert str(run.column.data.type.field("d").type) == "decimal128(38, -2)"
         assert same(by_columns(made, data), by_reference(made, data))
+
+
+HALFWAY = [
+    ("1.00000005960464477539062500001", "0x1.000002p+0"), ("1.000000059604644775390625", "0x1.0p+0"),
+    ("1.00000005960464477539062499999", "0x1.0p+0"), ("1.00000017881393432617187499999", "0x1.000002p+0"),
+    ("16777217", "0x1.0p+24"), ("16777219", "0x1.000004p+24"), ("-16777217.0000000001", "-0x1.000002p+24"),
+    ("3.40282356779733661637539395458142568447e38", "0x1.fffffep+127"),
+    ("3.40282356779733661637539395458142568448e38", "inf"), ("1e39", "inf"), ("1.5", "0x1.8p+0"), ("0", "0x0p+0"),
+    ("1e-45", "0x1p-149"), ("7.006492321624085354618e-46", "0x0p+0"), ("7.0064923216240853546187e-46", "0x1p-149"),
+]  # fmt: skip
+
+
+@with_and_without
+@pytest.mark.parametrize(("text", "single"), HALFWAY)
+def test_numbers_of_32_bits_are_rounded_once(decoder: str, text: str, single: str) -> None:
+    head = b'{"schema":{"type":"struct","fields":[{"type":"float","optional":true,"field":"f"}]},"payload":'
+    made, data = converter(), [head + b'{"f":%s}}' % number for number in (b"0.5", text.encode(), b"null")]
+    with reading_by(decoder):
+        rows = by_reference(made, data)
+        assert rows[1].value.get("f") == float.fromhex(single)
+        with suppress(NotColumnar):
+            assert same(by_columns(made, data), rows)

@@ -17,6 +17,8 @@ const MAX_DEPTH: usize = 100;
 const MAX_NAME: usize = 50_000;
 const MAX_MESSAGE: usize = 20_000_000;
 const EXACT: u64 = 1 << 53;
+/// The bits of a double's fraction that 32-bit numbers lack.
+const FLOAT_REST: u64 = (1 << 29) - 1;
 
 pub struct Message<'a> {
     data: &'a [u8],
@@ -102,7 +104,7 @@ impl<'a> Message<'a> {
                 }
             },
             (Kind::Int32, Values::Int32(values)) => values.push(self.integer(node)? as i32),
-            (Kind::Float32, Values::Float32(values)) => values.push(self.double()? as f32),
+            (Kind::Float32, Values::Float32(values)) => values.push(self.single()?),
             (Kind::Float64, Values::Float64(values)) => values.push(self.double()?),
             _ => return Err(Odd),
         }
@@ -153,6 +155,17 @@ impl<'a> Message<'a> {
             Number::Integer(_) => Err(Odd),
             Number::Other(number) => Ok(number),
         }
+    }
+
+    /// Rounded twice, to 64 bits and to 32: odd where that may not be as rounded once, halfway between two of 32 bits.
+    fn single(&mut self) -> Result<f32, Odd> {
+        let double = self.double()?;
+        let single = double as f32;
+        let is_halfway = double.to_bits() & FLOAT_REST == FLOAT_REST / 2 + 1;
+        if (is_halfway || double.abs() < f64::from(f32::MIN_POSITIVE)) && f64::from(single) != double {
+            return Err(Odd);
+        }
+        Ok(single)
     }
 
     #[inline]
