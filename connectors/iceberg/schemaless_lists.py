@@ -8,6 +8,7 @@ from typing import Any
 
 from connect_py.api.errors import NotColumnar
 from connect_py.api.record import SinkRecord
+from connect_py.api.schema import Schema, Value
 
 _LARGEST_EXACT = 1 << 53  # integer that a double holds, and all below it
 
@@ -22,18 +23,16 @@ def evened(records: Sequence[SinkRecord]) -> list[SinkRecord]:
         NotColumnar: An integer beside other numbers is too large for an exact double, or lists nest too deep.
     """
     try:
-        keys = [r.key if r.key_schema is not None else _even(r.key) for r in records]
-        values = [r.value if r.value_schema is not None else _even(r.value) for r in records]
-        plain_keys = _completed([None if r.key_schema is not None else k for r, k in zip(records, keys, strict=True)])
-        plain = _completed([None if r.value_schema is not None else v for r, v in zip(records, values, strict=True)])
+        keys = _evened_side([r.key_schema for r in records], [r.key for r in records])
+        values = _evened_side([r.value_schema for r in records], [r.value for r in records])
     except RecursionError as error:
         raise NotColumnar("lists nest too deep") from error
-    return [
-        r.replace(
-            key=k if r.key_schema is not None else even_key, value=v if r.value_schema is not None else even_value
-        )
-        for r, k, v, even_key, even_value in zip(records, keys, values, plain_keys, plain, strict=True)
-    ]
+    return [r.replace(key=k, value=v) for r, k, v in zip(records, keys, values, strict=True)]
+
+
+def _evened_side(schemas: Sequence[Schema | None], values: Sequence[Value]) -> list[Any]:
+    made = _completed([_even(v) if s is None else None for s, v in zip(schemas, values, strict=True)])
+    return [new if s is None else v for s, v, new in zip(schemas, values, made, strict=True)]
 
 
 def _even(value: Any) -> Any:
