@@ -109,7 +109,7 @@ STORMS: dict[Rule | Switch, Sequence[Fault]] = {  # storms of these faults only,
     Rule.NO_OLDER_GENERATION: [fault for fault in Fault if fault not in ENDS],
 }  # fmt: skip
 NEIGHBOURS = 150
-LONG_SEARCH = 6_000
+LONG_SEARCH = 20_000
 
 
 def test_every_rule_has_a_seed_that_needs_it() -> None:
