@@ -59,7 +59,7 @@ def converter(registry: Stub, *, is_key: bool = False, **configs: str) -> AvroCo
     return made
 
 
-@pytest.fixture(scope="module", params=BOTH)
+@pytest.fixture(params=BOTH)  # of one test: what reads without the native decoder must not do so in others
 def impatient(registry: Stub, request: pytest.FixtureRequest) -> Iterator[RegistryConverter]:
     with reading_by(request.param):
         yield from unknown_is_bad(converter(registry), registry)

@@ -287,7 +287,7 @@ _orders = st.builds(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=BOTH)
+@pytest.fixture(params=BOTH)  # of one test: what reads without the native decoder must not do so in others
 def impatient(registry: Stub, request: pytest.FixtureRequest) -> Iterator[RegistryConverter]:
     with reading_by(request.param):
         yield from unknown_is_bad(converter(registry), registry)
