@@ -543,9 +543,11 @@ class World:
             partition = self.random.choice(known)
             start, end = self.log_start(partition), len(self.logs[partition.partition])
             self.log_starts[partition.partition] = self.random.randrange(start, end + 1)
-        if draw() < 0.03 and self.has_arrived() and self.chance(Fault.GROUP_LOST, 1.0):
+        # A catalog that went back is known by the group's marks alone: what takes both has taken everything.
+        remembered = not self.faults[Fault.RESTORED]
+        if draw() < 0.03 and remembered and self.has_arrived() and self.chance(Fault.GROUP_LOST, 1.0):
             self.group.clear()
-        if draw() < 0.03 and self.group and self.has_ledger() and self.chance(Fault.GROUP_RESET, 1.0):
+        if draw() < 0.03 and remembered and self.group and self.has_ledger() and self.chance(Fault.GROUP_RESET, 1.0):
             partition = self.random.choice(list(self.group))
             self.group[partition] = (self.random.randrange(len(self.logs[partition.partition]) + 1), "")
 
