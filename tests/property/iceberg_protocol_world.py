@@ -701,8 +701,12 @@ class World:
         self.files = {path: rows for path, rows in self.files.items() if path.split("/")[1] != table.uuid}
 
     def known_points(self, chain: list[Snapshot]) -> list[Snapshot]:
-        """Ancestors that a table may be rolled back to: what they hold is known (documented limit)."""
+        """Ancestors that a table may be rolled back to: what they hold is known (documented limit).
+
+        Not known: a root that was made of rows of ours, when our snapshots had expired before anybody looked.
+        """
         complete = bool(chain) and chain[-1].parent is None
+        complete = complete and bool(chain[-1].ledger or all(row[0][0] == FOREIGN for row in chain[-1].content))
         oldest = max((i for i, s in enumerate(chain) if s.ledger), default=-1)
         return chain[1:] if complete else chain[1 : oldest + 1]
 
