@@ -611,6 +611,19 @@ def test_table_that_was_restored_to_before_the_log_goes_on_where_all_offsets_are
     assert [type(a) for a in begin(everything)] == [Send]
 
 
+def test_partition_that_is_younger_than_a_restored_table_is_read_from_its_first_record() -> None:
+    older = replace(OLDER, topics=ledger({0: (0, 0, 60)}).topics)
+
+    def begin(log_start: int) -> list[CoordinatorAction]:
+        state = CoordinatorState(CoordinatorSettings("k-1", 5, 1000, 300), "x", lambda: "c")
+        return state.begin(
+            {"orders": TopicInfo("id-1", (0, log_start))}, marks_of(NEWER), {FACTS: table(older)}, None, 0
+        )
+
+    assert "from offset 0, but the log starts at 6" in only(begin(6), Fail).reason, "nobody can tell what went"
+    assert only(begin(0), Warn)
+
+
 def test_some_offsets_altered_do_not_hide_that_a_table_was_restored() -> None:
     group = marks_of(NEWER)
     altered = altered_group({P0: 30}, group, {FACTS: look_up(table(OLDER))}, {"orders": "id-1"}, 5, "y")

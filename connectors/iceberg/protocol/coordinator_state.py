@@ -649,7 +649,7 @@ class CoordinatorState:
         rolled_back = rolled_back or went_back
         needs: dict[TopicPartition, int] = {}
         for partition, state in self._partitions.items():
-            found = self._needed(partition, state, lookup, rolled_back)
+            found = self._needed(partition, state, lookup, rolled_back, went_back)
             if found is None:
                 return self._end(
                     Fail(
@@ -718,8 +718,13 @@ class CoordinatorState:
             return None
         return lookup.opened.get(partition)
 
-    def _needed(self, partition: TopicPartition, state: _Partition, lookup: Lookup, rolled_back: bool) -> int | None:
-        """E of one partition. None: the ledger speaks of a topic with another id, and that is not allowed."""
+    def _needed(
+        self, partition: TopicPartition, state: _Partition, lookup: Lookup, rolled_back: bool, went_back: bool
+    ) -> int | None:
+        """E of one partition. None: the ledger speaks of a topic with another id, and that is not allowed.
+
+        `went_back`: rolled back, and its property with it.
+        """
         floor = self._floor(partition)
         ledger = lookup.ledger
         check_topic = Rule.TOPIC_ID_EVERYWHERE in self._rules
@@ -735,7 +740,7 @@ class CoordinatorState:
         if rolled_back:
             left = entry.position if entry else self._began(lookup, partition, state)
             if left is None:
-                return state.log_start
+                return 0 if went_back else state.log_start  # a table of before the partition knows not where that began
             return left.next if left.generation == state.generation else min(left.next, floor)
         if entry is None or (entry.generation < state.generation and Rule.REWIND_REACHES_EVERY_TABLE in self._rules):
             return floor
