@@ -849,6 +849,8 @@ class World:
             due = table.whole or offset >= min(born, began)
             if last:
                 due = offset >= starts[-1] and (table.whole or offset >= max(born, began))
+                if table.ever_rolled_back:  # perhaps to before a replay that was the first to bring rows (documented)
+                    due = due and offset >= max(starts)
             replayed = last > 0 and not table.ever_rolled_back and not self.faults[Fault.GROUP_LOST]
             if due and not (counts[last] if replayed else any(counts)):
                 raise WrongWorldError(f"{name}: row {where} is missing")
