@@ -1,7 +1,9 @@
 package connectpy;
 
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 
 import org.apache.iceberg.AppendFiles;
 import org.apache.iceberg.BaseTable;
@@ -125,8 +127,11 @@ public class StagedBranches {
     /**
      * Ids of the newest snapshots of these branches whose manifests are gone: Iceberg deletes them when a catalog refuses a
      * commit, which it may have made. Nobody who looks at all snapshots of the table could read one.
+     *
+     * What other refs hold is never among them: they would leave with it, and `main` is one of them.
      */
     private static List broken(Table table, List names) {
+        Set held = heldByOthers(table, names);
         List ids = new ArrayList();
         for (Object name : names) {
             if (!table.refs().containsKey(name)) {
@@ -134,10 +139,28 @@ public class StagedBranches {
             }
             for (Object each : LedgerCheck.ancestors(table, LedgerCheck.head(table, (String) name))) {
                 Snapshot snapshot = (Snapshot) each;
-                if (snapshot.summary().containsKey(MARK) || table.io().newInputFile(snapshot.manifestListLocation()).exists()) {
+                String manifests = snapshot.manifestListLocation(); // null: an old snapshot that names its manifests itself
+                if (held.contains(Long.valueOf(snapshot.snapshotId())) || snapshot.summary().containsKey(MARK)
+                        || manifests == null || table.io().newInputFile(manifests).exists()) {
                     break;
                 }
                 ids.add(Long.valueOf(snapshot.snapshotId()));
+            }
+        }
+        return ids;
+    }
+
+    /** Ids of all snapshots that refs other than these lead to. */
+    private static Set heldByOthers(Table table, List names) {
+        Set ids = new HashSet();
+        for (Object each : table.refs().keySet()) {
+            if (names.contains(each)) {
+                continue;
+            }
+            for (Object ancestor : LedgerCheck.ancestors(table, LedgerCheck.head(table, (String) each))) {
+                if (!ids.add(Long.valueOf(((Snapshot) ancestor).snapshotId()))) {
+                    break; // from here on they are known
+                }
             }
         }
         return ids;
