@@ -251,7 +251,8 @@ class TableKeeper:
         if wish.schema is None:
             raise TableUnsuitableError(name, f"does not exist, and cannot be created: {wish.reason}")
         if config.mode_of(name) is WriteMode.MERGE:  # before it is there, and refused for good
-            _check_merged(name, config.table(name).id_columns or wish.keys, wish.schema)
+            keys = config.table(name).id_columns or wish.keys or self._record_keys.get(name, ())
+            _check_merged(name, keys, wish.schema)
         try:
             spec = partition_spec(wish.schema, config.table(name).partition_by)
         except DataError as error:

@@ -289,6 +289,19 @@ def test_a_table_that_could_not_be_merged_is_not_made(
     assert catalog.made == ([] if why else ["db.orders"])
 
 
+def test_a_table_is_made_again_with_the_key_that_another_task_saw_in_its_records() -> None:
+    listener: Any = None
+    settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true"}
+    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
+    catalog: Any = EmptyCatalog()
+    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    schema = json.loads(table([("id", "long")]).schema)
+    for keys in (("id",), ()):  # the second task saw none of them
+        with pytest.raises(TableMissingError):  # this catalog keeps nothing
+            keeper.prepare("db.orders", Need.CREATE, Wish(schema, keys=keys).to_text())
+    assert catalog.made == ["db.orders", "db.orders"]
+
+
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
