@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from connectors.iceberg.protocol import newest_commits
 from connectors.iceberg.protocol.ledger import Ledger
 from connectors.iceberg.protocol.mark import Mark
 from connectors.iceberg.protocol.newest_commits import ALL_TEXTS, TEXT_LENGTH, NewestCommits
@@ -78,3 +81,17 @@ def test_marks_of_many_partitions_share_the_room_of_one_commit_of_offsets() -> N
     assert 0 < len(commits.to_text(1_000)) <= ALL_TEXTS // 1_000
     assert commits.to_text(100_000) == ""
     assert len(commits.to_text(1)) > 2_000
+
+
+def test_text_that_many_marks_have_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    unpacked = newest_commits.unpack
+
+    def unpack(text: str, columns: int) -> list[list[int]]:
+        read.append(text)
+        return unpacked(text, columns)
+
+    monkeypatch.setattr(newest_commits, "unpack", unpack)
+    merged = NewestCommits.of_marks([mark(known(a=(7, 5))) for _ in range(500)] + [mark(known(a=(7, 6)))])
+    assert len(read) == 2
+    assert merged.is_above("a", commit(7, 5))

@@ -33,8 +33,9 @@ class NewestCommits:
 
     @classmethod
     def of_marks(cls, marks: Iterable[Mark]) -> NewestCommits:
-        """All that the marks of a group know together."""
-        told = [(mark.epoch.number, cls._parsed(mark.commits)) for mark in marks if mark.commits]
+        """All that the marks of a group know together; many partitions have the same text, which is read once."""
+        texts = {(mark.epoch.number, mark.commits) for mark in marks if mark.commits}
+        told = [(epoch, cls._parsed(text)) for epoch, text in texts]
         merged = cls(max((known._since for _, known in told), default=0))
         for epoch, known in told:
             if epoch < merged._since:
