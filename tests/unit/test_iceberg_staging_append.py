@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import errno
+import fcntl
 import json
 import os
 import stat
@@ -88,6 +89,8 @@ def test_a_staged_file_and_the_names_that_lead_to_it_are_on_the_disk_before_anyb
     def fsync(file: int) -> None:
         state = os.fstat(file)
         forced.append((state.st_ino, state.st_size))
+        writable = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+        assert writable is stat.S_ISREG(state.st_mode), "some file systems pass over a file that is open to be read"
         really(file)
 
     monkeypatch.setattr(os, "fsync", fsync)

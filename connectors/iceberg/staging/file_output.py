@@ -53,7 +53,7 @@ class FileOutput:
             assert self._local is not None
             path = self._local / name
             self._write(str(path), rows)
-            _to_disk(path)
+            _to_disk(path, os.O_RDWR)  # CIFS passes over what was opened to be read
             _names_to_disk(path.parent)
             return uri, path.stat().st_size
         output = self._io.new_output(uri)
@@ -93,12 +93,12 @@ def _make_folder(folder: Path) -> None:
 def _names_to_disk(folder: Path) -> None:
     """Have the disk hold the names in a folder, if its file system knows such a thing."""
     with contextlib.suppress(OSError):  # some of networks do not, and there are folders that one may only write to
-        _to_disk(folder)
+        _to_disk(folder, os.O_RDONLY)
 
 
-def _to_disk(path: Path) -> None:
-    """Have the disk hold what was written."""
-    file = os.open(path, os.O_RDONLY)
+def _to_disk(path: Path, flags: int) -> None:
+    """Have the disk hold what was written. Folders can be opened to be read alone."""
+    file = os.open(path, flags)
     try:
         os.fsync(file)
     finally:
