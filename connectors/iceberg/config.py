@@ -375,8 +375,8 @@ def _config_def() -> ConfigDef:
         validator=at_least(1),
         importance=medium,
         doc="Cycles in a row in which a table could not be committed, after which the task fails; also commit "
-        "intervals in a row in which it could not be had, or the coordinator could not begin. Only if it is set: else "
-        "the rows wait, and other tables go on.",
+        "intervals for which it could not be had, or the coordinator could not begin. Only if it is set: else the rows "
+        "wait, and other tables go on.",
     )
     d.define(
         TRANSACTIONAL_PREFIX,

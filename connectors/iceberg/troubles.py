@@ -15,6 +15,7 @@ from connectors.iceberg.iceberg_metrics import IcebergMetrics
 log = logging.getLogger(__name__)
 
 TELL_SECONDS = 60.0  # between lines about the same trouble
+QUIET_SECONDS = 180.0  # without a try it begins anew; a call's deadline and the longest back-off lie between two tries
 FORGET_SECONDS = 600.0  # after which nobody waits for a table that nobody asked for; who waits asks every few seconds
 _NUMBERS = re.compile(r"\d+")  # ids, ports and times differ each time, the trouble does not
 
@@ -34,7 +35,7 @@ class _Trouble:
     told: float
     counted: float
     tried: float
-    intervals: int = 1  # commit intervals in which it was tried
+    intervals: int = 0  # commit intervals that went by while it was tried
     kind: str | None = None  # the reason told last, without its numbers
     silent: int = 0  # times since it was told
 
@@ -107,14 +108,17 @@ class Troubles:
         self._not_committed &= set(failing)
 
     def _tried(self, waiting: Waiting, table: str, why: str, line: str) -> int:
-        """Tell of it, unless that was told; returns in how many commit intervals it was tried now.
+        """Tell of it, unless that was told; returns how many whole commit intervals it lasts now.
 
-        Tries are many within an interval and count once: what is over sooner is ridden out, however often it was tried.
+        What is over within an interval is ridden out, however often it was tried. Once nobody tried for long, nobody
+        knows whether it lasted, so it begins anew.
         """
         now, kind = self._clock(), _NUMBERS.sub("", why)
         trouble = self._known.get((waiting, table))
         if trouble is None:
             trouble = self._known[waiting, table] = _Trouble(now, now, now)
+        elif now - trouble.tried > max(2 * self._interval_seconds, QUIET_SECONDS):
+            trouble.intervals, trouble.counted = 0, now
         elif now - trouble.counted >= self._interval_seconds:
             trouble.intervals, trouble.counted = trouble.intervals + 1, now
         trouble.tried = now

@@ -15,7 +15,7 @@ from connectors.iceberg.coordinator import Coordinator, _why
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.spark.java_errors import translated
-from connectors.iceberg.troubles import FORGET_SECONDS, TELL_SECONDS, Troubles
+from connectors.iceberg.troubles import FORGET_SECONDS, QUIET_SECONDS, TELL_SECONDS, Troubles
 
 AWAY = "the catalog: RESTException: Connection refused to port {}"
 
@@ -80,8 +80,8 @@ def test_a_table_that_nobody_asks_for_any_more_does_not_count_as_waiting() -> No
     assert waits(metrics, "open", "db.t") == 0
 
 
-def test_tries_within_one_commit_interval_count_once_and_an_outage_that_is_over_does_not_count() -> None:
-    told, _, clock = troubles(limit=2)
+def test_what_is_over_within_a_commit_interval_is_ridden_out_even_when_the_limit_is_one() -> None:
+    told, _, clock = troubles(limit=1)
     for _ in range(50):
         told.cannot_begin("away")
     clock.now += 9.9
@@ -90,14 +90,28 @@ def test_tries_within_one_commit_interval_count_once_and_an_outage_that_is_over_
     clock.now += 10
     told.cannot_begin("away")
     clock.now += 10
-    with pytest.raises(ConnectError, match="the coordinator could not begin in 2 commit intervals in a row: away"):
+    with pytest.raises(ConnectError, match="the coordinator could not begin in 1 commit intervals in a row: away"):
         told.cannot_begin("away")
+
+
+def test_a_table_that_nobody_asked_for_in_a_long_while_is_a_new_trouble_and_slow_tries_are_not() -> None:
+    told, _, clock = troubles(limit=2)
+    told.cannot_open("db.t", "away")
+    clock.now += QUIET_SECONDS
+    told.cannot_open("db.t", "away")  # each took as long as a call may
+    clock.now += QUIET_SECONDS + 1
+    told.cannot_open("db.t", "away")
+    clock.now += 10
+    told.cannot_open("db.t", "away")
+    clock.now += 10
+    with pytest.raises(ConnectError, match="in 2 commit intervals in a row"):
+        told.cannot_open("db.t", "away")
 
 
 def test_preparations_of_a_table_count_against_the_limit_and_without_one_they_never_end() -> None:
     told, _, clock = troubles(limit=3)
     patient, _, _ = troubles()
-    for _ in range(2):
+    for _ in range(3):
         told.cannot_open("db.t", "read-only")
         clock.now += 10
     with pytest.raises(ConnectError, match=r"table db\.t could not be had in 3 commit intervals in a row: read-only"):
@@ -121,7 +135,7 @@ class FailedLife:
         raise FencedError("newer") if FailedLife.lives == 2 else CatalogUnavailableError("the catalog: away")
 
 
-def test_a_coordinator_that_can_never_begin_fails_the_task_after_as_many_tries_as_configured(
+def test_a_coordinator_that_can_never_begin_fails_the_task_after_as_many_intervals_as_configured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(coordinator, "_Life", FailedLife)
@@ -141,7 +155,9 @@ def test_a_coordinator_that_can_never_begin_fails_the_task_after_as_many_tries_a
     with pytest.raises(ConnectError, match="could not begin in 3 commit intervals in a row: the catalog: away"):
         made.check()
     counter: Any = metrics.counter("iceberg_coordinator_beginnings_total", "")
-    assert counter.value == FailedLife.lives == 4  # who is overtaken did not fail
+    assert (
+        counter.value == FailedLife.lives == 5
+    )  # who is overtaken did not fail, and the first failure is not an interval
     assert waits(metrics, "begin") == 1
 
 
