@@ -98,8 +98,8 @@ _NOT_KNOWN = {  # standings of a table of which nobody knows what it holds
     Standing.LOST: "was rolled back to a snapshot whose ledger was expired, so what it holds is not known: roll it "
     "back to another snapshot, or replace it by an empty one, which is filled again",
     Standing.BRANCH_LOST: "has no longer the branch that is committed to, and main holds none of its commits, so "
-    "which of its rows are in main is not known: create the branch again at snapshot {snapshot}, or replace the table "
-    "by an empty one, which is filled again",
+    "which of its rows are in main is not known: create the branch again at snapshot {snapshot}, or at main's head if "
+    "all of it was published, or replace the table by an empty one, which is filled again",
     Standing.REPLACED: "holds other rows than those that were committed to it, as after CREATE OR REPLACE TABLE ... AS "
     "SELECT, so what it holds is not known: make snapshot {snapshot} its current one again, or replace it by an empty "
     "one, which is filled again",
@@ -641,8 +641,8 @@ class CoordinatorState:
             return self._end(
                 Fail(
                     f"table {name} knows of no commit, though this connector has committed to it: the catalog seems to "
-                    "have gone back in time, as one that was restored from a backup. Alter the offsets of all "
-                    "partitions to where the table goes on from"
+                    "have gone back in time, as one that was restored from a backup, or the property that names "
+                    "its last commit was removed. Alter the offsets of all partitions to where the table goes on from"
                 )
             )
         rolled_back = lookup.standing is Standing.ROLLED_BACK and Rule.REFILL_EXACTLY_FROM_LEDGER in self._rules
