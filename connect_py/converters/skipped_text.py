@@ -15,8 +15,9 @@ _PIECE = MAX_NUMBER_LENGTH // 2  # bytes; a number that is too long fills one of
 def unsafe(texts: Sequence[bytes | None]) -> list[int]:
     """The texts that the reference form must look at, by their place; it may take them.
 
-    They hold bytes that are no UTF-8, a number of more than 1,000 digits, a name of more than 50,000 characters or a
-    text of more than 20 million: or look as if they might.
+    They hold bytes that are no UTF-8, a number of more than 1,000 digits or a name of more than 50,000 characters, or
+    look as if they might. Of texts of more than 20 million characters, which rows refuse and columns do not, names
+    are not looked for.
     """
     longest = max([len(text) for text in texts if text is not None], default=0)
     if longest < MAX_NAME_LENGTH and _is_safe(b"\n".join(filter(None, texts)), longest):
@@ -35,9 +36,7 @@ def _is_safe(text: bytes, longest: int) -> bool:
         pieces = [text[start : start + _PIECE] for start in range(0, len(text) - _PIECE + 1, _PIECE)]
         if any(map(bytes.isdigit, pieces)):
             return False
-    if longest < MAX_NAME_LENGTH:
+    if longest < MAX_NAME_LENGTH or longest > MAX_STRING_LENGTH:
         return True
-    if longest > MAX_STRING_LENGTH:
-        return False
     strings = text.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')
     return not any(len(name) > MAX_NAME_LENGTH and after.lstrip().startswith(b":") for name, after in pairwise(strings))
