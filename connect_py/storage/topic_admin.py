@@ -139,6 +139,8 @@ class TopicAdmin:
         except KafkaException as error:
             problem: KafkaError = error.args[0]
             return problem
+        except TimeoutError:
+            return KafkaError(KafkaError._TIMED_OUT)
         return None
 
     def _reason(self, topic: StorageTopic, problem: KafkaError) -> str:

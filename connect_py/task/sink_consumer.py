@@ -22,7 +22,6 @@ from connect_py.task.queue_reader import PLUGINS, QueueReader
 log = logging.getLogger(__name__)
 
 ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
-LIST_SECONDS: Final = 3.0  # for the topics, while nothing else is done
 FIND_SECONDS: Final = 1.0  # for the ends of a log whose next offset is gone, while other partitions wait
 CALLBACK_SECONDS: Final = 0.05  # how late a callback may be that comes while we wait for messages
 AGAIN_SECONDS: Final = 0.1  # until the same is asked again, of a broker that is just taking over
@@ -125,8 +124,8 @@ class SinkConsumer:
         """Follow these topics, instead of earlier ones; partitions come by `poll`."""
         self._consumer.subscribe(list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
 
-    def topics(self, timeout: float = LIST_SECONDS) -> dict[str, int]:
-        """All topics that exist, with their number of partitions.
+    def topics(self, timeout: float) -> dict[str, int]:
+        """All topics that exist, with their number of partitions; asked for at most `timeout` seconds.
 
         Raises:
             RetriableError: The cluster does not answer.
@@ -239,7 +238,8 @@ class SinkConsumer:
 
     def _take_failure(self, error: KafkaError, tp: TopicPartition, offset: int) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
-            self._ends[tp] = offset
+            if tp in self._assigned:
+                self._ends[tp] = offset
             self._unheard.discard(tp)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._lose_position(tp, error.str())

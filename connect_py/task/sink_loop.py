@@ -33,6 +33,8 @@ POLL_SLICE_SECONDS: Final = 0.2  # the client has no wakeup; a stop is noticed t
 POLL_RECORDS: Final = 4000  # at most: each call of Arrow has its price, and decoded messages take 4 kB each
 REDELIVERY_SECONDS: Final = (0.2, 5.0)  # first and longest wait before a batch is put again; the task may bound it
 NO_TOPIC_SECONDS: Final = 5.0  # until the topics are listed again while none matches, or nobody answers
+LIST_SECONDS: Final = (3.0, 10.0)  # for the list: at first, and at last for a cluster that takes its time; stops wait
+TELL_SECONDS: Final = 60.0  # between lines about an outage
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ class Consuming(Protocol):
 
     def subscribe(self, topics: Sequence[str]) -> None: ...
 
-    def topics(self, timeout: float = ...) -> Mapping[str, int]: ...
+    def topics(self, timeout: float) -> Mapping[str, int]: ...
 
     def poll(self, limit: int, timeout: float) -> list[MessageRun]: ...
 
@@ -155,7 +157,8 @@ class SinkTaskRunner:
         self._running_commit: int | None = None
         self._subscribed: list[str] = []
         self._list_topics_at = 0.0
-        self._topics_unknown = False  # nobody has answered lately which there are
+        self._list_seconds = LIST_SECONDS[0]
+        self._tell_outage_at = 0.0
         self._topics_used = UsedTopics(lambda topic: control.send(TopicUsed(topic)), clock)
 
     def connect(
@@ -219,14 +222,16 @@ class SinkTaskRunner:
         topics = self._topics.listed()
         if self._topics.is_regex:
             try:
-                existing = self._consumer.topics()
+                existing = self._consumer.topics(self._list_seconds)
             except RetriableError as error:
-                if not self._topics_unknown:  # an outage is told once
+                now = self._clock.monotonic()
+                if now >= self._tell_outage_at:
                     log.warning("the subscription stays as it is: %s", error, extra={"action": "subscribe"})
-                self._topics_unknown = True
-                self._list_topics_at = self._clock.monotonic() + NO_TOPIC_SECONDS
+                    self._tell_outage_at = now + TELL_SECONDS
+                self._list_seconds = min(2 * self._list_seconds, LIST_SECONDS[1])
+                self._list_topics_at = now + NO_TOPIC_SECONDS
                 return
-            self._topics_unknown = False
+            self._list_seconds, self._tell_outage_at = LIST_SECONDS[0], 0.0
             topics = self._topics.among(existing)
             wait = self._settings.topics_interval_ms / 1000 if topics else NO_TOPIC_SECONDS
             self._list_topics_at = self._clock.monotonic() + wait

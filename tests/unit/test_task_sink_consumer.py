@@ -547,7 +547,7 @@ def test_topics_that_cannot_be_listed_are_worth_another_try_unless_it_is_refused
     consumer, client = _reader(monkeypatch, [], _Task())
     client.listed = KafkaError(code)
     with pytest.raises(ConnectError, match="cannot be listed") as raised:
-        consumer.topics()
+        consumer.topics(1.0)
     assert raised.type is kind
 
 

@@ -39,11 +39,13 @@ class FakeConsumer:
         self.closed = False
         self.subscribed: list[str] = []
         self.listings: list[ConnectError] = []  # answers before the usual one
+        self.list_seconds: list[float] = []
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self.subscribed = list(topics)
 
-    def topics(self, timeout: float = 1.0) -> Mapping[str, int]:
+    def topics(self, timeout: float) -> Mapping[str, int]:
+        self.list_seconds.append(timeout)
         if self.listings:
             raise self.listings.pop(0)
         return {"t": 2}
@@ -414,6 +416,12 @@ def test_while_nobody_answers_which_topics_there_are_the_subscription_stays_and_
         assert len(loop.consumer.listings) == asked, "not at once"
         loop.clock.now += 10
     assert caplog.text.count("the subscription stays as it is: away") == 1
+    assert loop.consumer.list_seconds == [3, 6, 10], "a cluster that takes its time is given more"
+    loop.clock.now += 60
+    loop.consumer.listings = [RetriableError("away")]
+    loop.runner.iterate()
+    assert caplog.text.count("the subscription stays as it is: away") == 2, "once a minute"
+    loop.clock.now += 10
     loop.runner.iterate()
     assert loop.consumer.subscribed == ["t"]
     loop.consumer.listings = [RetriableError("away again")]
