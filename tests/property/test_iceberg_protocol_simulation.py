@@ -61,7 +61,7 @@ SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
     (Switch.HOLD_AT_UNOPENED_TABLE, 0),
     (Rule.MARK_KNOWS_NEWEST_COMMITS, 3),
     (Rule.REWIND_REACHES_EVERY_TABLE, 0),
-    (Rule.NEWER_LEDGER_BEFORE_GROUP, 12179),
+    (Rule.NEWER_LEDGER_BEFORE_GROUP, 589),
     (Rule.REFILL_EXACTLY_FROM_LEDGER, 4),
     (Rule.LOWERED_GROUP_BEFORE_REFILL, 12),
     (Rule.HIGHER_EPOCH_DETACHES, 17),
@@ -97,6 +97,7 @@ MASKED_BY: dict[Rule | Switch, Rule] = {  # what the first prevents, the second 
     Rule.ACCEPT_CONTIGUOUS_ONLY: Rule.CHECK_FILTER_AND_FIRST,
 }
 ENDS = (Fault.OTHER_CLUSTER, Fault.RETENTION_TOO_SOON)  # of a storm, with a message
+ALTERED = (Fault.OFFSETS_ALTERED, Fault.OFFSETS_ALTERED_LATE, Fault.OFFSETS_SKIPPED)
 STORMS: dict[Rule | Switch, Sequence[Fault]] = {  # storms of these faults only, where the rule shows sooner
     Rule.ACCEPT_CONTIGUOUS_ONLY: (
         Fault.MESSAGE_TWICE, Fault.MESSAGE_LATE, Fault.ZOMBIE_TASK, Fault.REBALANCE,
@@ -105,7 +106,7 @@ STORMS: dict[Rule | Switch, Sequence[Fault]] = {  # storms of these faults only,
         Fault.CHANNEL_WIPED, Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.COORDINATOR_KILLED,
         Fault.MESSAGE_LATE, Fault.ROLL_BACK, Fault.REBALANCE,
     ),
-    Rule.NEWER_LEDGER_BEFORE_GROUP: [fault for fault in Fault if fault not in APART],
+    Rule.NEWER_LEDGER_BEFORE_GROUP: [fault for fault in Fault if fault not in (*APART, *ENDS, *ALTERED)],
     Rule.NO_OLDER_GENERATION: [fault for fault in Fault if fault not in ENDS],
 }  # fmt: skip
 NEIGHBOURS = 150
