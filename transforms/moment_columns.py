@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import as_logical, storage_type
+from connect_py.api.arrow import as_logical, floor_divide, storage_type
 from connect_py.api.schema import Schema, date, time, timestamp
 from transforms.java_date_format import MILLIS_PER_DAY
 from transforms.timestamp_converter import Form
@@ -27,9 +27,9 @@ def moments(data: pa.Array, form: Form, target: Form, times: int, through: int) 
         case Form.UNIX:
             return _scaled(numbers, through, times)
         case Form.DATE:
-            return _narrow(_floor(numbers, MILLIS_PER_DAY), date())
+            return _narrow(floor_divide(numbers, MILLIS_PER_DAY), date())
         case Form.TIME:
-            days = _floor(numbers, MILLIS_PER_DAY)
+            days = floor_divide(numbers, MILLIS_PER_DAY)
             return _narrow(pc.subtract(numbers, pc.multiply(days, MILLIS_PER_DAY)), time())
     return as_logical(timestamp(), numbers)
 
@@ -41,12 +41,6 @@ def _scaled(numbers: pa.Array, times: int, through: int) -> pa.Array | None:
             return None
         numbers = pc.multiply(numbers, times)
     return numbers if through == 1 else pc.divide(numbers, through)  # truncates toward zero, as Java does
-
-
-def _floor(numbers: pa.Array, divisor: int) -> pa.Array:
-    quotient = pc.divide(numbers, divisor)
-    below = pc.less(pc.subtract(numbers, pc.multiply(quotient, divisor)), 0)
-    return pc.subtract(quotient, below.cast(pa.int64()))
 
 
 def _narrow(numbers: pa.Array, schema: Schema) -> pa.Array | None:

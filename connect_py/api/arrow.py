@@ -157,6 +157,29 @@ def filled(data: pa.Array, default: pa.Scalar) -> pa.Array:
     return pc.coalesce(data, default)
 
 
+def floor_divide(data: pa.Int64Array, unit: int) -> pa.Int64Array:
+    """Divide by a positive number and round down; without an overflow at the low end of 64 bits."""
+    quotient = pc.divide(data, unit)
+    return pc.subtract(quotient, pc.less(pc.subtract(data, pc.multiply(quotient, unit)), 0).cast(pa.int64()))
+
+
+def are_between_floats(doubles: pa.DoubleArray) -> bool:
+    """Whether one lies halfway between two floats, or where these are coarser still: it does not tell which is nearer
+    to the digits that it was rounded from itself.
+    """
+    halfway = pc.equal(pc.bit_wise_and(doubles.view(pa.int64()), _FLOAT_REST), _HALF_OF_REST)
+    doubtful = pc.or_(halfway, pc.less(pc.abs(doubles), _LEAST_NORMAL))
+    if not pc.any(doubtful).as_py():
+        return False
+    inexact = pc.not_equal(doubles.cast(pa.float32(), safe=False).cast(pa.float64()), doubles)
+    return pc.any(pc.and_(doubtful, inexact)).as_py() is True
+
+
+_FLOAT_REST = (1 << 29) - 1  # the bits of a double's fraction that a float lacks
+_HALF_OF_REST = 1 << 28
+_LEAST_NORMAL = 2.0**-126  # float; those below have fewer bits still
+
+
 def mixed(column: Column, other: Column, is_other: pa.BooleanArray, kept: pa.BooleanArray | None) -> Column:
     """See `Column.mixed`."""
     few = other.where(is_other)

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, count, repeat
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -181,15 +181,10 @@ class _FloatReader(_PlainReader):
 
     def check(self, values: Sequence[Any]) -> None:
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        doubles = pa.array(values, pa.float64())
-        halfway = pc.equal(pc.bit_wise_and(doubles.view(pa.int64()), _FLOAT_REST), _HALF_OF_REST)
-        doubtful = pc.or_(halfway, pc.less(pc.abs(doubles), _LEAST_NORMAL))
-        if (
-            pc.any(doubtful).as_py()
-            and pc.any(pc.and_(doubtful, pc.not_equal(doubles.cast(pa.float32()).cast(pa.float64()), doubles))).as_py()
-        ):
+        from connect_py.api import arrow
+
+        if arrow.are_between_floats(pa.array(values, pa.float64())):
             raise NotColumnar("a number halfway between two of 32 bits: its text decides")
 
     def column(self, values: Sequence[Any]) -> pa.Array:
@@ -199,10 +194,6 @@ class _FloatReader(_PlainReader):
     def row_values(self, values: Sequence[Any]) -> list[Value]:
         return SchemaReader.row_values(self, values)
 
-
-_FLOAT_REST: Final = (1 << 29) - 1  # the bits of a double's fraction that a float lacks
-_HALF_OF_REST: Final = 1 << 28
-_LEAST_NORMAL: Final = 2.0**-126  # float; those below have fewer bits still
 
 _PLAIN_TYPES: Mapping[Type, Any] = {
     Type.FLOAT32: float,

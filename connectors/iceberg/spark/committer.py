@@ -237,23 +237,27 @@ class TableCommitter:
 
     def _refused(self, work: _Work, engine: EngineName, error: TableError) -> CommitOutcome:
         """After an error that is no answer of the swap: it may have come before it, or after it."""
-        request = work.request
-        snapshot = self._catalog.find_commit(request.table, request.ref, request.commit_id)
-        if snapshot is not None:
-            return CommitOutcome(CommitStatus.COMMITTED, engine, snapshot, f"it landed in spite of: {error}")
+        landed = self._landed(work.request, engine, error)
+        if landed is not None:
+            return landed
         work.concluded(CommitStatus.CONFLICT)
         raise error
 
     def _resolve(self, request: CommitRequest, engine: EngineName, error: Exception) -> CommitOutcome:
         """After an exception nobody knows what happened but the table."""
         try:
-            snapshot = self._catalog.find_commit(request.table, request.ref, request.commit_id)
+            landed = self._landed(request, engine, error)
         except CatalogUnavailableError:
             log.warning("commit %s to %s has an unknown outcome: %s", request.commit_id, request.table, error)
-            return CommitOutcome(CommitStatus.UNKNOWN, engine, None, str(error))
-        if snapshot is not None:
-            return CommitOutcome(CommitStatus.COMMITTED, engine, snapshot, f"it landed in spite of: {error}")
-        return CommitOutcome(CommitStatus.UNKNOWN, engine, None, str(error))
+            landed = None
+        return landed or CommitOutcome(CommitStatus.UNKNOWN, engine, None, str(error))
+
+    def _landed(self, request: CommitRequest, engine: EngineName, error: Exception) -> CommitOutcome | None:
+        """Look whether the table has the commit that ended with an error."""
+        snapshot = self._catalog.find_commit(request.table, request.ref, request.commit_id)
+        if snapshot is None:
+            return None
+        return CommitOutcome(CommitStatus.COMMITTED, engine, snapshot, f"it landed in spite of: {error}")
 
 
 class _Work:

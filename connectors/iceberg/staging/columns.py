@@ -52,12 +52,6 @@ def characters_of(text: pa.StringArray) -> bytes:
     return bytes(characters.slice(start, ends[-1].as_py() - start))
 
 
-def floor_divide(data: pa.Int64Array, unit: int) -> pa.Int64Array:
-    """Divide by a positive number and round down; without an overflow at the low end of 64 bits."""
-    quotient = pc.divide(data, unit)
-    return pc.subtract(quotient, pc.less(pc.subtract(data, pc.multiply(quotient, unit)), 0).cast(pa.int64()))
-
-
 def items_of(data: pa.ListArray) -> pa.Array:
     """The items of all lists in a row, as `flatten`, which cannot make an empty array of UUIDs in structs."""
     if not pc.sum(pc.list_value_length(data)).as_py():

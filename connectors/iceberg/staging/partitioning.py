@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import parse_transform
 
-from connect_py.api.arrow import storage_type
-from connectors.iceberg.staging.columns import as_array, floor_divide, member
+from connect_py.api.arrow import floor_divide, storage_type
+from connectors.iceberg.staging.columns import as_array, member
 from connectors.iceberg.staging.moments import MICROS_PER_DAY, civil_from_days, date_text, days_from_civil
 from connectors.iceberg.staging.types import without_variants, writable_fields
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import storage_type
+from connect_py.api.arrow import floor_divide, storage_type
 from connect_py.api.schema import Schema
 from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging import moments
-from connectors.iceberg.staging.columns import any_true, as_array, floor_divide
+from connectors.iceberg.staging.columns import any_true, as_array
 from connectors.iceberg.staging.kernels.incoming_moment import MICRO, MILLI, NANO, Moment, has_other_unit
 from connectors.iceberg.staging.kernels.kernel import (
     ConversionOptions,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import storage_type
+from connect_py.api.arrow import are_between_floats, storage_type
 from connect_py.api.java_text import double_text, float_text
 from connect_py.api.schema import Schema
 from connectors.iceberg.staging.columns import any_true, as_array, characters_of, member
@@ -216,10 +216,7 @@ def _nearest_double(data: pa.Array) -> pa.DoubleArray | None:
 def _nearest_float(data: pa.Array) -> pa.FloatArray | None:
     """As `BigDecimal.floatValue`; None: a double lies halfway between two floats and does not tell which."""
     doubles = _nearest_double(data)
-    if doubles is None:
-        return None
-    halfway = pc.equal(pc.bit_wise_and(doubles.view(pa.int64()), 0x1FFF_FFFF), 0x1000_0000)
-    return None if any_true(halfway) else doubles.cast(pa.float32(), safe=False)
+    return None if doubles is None or are_between_floats(doubles) else doubles.cast(pa.float32(), safe=False)
 
 
 def _have_digits(data: pa.Array, wanted: pa.Decimal128Type) -> bool:
