@@ -55,6 +55,17 @@ def test_the_last_change_of_each_key_wins_in_offset_order(tmp_path: Path) -> Non
     assert pq.read_schema(files[-1].path).names == ["id", "v"]
 
 
+def test_changes_of_a_uuid_key_that_are_not_the_last_are_kept_beside_it(tmp_path: Path) -> None:
+    codes = [f"{n:08x}-0000-4000-8000-000000000000" for n in range(2)]
+    changed = struct(("id", STRING), ("v", Schema(Type.STRING, optional=True)), ("at", INT64))
+    description = table([("id", "uuid"), ("v", "string")], keys=["id"], required=["id"], folder=tmp_path)
+    made = stager(description, ext__ordering_columns="at")
+    records = [record(Struct(changed, [codes[n % 2], f"v{n}", n]), n) for n in range(4)]
+    files = stage(made, batch(records))
+    assert sorted(row["v"] for row in read(files)) == ["v2", "v3"]
+    assert sorted(row["v"] for row in read(files, "history")) == ["v0", "v1"]
+
+
 @pytest.mark.parametrize(
     ("op", "meaning"),
     [("c", "rows"), ("r", "rows"), (" update ", "rows"), ("I", "rows"), (None, "rows"), ("D", "deletes"),

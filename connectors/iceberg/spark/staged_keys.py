@@ -131,7 +131,7 @@ class StagedKeys:
         with self.files.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
             keys = read_staged(parquet, self._columns)
         for index, column in enumerate(keys.columns):
-            if isinstance(column.type, pa.ExtensionType):  # UUIDs: Arrow groups and joins their bytes only
+            if isinstance(column.type, pa.BaseExtensionType):  # UUIDs: Arrow groups and joins their bytes only
                 stored = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
                 keys = keys.set_column(index, keys.column_names[index], stored)
         # Files of one table may differ in what they say of nulls and metadata, and are joined here.

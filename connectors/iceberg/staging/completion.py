@@ -201,7 +201,8 @@ def _tuples(rows: pa.Table, keys: Sequence[str]) -> list[Key]:
 
 def key_type(type_: pa.DataType) -> pa.DataType:
     """The type of a key column's values as they are compared: UUIDs are bytes, moments numbers."""
-    return storage_type(type_.storage_type if isinstance(type_, pa.ExtensionType) else type_)
+    # `pa.uuid()` is no `pa.ExtensionType`, which is the base of types that Python code defines.
+    return storage_type(type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_)
 
 
 def plain_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
