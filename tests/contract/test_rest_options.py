@@ -259,11 +259,11 @@ def store_props(kind: str, authority: Authority, folder: Path) -> dict[str, str]
     if kind == "pem":
         path.write_text(key + chain)
         return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(path)}
-    path.write_bytes((jks_store if kind == "jks" else pkcs12_store)(key, chain, "pass"))
+    path.write_bytes((jks_store if kind == "jks" else pkcs12_store)(key, chain, "password"))
     declared = {"jks": "JKS", "pkcs12": "PKCS12", "undeclared": "JKS"}[kind]
     return {
-        "ssl.keystore.type": declared, "ssl.keystore.location": str(path), "ssl.keystore.password": "pass",
-        "ssl.key.password": "pass",
+        "ssl.keystore.type": declared, "ssl.keystore.location": str(path), "ssl.keystore.password": "password",
+        "ssl.key.password": "password",
     }  # fmt: skip
 
 

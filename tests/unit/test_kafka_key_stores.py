@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import jks
 import pytest
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -13,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.x509 import load_pem_x509_certificates
-from rest_certificates import Authority, jks_store, pkcs12_store
+from rest_certificates import Authority, jks_store, jks_trust_store, pkcs12_store
 
 from connect_py.api.errors import ConfigError
 from connect_py.api.key_stores import key_and_chain
@@ -76,9 +75,8 @@ def test_one_pem_file_may_hold_key_and_certificates(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("password", [PASSWORD, None])
 def test_a_jks_trust_store_is_read_with_and_without_its_password(tmp_path: Path, password: str | None) -> None:
-    der = AUTHORITY.certificate.public_bytes(Encoding.DER)
     file = tmp_path / "trust.jks"
-    file.write_bytes(jks.KeyStore.new("jks", [jks.TrustedCertEntry.new("authority", der)]).saves(PASSWORD))
+    file.write_bytes(jks_trust_store(AUTHORITY.certificate_pem, PASSWORD))
     props = {"ssl.truststore.location": str(file)}
     if password is not None:
         props["ssl.truststore.password"] = password
