@@ -23,18 +23,20 @@ from connect_py.api.record import NO_HEADERS, SinkRecord
 from connect_py.api.schema import (
     DATE,
     DECIMAL,
+    MAX_DECIMAL_SCALE,
     TIME,
     TIMESTAMP,
     Schema,
     Struct,
     Type,
     Value,
+    decimal_precision,
     decimal_scale,
 )
 from connect_py.api.struct_view import StructRows, StructView
 
 DECIMAL_DIGITS = 38
-PRECISION = "connect.decimal.precision"  # parameter of a Decimal schema, set by registry converters
+_WIDEST_DECIMAL = 76  # digits
 ELEMENT = "element"  # how a path names the items of a list
 
 _PRIMITIVES: Mapping[Type, pa.DataType] = {
@@ -63,10 +65,10 @@ def arrow_type(schema: Schema) -> pa.DataType:
         if logical is not None:
             return logical
         if schema.name == DECIMAL and schema.type is Type.BYTES:
-            digits = int(schema.parameters.get(PRECISION, DECIMAL_DIGITS))
-            scale = decimal_scale(schema)
-            if not 1 <= digits <= 76 or not -digits <= scale <= digits:
-                digits = 76
+            digits, scale = decimal_precision(schema), decimal_scale(schema)
+            digits = DECIMAL_DIGITS if digits is None else digits
+            if not 1 <= digits <= _WIDEST_DECIMAL or not -digits <= scale <= digits:
+                digits = _WIDEST_DECIMAL
             return pa.decimal128(digits, scale) if digits <= DECIMAL_DIGITS else pa.decimal256(digits, scale)
     if schema.type is Type.STRUCT:
         return pa.struct([pa.field(f.name, arrow_type(f.schema)) for f in schema.fields])
@@ -293,8 +295,23 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
         items = _build(_present(schema.value_schema), [x for v in values if v is not None for x in v.values()])
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=pa.map_(keys.type, items.type))
     if kind is Type.BYTES and schema.name == DECIMAL:
+        _check_exponents(decimal_scale(schema), values)
         return pa.array(values, arrow_type(schema))
     return pa.array(values, _PRIMITIVES[kind])
+
+
+def _check_exponents(scale: int, values: Sequence[Value]) -> None:
+    """Refuse numbers with exponents that Arrow does not check: `Decimal("1E-999999999")` ends the process.
+
+    Raises:
+        NotColumnar: There is such a number.
+    """
+    usual = Decimal((0, (1,), -scale))
+    for value in values:
+        if type(value) is Decimal and not value.same_quantum(usual):
+            exponent = value.as_tuple().exponent
+            if isinstance(exponent, int) and abs(exponent) > MAX_DECIMAL_SCALE:
+                raise NotColumnar(f"a decimal of scale {-exponent}")
 
 
 def rows_taken(schema: Schema, values: Sequence[Struct | None]) -> tuple[StructRows, list[int | None]] | None:

@@ -19,6 +19,7 @@ from connect_py.api.schema import (
     INT16,
     INT32,
     INT64,
+    MAX_DECIMAL_SCALE,
     NULL,
     STRING,
     TIME,
@@ -77,11 +78,12 @@ def _scalar(text: str) -> SchemaAndValue | None:
     if text in ("true", "false"):
         return SchemaAndValue(BOOLEAN, text == "true")
     if _NUMBER.fullmatch(text):
-        return _number(Decimal(text))
+        return _number(text)
     return _temporal(text)
 
 
-def _number(number: Decimal) -> SchemaAndValue:
+def _number(text: str) -> SchemaAndValue:
+    number = Decimal(text)
     size = abs(number)
     if (size == 0 or 1 <= size <= _LARGEST_INTEGRAL) and number == number.to_integral_value():
         value = int(number)
@@ -97,6 +99,8 @@ def _number(number: Decimal) -> SchemaAndValue:
             return SchemaAndValue(FLOAT32, single)
         if math.isfinite(double):
             return SchemaAndValue(FLOAT64, double)
+    if abs(exponent) > MAX_DECIMAL_SCALE:
+        return SchemaAndValue(STRING, text)
     return SchemaAndValue(decimal(-exponent), number)
 
 

@@ -23,6 +23,9 @@ DATE = "org.apache.kafka.connect.data.Date"
 TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 SCALE = "scale"  # the parameter of DECIMAL
+PRECISION = "connect.decimal.precision"  # a parameter of DECIMAL that registry converters set
+MAX_DECIMAL_SCALE = 76  # either side of zero: digits of Arrow's widest decimal, whose casts check no scale themselves
+MAX_DECIMAL_PRECISION = 147_455  # digits of PostgreSQL's longest numeric; values of more than 76 have no column
 ALIASES = "connect_py.aliases"  # a parameter of ours: former names of a field, comma separated
 
 
@@ -113,8 +116,8 @@ class Schema:
         """Build a schema.
 
         Raises:
-            SchemaBuilderError: Two fields share a name, a container lacks its member schema, or the default does
-                not fit the type.
+            SchemaBuilderError: Two fields share a name, a container lacks its member schema, the default does not
+                fit the type, or a Decimal has no scale, or a scale or precision that no column can have.
         """
         put = object.__setattr__
         put(self, "type", type)
@@ -137,6 +140,12 @@ class Schema:
             raise SchemaBuilderError("an ARRAY schema needs a value schema")
         if type is Type.MAP and (key_schema is None or value_schema is None):
             raise SchemaBuilderError("a MAP schema needs a key schema and a value schema")
+        if name == DECIMAL and type is Type.BYTES:
+            try:
+                check_decimal_scale(decimal_scale(self))
+                decimal_precision(self)
+            except DataError as error:
+                raise SchemaBuilderError(str(error)) from error
         put(self, "_hash", hash((
             type, optional, name, version, doc, tuple(sorted(self.parameters.items())),
             self.fields, key_schema, value_schema, repr(default),
@@ -296,6 +305,35 @@ def decimal_scale(schema: Schema) -> int:
         return int(text)
     except ValueError as error:
         raise DataError("Invalid scale parameter found in Decimal schema.") from error
+
+
+def decimal_precision(schema: Schema) -> int | None:
+    """The precision of a Decimal schema; None: the schema does not say.
+
+    Raises:
+        DataError: The parameter is no number, or beyond `MAX_DECIMAL_PRECISION`.
+    """
+    text = schema.parameters.get(PRECISION)
+    if text is None:
+        return None
+    try:
+        precision = int(text)
+    except ValueError as error:
+        raise DataError("Invalid precision parameter found in Decimal schema.") from error
+    if not 0 <= precision <= MAX_DECIMAL_PRECISION:
+        raise DataError(f"A decimal has at most {MAX_DECIMAL_PRECISION} digits, the precision is {precision}")
+    return precision
+
+
+def check_decimal_scale(scale: int) -> int:
+    """Return the scale of a Decimal schema or value, if Arrow has decimals of this scale.
+
+    Raises:
+        DataError: Arrow has none: its casts would read beyond their table of powers.
+    """
+    if abs(scale) > MAX_DECIMAL_SCALE:
+        raise DataError(f"A decimal's scale is at most {MAX_DECIMAL_SCALE} either side of zero, not {scale}")
+    return scale
 
 
 class SchemaAndValue(NamedTuple):

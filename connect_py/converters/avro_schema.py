@@ -18,6 +18,7 @@ from connect_py.api.java_text import wrap
 from connect_py.api.schema import (
     ALIASES,
     DECIMAL,
+    PRECISION,
     STRING,
     Schema,
     Struct,
@@ -45,7 +46,6 @@ UNION_NAME: Final = "io.confluent.connect.avro.Union"
 FIXED_SIZE: Final = "connect.fixed.size"
 NAMELESS: Final = "io.confluent.connect.avro.ConnectDefault"
 MAP_ENTRY: Final = "MapEntry"
-PRECISION: Final = "connect.decimal.precision"
 DEFAULT_PRECISION: Final = 64  # Java leaves this one out
 LOGICAL_TYPE: Final = "logicalType"  # also our parameter for units that Connect has no type for
 KEPT_LOGICAL_TYPES: Final = frozenset({
@@ -102,7 +102,7 @@ def avro_type(
         tree = json.loads(text)
         reader.declare(tree, "")
         return reader.read(tree, "", version=version)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise DataError(f"Not an Avro schema: {error}") from error
 
 

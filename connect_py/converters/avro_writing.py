@@ -13,7 +13,18 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from connect_py.api.errors import DataError
-from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, decimal_scale
+from connect_py.api.schema import (
+    DATE,
+    DECIMAL,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Struct,
+    Type,
+    Value,
+    decimal_precision,
+    decimal_scale,
+)
 from connect_py.converters import generalized_sums
 from connect_py.converters.avro_schema import (
     DEFAULT_PRECISION,
@@ -22,7 +33,6 @@ from connect_py.converters.avro_schema import (
     LOGICAL_TYPE,
     MAP_ENTRY,
     NAMELESS,
-    PRECISION,
     UNION_NAME,
 )
 from connect_py.converters.json_values import unscaled, unscaled_bytes
@@ -168,7 +178,8 @@ class _SchemaMaker:
         if schema.type in (Type.INT8, Type.INT16) and self.options.metadata:
             tree["connect.type"] = schema.type.value
         if schema.name == DECIMAL and schema.type is Type.BYTES:
-            precision = int(schema.parameters.get(PRECISION, DEFAULT_PRECISION))
+            precision = decimal_precision(schema)
+            precision = DEFAULT_PRECISION if precision is None else precision
             tree |= {"scale": decimal_scale(schema), "precision": precision, LOGICAL_TYPE: "decimal"}
         elif schema.name in _LOGICAL:
             tree[LOGICAL_TYPE] = _LOGICAL[schema.name]

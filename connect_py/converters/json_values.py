@@ -21,12 +21,14 @@ from connect_py.api.java_text import float_text, to_float32, wrap
 from connect_py.api.schema import (
     DATE,
     DECIMAL,
+    MAX_DECIMAL_SCALE,
     TIME,
     TIMESTAMP,
     Schema,
     Struct,
     Type,
     Value,
+    check_decimal_scale,
     decimal_scale,
     java_class_name,
     validate_value,
@@ -77,6 +79,8 @@ def unscaled(value: Decimal, scale: int) -> int:
     if not isinstance(exponent, int):
         raise DataError(f"{value} has no decimal form")
     shift = exponent + scale
+    if abs(shift) > 2 * MAX_DECIMAL_SCALE:  # the power of ten would take minutes, and more memory than there is
+        raise DataError(f"A decimal of scale {-exponent} does not fit scale {scale}")
     number: int = int("".join(map(str, digits)))
     if shift >= 0:
         number *= 10**shift
@@ -94,7 +98,12 @@ def unscaled_bytes(number: int) -> bytes:
 
 
 def decimal_of(number: int, scale: int) -> Decimal:
-    """The decimal with exactly this scale."""
+    """The decimal with exactly this scale.
+
+    Raises:
+        DataError: No column has decimals of this scale.
+    """
+    check_decimal_scale(scale)
     digits = tuple(map(int, str(abs(number))))
     return Decimal((int(number < 0), digits, -scale))
 
@@ -244,6 +253,8 @@ def _read_decimal(schema: Schema, tree: Tree) -> Decimal:
     if isinstance(tree, int) and not isinstance(tree, bool):
         return Decimal(tree)
     if isinstance(tree, Decimal):
+        exponent = tree.as_tuple().exponent
+        check_decimal_scale(-exponent if isinstance(exponent, int) else 0)
         return tree if tree else tree.copy_abs()  # Java's have no negative zero
     if not isinstance(tree, str):
         raise DataError(

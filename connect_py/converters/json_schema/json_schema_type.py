@@ -69,7 +69,7 @@ def json_schema_type(
         documents = {"": json.loads(text), **{name: json.loads(other) for name, other in (references or {}).items()}}
         reader = _SchemaReader(documents, options or Options())
         schema = reader.read(documents[""], "")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise DataError(f"Not a JSON Schema: {error}") from error
     if version is not None and schema.version is None:
         schema = schema.replace(version=version)

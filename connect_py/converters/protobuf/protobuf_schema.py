@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from connect_py.api.errors import DataError
 from connect_py.api.java_text import wrap
-from connect_py.api.schema import Schema, Struct, Type, Value, date, decimal, time, timestamp
+from connect_py.api.schema import DECIMAL, PRECISION, SCALE, Schema, Struct, Type, Value, date, time, timestamp
 from connect_py.converters.json_values import INTEGER_BITS, decimal_of
 from connect_py.converters.protobuf.field_meta import params
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ENUM: Final = "io.confluent.connect.protobuf.Enum"
 TAG: Final = "io.confluent.connect.protobuf.Tag"
 UNION: Final = "io.confluent.connect.protobuf.Union"
-PRECISION: Final = "connect.decimal.precision"
 LOGICAL_TYPE: Final = "logicalType"
 
 Raw: TypeAlias = Any  # what a Protobuf class holds
@@ -339,6 +338,8 @@ def _time_value(_: Schema, moment: Raw) -> Value:
 
 def _decimal_type(field: FieldDescriptor) -> ProtobufType:
     meta = params(field)
-    parameters = {PRECISION: meta["precision"]} if "precision" in meta else {}
-    schema = decimal(int(meta.get("scale", "0")), parameters=parameters, optional=True)
+    parameters = {SCALE: meta.get("scale", "0")}
+    if "precision" in meta:
+        parameters[PRECISION] = meta["precision"]
+    schema = Schema(Type.BYTES, name=DECIMAL, version=1, parameters=parameters, optional=True)
     return _by_values(schema, lambda _, raw: decimal_of(int.from_bytes(raw.value, "big", signed=True), raw.scale))

@@ -11,10 +11,10 @@ from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from connect_py.api.errors import DataError
-from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, decimal_scale
+from connect_py.api.schema import DATE, DECIMAL, PRECISION, TIME, TIMESTAMP, Schema, Struct, Type, Value, decimal_scale
 from connect_py.converters.json_values import MILLIS_PER_DAY, unscaled, unscaled_bytes
 from connect_py.converters.protobuf.proto_compiler import compile_proto
-from connect_py.converters.protobuf.protobuf_schema import ENUM, PRECISION, TAG, UNION, WRAPPERS
+from connect_py.converters.protobuf.protobuf_schema import ENUM, TAG, UNION, WRAPPERS
 from connect_py.converters.schema_registry import RegisteredSchema
 
 _SCALARS: Final = {

@@ -8,9 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from connect_py.api.arrow import PRECISION
 from connect_py.api.errors import DataError
-from connect_py.api.schema import DECIMAL, Schema, Type
+from connect_py.api.schema import DECIMAL, PRECISION, Schema, Type
 from connectors.iceberg.config import LogicalTypes
 from connectors.iceberg.staging.types import (
     VARIABLE_SCALE_DECIMAL,

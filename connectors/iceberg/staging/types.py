@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from connect_py.api.arrow import DECIMAL_DIGITS, PRECISION
+from connect_py.api.arrow import DECIMAL_DIGITS
 from connect_py.api.errors import DataError
-from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_scale
+from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_precision, decimal_scale
 from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, JsonType, LogicalTypes
 from connectors.iceberg.staging.partition_by import PartitionTerm
 from connectors.iceberg.table import WriteMode
@@ -295,7 +295,8 @@ def decimal_type(schema: Schema, options: TypeOptions) -> str:
     scale = decimal_scale(schema)
     digits = DECIMAL_DIGITS
     if options.logical_types is LogicalTypes.FULL:
-        digits = int(schema.parameters.get(PRECISION, DECIMAL_DIGITS))
+        precision = decimal_precision(schema)
+        digits = DECIMAL_DIGITS if precision is None else precision
         if scale < 0:  # Iceberg has no negative scales
             digits, scale = min(DECIMAL_DIGITS, digits - scale), 0
         if digits > DECIMAL_DIGITS:

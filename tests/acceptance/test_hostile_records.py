@@ -1,0 +1,53 @@
+"""Records that no table could hold, on a running worker: each is a dead letter, and those around it arrive."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from bad_input import case, lakehouse, worker
+from sink_case import SinkCase
+
+__all__ = ["case", "lakehouse", "worker"]  # fixtures
+
+pytestmark = pytest.mark.timeout(120)  # a task with a Spark driver that starts on a busy machine
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+def tolerant(case: SinkCase) -> dict[str, str]:
+    return {
+        "errors__tolerance": "all",
+        "errors__deadletterqueue__topic__name": case.dead_letters,
+        "errors__deadletterqueue__topic__replication__factor": "1",
+        "errors__deadletterqueue__context__headers__enable": "true",
+    }
+
+
+def enveloped(id_: int, amount: Any, **parameters: str) -> bytes:
+    """A message with its schema: an id, and a decimal of these parameters."""
+    fields = [
+        {"field": "id", "type": "int64", "optional": False},
+        {"field": "amount", "type": "bytes", "optional": True, "name": DECIMAL, "parameters": parameters},
+    ]
+    schema = {"type": "struct", "fields": fields}
+    return json.dumps({"schema": schema, "payload": {"id": id_, "amount": amount}}).encode()
+
+
+def test_decimals_of_an_absurd_scale_or_exponent_are_dead_letters(case: SinkCase) -> None:
+    case.create_topic()
+    exponent = enveloped(6, "?", scale="2").replace(b'"?"', b"1e-999999999")
+    case.produce(
+        enveloped(1, "AQ==", scale="2"),
+        enveloped(2, "AQ==", scale="2000000000"),
+        enveloped(3, None, scale="-2000000000"),
+        enveloped(4, "AQ==", scale="6000"),
+        enveloped(5, "AQ==", **{"scale": "2", "connect.decimal.precision": "many"}),
+        exponent,
+        enveloped(7, "AQ==", scale="2"),
+    )
+    case.start(value__converter__schemas__enable="true", **tolerant(case))
+    case.assert_complete([1, 7])
+    assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
+    assert len(case.read_dead_letters(5)) == 5
