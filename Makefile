@@ -1,13 +1,16 @@
 # Everything starts here; all that must be on the machine is Python 3.11 or newer and make.
 #
-#   make              set up .venv
+#   make              set up .venv for running a worker
+#   make dev          and with all that tests and checks need
 #   make quickstart   Kafka, the worker, change events and the Iceberg sink on this machine
 #   make test         what continuous integration runs
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+comma := ,
 STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
 BENCHMARKS = $(sort $(wildcard tests/benchmarks/bench_*.py))
 
 SLOWEST := --durations=25 --durations-min=10
@@ -22,26 +25,46 @@ endif
 unexport SECONDS
 
 .DELETE_ON_ERROR:
-.PHONY: install jars test lane-of-parts lane-of-workers test-logic test-parts test-workers test-long faults lint format docs quickstart bench clean distclean
+.PHONY: install dev wheel jars test lane-of-parts lane-of-workers test-logic test-parts test-workers test-long faults lint format docs quickstart bench clean distclean
 
 install: $(STAMP)
 
-# A stamp newer than what it was made from means that there is nothing to do. `venv` repairs a half-made folder.
-$(STAMP): pyproject.toml constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
+dev: $(DEV_STAMP)
+
+# polars reads Avro where no Rust compiler builds the library that does so.
+EXTRAS := java$(if $(shell command -v cargo),,$(comma)avro-fast)
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
+PIP_INSTALL = $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
+
+# A stamp newer than what it was made from means that there is nothing to do.
+$(STAMP): $(SOURCES) | $(BIN)/pip
+	@echo "make: installing into $(VENV), which takes a few minutes the first time"
+	$(PIP_INSTALL) -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(DEV_STAMP): $(SOURCES) | $(BIN)/pip
+	@echo "make: installing into $(VENV) with tools for tests, which takes a few minutes the first time"
+	$(PIP_INSTALL) -e '.[java,avro-fast,dev]'
+	@touch $(STAMP) $@
+
+# `venv` repairs a half-made folder.
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "make: $$($(PYTHON) --version) is too old, 3.11 or newer is needed; try: make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "make: this Python has no venv or no ensurepip; on Debian and Ubuntu: apt-get install" \
 	  "$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')" >&2; exit 1; }
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	@echo "make: installing into $(VENV), which takes a few minutes the first time"
-	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[java,avro-fast,dev]'
-	@touch $@
+	$(PYTHON) -m venv $(VENV)
+
+# One file for all versions of Python 3, in dist/: for this platform if there is a Rust compiler, else for any.
+wheel: install
+	$(BIN)/pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 jars: install
 	$(BIN)/connect-py jars
 
-lint: install
+lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -64,23 +87,23 @@ lane-of-parts:
 lane-of-workers:
 	@$(MAKE) --no-print-directory test-workers || touch $(FAILED)/test-workers
 
-test-logic: install
+test-logic: dev
 	$(BIN)/pytest -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/contract tests/property
 
-test-parts: install
+test-parts: dev
 	$(BIN)/pytest $(SLOWEST) -o cache_dir=.pytest_cache/parts -m 'not long' $(AGAIN) tests/integration
 
-test-workers: install
+test-workers: dev
 	$(BIN)/pytest $(SLOWEST) -o cache_dir=.pytest_cache/workers -m 'not long' $(AGAIN) tests/acceptance tests/faults
 
-test-long: install
+test-long: dev
 	$(BIN)/pytest -m long
 
 # Random faults on a real broker, worker and tables: `make faults SEEDS=300`, or some of them: `make faults SEEDS=120:150`.
-faults: install
+faults: dev
 	CONNECT_PY_FAULT_SEEDS=$(SEEDS) $(BIN)/pytest -s tests/faults
 
-format: install
+format: dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -91,7 +114,7 @@ quickstart: install
 	$(BIN)/connect-py quickstart $(QUICKSTART_OPTIONS)
 
 # A short form of every benchmark, then one table of all figures; docs/benchmarks.md names the long forms.
-bench: install
+bench: dev
 	@set -e; since=$$(date -u +%Y-%m-%dT%H:%M:%S); \
 	  for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark; done; \
 	  echo "== all"; $(BIN)/python tests/benchmarks/summary.py --since $$since

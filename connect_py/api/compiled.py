@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ def compiled_library(beside: str, name: str, version: int, without: str) -> ctyp
     Its function `<name>_version` tells the form of its calls, which must be `version`. `without` ends a sentence in
     the log about what happens without it.
     """
-    path = Path(beside).with_name(f"_{name}{sysconfig.get_config_var('EXT_SUFFIX')}")
+    path = Path(beside).with_name(f"_{name}{EXTENSION_SUFFIXES[-1]}")  # for all versions of Python: it uses none of it
     if os.environ.get(OFF) == "off":
         log.info("the compiled %s is turned off by %s: %s", name, OFF, without)
         return None

@@ -7,8 +7,8 @@ import math
 import os
 import random
 import shutil
-import sysconfig
 from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +217,7 @@ def test_columns_outlive_their_decoder() -> None:
 def test_a_library_that_does_not_fit_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, content: bytes | None
 ) -> None:
-    path = tmp_path / f"_decoder{sysconfig.get_config_var('EXT_SUFFIX')}"
+    path = tmp_path / f"_decoder{EXTENSION_SUFFIXES[-1]}"
     path.write_bytes(content or Path(msgspec._core.__file__).read_bytes())  # None: a library, but not ours
     monkeypatch.setattr(native_library, "__file__", str(tmp_path / "library.py"))
     assert native_library.library.__wrapped__() is None
