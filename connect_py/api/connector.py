@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from connect_py.api.cluster import SinkCluster
 from connect_py.api.config import ConfigDef, ConfigValue
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.schema import Value
+from connect_py.api.service import SharedService, SharedServices
 from connect_py.api.task import ExactlyOnceSupport, SinkTask, SourceTask, Task, TransactionBoundarySupport
 
 
@@ -35,6 +36,19 @@ class Connector(ABC):
     version: ClassVar[str | None] = None  # None: the distribution's version
 
     context: ConnectorContext
+    services: SharedServices  # set before `initialize` and before `alter_offsets`; any thread
+
+    @classmethod
+    def shared_services(
+        cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
+    ) -> Sequence[SharedService]:
+        """The services that tasks of this configuration will ask for; none unless overridden.
+
+        Asked just before `start`, placeholders resolved: the worker starts them beside the tasks. One that no task has
+        asked for within a minute is stopped. Answers soon; an error is logged and changes nothing else.
+        `worker_settings` is the one of `SharedServices`.
+        """
+        return ()
 
     def initialize(self, context: ConnectorContext) -> None:
         """Take the context; called once, before `start`."""

@@ -13,6 +13,7 @@ from connect_py.api.dead_letter import DeadLetter
 from connect_py.api.metrics import PluginMetrics
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, SourceRecord, TopicPartition
 from connect_py.api.schema import Value
+from connect_py.api.service import SharedServices
 
 SafeOffset: TypeAlias = int | OffsetAndMetadata
 
@@ -57,7 +58,7 @@ class ErrantRecordReporter(Protocol):
         """Report one row of a batch, by its index there; errors as for `report`."""
 
 
-class SinkTaskContext(SinkCluster, Protocol):
+class SinkTaskContext(SinkCluster, SharedServices, Protocol):
     """What a sink task may ask of the worker, and of its cluster.
 
     Members that ask the cluster or return settings may be called on any thread; those that change the consumer
@@ -246,8 +247,8 @@ class OffsetStorageReader(Protocol):
         """The same for several, in order."""
 
 
-class SourceTaskContext(Protocol):
-    """What a source task may ask of the worker, on the task thread."""
+class SourceTaskContext(SharedServices, Protocol):
+    """What a source task may ask of the worker, on the task thread; for shared services on any."""
 
     @property
     def connector(self) -> str:

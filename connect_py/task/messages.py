@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from connect_py.api.schema import Value
+from connect_py.api.service import SharedService
 from connect_py.log_context import LogLine
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import ConnectorTaskId, TargetState
@@ -67,6 +68,7 @@ class Answer:
     value: Any = None
     error: str | None = None
     refused: bool = False  # the error is final: asking again would change nothing
+    retriable: bool = False  # the error may be gone soon: the caller gets a RetriableError
 
 
 # From the task to the worker.
@@ -161,7 +163,34 @@ class VerifyTask:
     number: int
 
 
-Question: TypeAlias = ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
+@dataclass(frozen=True, slots=True)
+class AcquireService:
+    """Asks for the address of a shared service; answered once it is ready, or when the time is over."""
+
+    number: int
+    service: SharedService
+    broken: int | None  # the generation that the asker cannot reach
+    timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestService:
+    """Have a shared service started; not answered. Without `hold` the sender is no user of it yet."""
+
+    service: SharedService
+    hold: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseService:
+    """Be a user of a shared service no more; not answered."""
+
+    service: SharedService
+
+
+SourceQuestion: TypeAlias = ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
+Question: TypeAlias = SourceQuestion | AcquireService
 FromTask: TypeAlias = (
     Started | Paused | Resumed | Stopped | Failed | TopicUsed | Beat | LogLine | Question | CopySourceOffsets
-)
+    | RequestService | ReleaseService
+)  # fmt: skip

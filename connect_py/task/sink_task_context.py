@@ -12,6 +12,8 @@ from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
+from connect_py.task.questions import Questions
+from connect_py.task.shared_services import WorkerSharedServices
 from connect_py.task.topic_selection import TopicSelection
 
 
@@ -31,7 +33,7 @@ class LoopControls(Protocol):
     def request_commit(self) -> None: ...
 
 
-class WorkerSinkTaskContext(KafkaSinkCluster):
+class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
     """Satisfies `connect_py.api.task.SinkTaskContext`; see there for threads and errors."""
 
     def __init__(
@@ -45,8 +47,11 @@ class WorkerSinkTaskContext(KafkaSinkCluster):
         reporter: ErrantRecordReporter | None,
         topics: TopicSelection,
         metrics: TaskPluginMetrics,
+        questions: Questions,
+        worker_props: Mapping[str, str],
     ) -> None:
-        super().__init__(id.connector, start_number, clients, admin, topics)
+        KafkaSinkCluster.__init__(self, id.connector, start_number, clients, admin, topics)
+        WorkerSharedServices.__init__(self, questions, worker_props)
         self._id = id
         self._task_config = dict(task_config)
         self._loop = loop

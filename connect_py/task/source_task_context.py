@@ -8,6 +8,8 @@ from connect_py.api.schema import Value
 from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
 from connect_py.task.messages import ReadSourceOffsets
+from connect_py.task.questions import Questions
+from connect_py.task.shared_services import WorkerSharedServices
 from connect_py.task.task_control import TaskControl
 from connect_py.task.transaction_boundary import WorkerTransactionContext
 
@@ -29,7 +31,7 @@ class WorkerOffsetStorageReader:
         return found
 
 
-class WorkerSourceTaskContext:
+class WorkerSourceTaskContext(WorkerSharedServices):
     """Satisfies `connect_py.api.task.SourceTaskContext`."""
 
     def __init__(
@@ -39,7 +41,10 @@ class WorkerSourceTaskContext:
         reader: WorkerOffsetStorageReader,
         transactions: WorkerTransactionContext | None,
         metrics: TaskPluginMetrics,
+        questions: Questions,
+        worker_props: Mapping[str, str],
     ) -> None:
+        super().__init__(questions, worker_props)
         self._id = id
         self._task_config = dict(task_config)
         self._reader = reader

@@ -159,9 +159,9 @@ class TaskMain:
                 self._clock,
             )  # fmt: skip
             reader = WorkerOffsetStorageReader(self._control)
-            task.initialize(
-                WorkerSourceTaskContext(spec.id, spec.task_config, reader, transactions, self._plugin_metrics)
-            )
+            task.initialize(WorkerSourceTaskContext(
+                spec.id, spec.task_config, reader, transactions, self._plugin_metrics, self._control, spec.worker_props,
+            ))  # fmt: skip
             runner.run()
 
     def _committer(
@@ -235,7 +235,7 @@ class TaskMain:
             self._sink = runner
             task.initialize(WorkerSinkTaskContext(
                 spec.id, spec.start_number, spec.task_config, clients, admin, runner, reporter, topics,
-                self._plugin_metrics,
+                self._plugin_metrics, self._control, spec.worker_props,
             ))  # fmt: skip
             runner.run()
 

@@ -19,7 +19,7 @@ from connect_py.clock import Clock
 from connect_py.log_context import LogLine, log_context
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.task.messages import ExtendLease, SetLogLevels
+from connect_py.task.messages import AcquireService, Answer, ExtendLease, SetLogLevels
 from connect_py.worker.child_channel import ChildChannel
 from connect_py.worker.connector_messages import (
     AlterOffsets,
@@ -31,12 +31,16 @@ from connect_py.worker.connector_messages import (
     MakeTaskConfigs,
     Reply,
     Request,
+    ServiceAnswered,
+    ServiceUserEnded,
+    ServiceWanted,
     StartConnector,
     StopConnector,
     Validate,
 )
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import exit_reason
+from connect_py.worker.service_registry import ServiceUser
 from connect_py.worker.worker_listener import WorkerListener
 
 CONNECTOR_MAIN: Final = "connect_py.worker.connector_process:run_connector_process"
@@ -67,7 +71,13 @@ class ConnectorHost:
         listener: WorkerListener,
         clock: Clock,
         silence_seconds: float,
+        worker_props: Mapping[str, str],
+        service_user: Callable[[str], ServiceUser],
     ) -> None:
+        """`service_user` makes a user of shared services, by a label."""
+        self._worker_props = worker_props
+        self._service_user = service_user
+        self._users: dict[int, ServiceUser] = {}  # by the number of the request that made them
         self._server = server
         self._plugins = plugins
         self._listener = listener
@@ -144,6 +154,7 @@ class ConnectorHost:
             if not once.acquire(blocking=False):
                 return
             timer.cancel()
+            self._end_user(held.generation)
             if why is not None:
                 log.error("Graceful stop of connector %s failed: %s", name, why)
             self._listener.on_connector_shutdown(name)
@@ -233,7 +244,7 @@ class ConnectorHost:
     def _supervise(self) -> None:
         why = "it could not be started"
         try:
-            spec = ConnectorProcessSpec(self._plugins.tables, dict(self._log_levels))
+            spec = ConnectorProcessSpec(self._plugins.tables, dict(self._log_levels), self._worker_props)
             process, connection = self._server.spawn("connectors", CONNECTOR_MAIN, spec)
             with self._lock:
                 self._process = process
@@ -282,6 +293,7 @@ class ConnectorHost:
             self._thread = None
             self._unsent.clear()
             pending, self._pending = self._pending, {}
+            users, self._users = self._users, {}
             lost = [] if self._closing else [name for name, held in self._held.items() if not held.failed]
             for name in lost:
                 self._held[name].failed = True
@@ -289,6 +301,8 @@ class ConnectorHost:
             log.error("%s; it ran %s", why, ", ".join(lost))
         for name in lost:
             self._listener.on_connector_failure(name, why)
+        for user in users.values():
+            user.close()
         for future in pending.values():
             future.set_exception(ConnectError(why))
 
@@ -299,6 +313,9 @@ class ConnectorHost:
             case Reply(number, value, error):
                 with self._lock:
                     future = self._pending.pop(number, None)
+                    started = any(held.generation == number for held in self._held.values())
+                if not started:
+                    self._end_user(number)
                 if future is None:
                     return
                 if error is not None:
@@ -307,6 +324,38 @@ class ConnectorHost:
                     future.set_result(value)
             case ConnectorNews():
                 self._news(message)
+            case ServiceWanted():
+                self._want_service(message)
+            case ServiceUserEnded(user):
+                self._end_user(user)
+
+    def _want_service(self, wanted: ServiceWanted) -> None:
+        with self._lock:
+            if wanted.user not in self._users and (
+                wanted.user in self._pending or any(held.generation == wanted.user for held in self._held.values())
+            ):
+                self._users[wanted.user] = self._service_user(f"connector {wanted.name}")
+            user = self._users.get(wanted.user)
+
+        def reply(answer: Answer) -> None:
+            with self._lock:
+                if self._channel is not None:
+                    self._channel.send(ServiceAnswered(wanted.user, answer))
+
+        if user is None:
+            if isinstance(wanted.message, AcquireService):
+                ended = f"connector {wanted.name} has ended and can use no service"
+                reply(Answer(wanted.message.number, error=ended, retriable=True))
+        elif isinstance(wanted.message, AcquireService):
+            user.answer(wanted.message, reply)
+        else:
+            user.take(wanted.message)
+
+    def _end_user(self, number: int) -> None:
+        with self._lock:
+            user = self._users.pop(number, None)
+        if user is not None:
+            user.close()
 
     def _news(self, news: ConnectorNews) -> None:
         with self._lock:

@@ -20,11 +20,11 @@ from connect_py.worker.connector_host import ConnectorHost
 class ConnectorHosts:
     """Asks the right `ConnectorHost`; its methods are that one's. Any thread; they return at once."""
 
-    def __init__(self, make_host: Callable[[], ConnectorHost], plugins: PluginRegistry) -> None:
-        """Prepare. `make_host` is called for the installed connectors now, for those of a folder at their first use."""
+    def __init__(self, make_host: Callable[[str | None], ConnectorHost], plugins: PluginRegistry) -> None:
+        """Prepare. `make_host` is called for the installed connectors now (None), for a folder's at their first use."""
         self._make_host = make_host
         self._plugins = plugins
-        self._installed = make_host()
+        self._installed = make_host(None)
         self._hosts: dict[str | None, ConnectorHost] = {None: self._installed}
         self._log_levels: dict[str, int | None] = {}
         self._lease: float | None = None
@@ -33,7 +33,7 @@ class ConnectorHosts:
     def _host(self, location: str | None) -> ConnectorHost:
         with self._lock:
             if location not in self._hosts:
-                host = self._hosts[location] = self._make_host()
+                host = self._hosts[location] = self._make_host(location)
                 host.set_log_levels(self._log_levels)
                 host.extend_lease(self._lease)
             return self._hosts[location]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from connect_py.api.plugin import Plugin
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_table import PluginTable
+from connect_py.task.messages import AcquireService, Answer, ReleaseService, RequestService
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class ConnectorProcessSpec:
 
     plugins: Sequence[PluginTable]
     log_levels: Mapping[str, int | None]
+    worker_props: Mapping[str, str] = field(default_factory=dict)  # placeholders resolved
 
 
 # Requests. Each is answered by one Reply of the same number.
@@ -128,3 +130,30 @@ class ConnectorNews:
     generation: int
     kind: str
     trace: str = ""
+
+
+# About shared services. `user` is the number of the request that made the user: `StartConnector` or `AlterOffsets`.
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceWanted:
+    """What a user wants; a question is answered by `ServiceAnswered`."""
+
+    user: int
+    name: str  # of the connector
+    message: AcquireService | RequestService | ReleaseService
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAnswered:
+    """The worker's answer to a user."""
+
+    user: int
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceUserEnded:
+    """A user uses no service any more."""
+
+    user: int

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -15,6 +15,7 @@ from connect_py.api.config import ConfigDef, ConfigKey, ConfigValue
 from connect_py.api.connector import Connector, SinkConnector
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
+from connect_py.api.service import SharedService
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
@@ -25,7 +26,9 @@ from connect_py.task.channel import Channel
 from connect_py.task.child_process import beat, prepare_child, read_until_worker_is_gone, set_levels
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.lease_guard import LeaseGuard
-from connect_py.task.messages import Beat, ExtendLease, SetLogLevels
+from connect_py.task.messages import Answer, Beat, ExtendLease, RequestService, SetLogLevels
+from connect_py.task.questions import Questions
+from connect_py.task.shared_services import WorkerSharedServices
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.worker.connector_messages import (
     AlterOffsets,
@@ -36,6 +39,9 @@ from connect_py.worker.connector_messages import (
     Define,
     MakeTaskConfigs,
     Reply,
+    ServiceAnswered,
+    ServiceUserEnded,
+    ServiceWanted,
     StartConnector,
     StopConnector,
     Validate,
@@ -47,18 +53,49 @@ VALIDATORS: Final = 4  # validations that may run at once, and hang
 log = logging.getLogger(__name__)
 
 
+class ConnectorServices(WorkerSharedServices):
+    """Shared services for one user in this process."""
+
+    def __init__(self, user: int, name: str, send: Callable[[object], None], worker_props: Mapping[str, str]) -> None:
+        """`user` is the number of the request that made it, `name` the connector's."""
+        super().__init__(Questions(lambda message: send(ServiceWanted(user, name, message))), worker_props)  # type: ignore[arg-type] # only of these kinds
+        self._user = user
+        self._send = send
+
+    def request_early(self, service: SharedService) -> None:
+        """Have a service started for users to come."""
+        self._questions.send(RequestService(service, hold=False))
+
+    def answer(self, answer: Answer) -> None:
+        """Take the worker's answer."""
+        self._questions.answer(answer)
+
+    def stop(self) -> None:
+        """Let no call wait any longer."""
+        self._questions.stop()
+
+    def end(self) -> None:
+        """Use no service any more."""
+        self._send(ServiceUserEnded(self._user))
+
+
 class ConnectorInstance:
     """One connector, made and started for a target state; its methods run on its own thread."""
 
     _connector: Connector
 
     def __init__(
-        self, make: Callable[[], Connector], request: StartConnector, news: Callable[[ConnectorNews], None]
+        self,
+        make: Callable[[], Connector],
+        request: StartConnector,
+        news: Callable[[ConnectorNews], None],
+        services: ConnectorServices,
     ) -> None:
         """Prepare. `make` loads the class and makes the connector, which may take its time, fail or hang."""
         self._make = make
+        self.services = services
         self._name = request.name
-        self._generation = request.generation
+        self.generation = request.generation
         self._config = dict(request.config)
         self._news = news
         self._running = False
@@ -75,7 +112,7 @@ class ConnectorInstance:
             call()
 
     def _tell(self, kind: str, trace: str = "") -> None:
-        self._news(ConnectorNews(self._name, self._generation, kind, trace))
+        self._news(ConnectorNews(self._name, self.generation, kind, trace))
 
     # ConnectorContext, on any thread.
 
@@ -104,6 +141,7 @@ class ConnectorInstance:
     def begin(self, target: TargetState) -> None:
         """Initialize, and go to the first target state; raises what the connector raised, after telling of it."""
         try:
+            self._connector.services = self.services
             self._connector.initialize(self)
         except Exception as error:
             self._fail(error)
@@ -118,6 +156,7 @@ class ConnectorInstance:
         try:
             if target is TargetState.STARTED:
                 if not self._running:
+                    self._request_services()
                     self._connector.start(dict(self._config))
                     self._running = True
                     self._tell("startup" if self._new else "resume")
@@ -129,6 +168,14 @@ class ConnectorInstance:
         finally:
             self._new = False
 
+    def _request_services(self) -> None:
+        """Have those started that tasks will ask for."""
+        try:
+            for service in self._connector.shared_services(dict(self._config), self.services.worker_settings):
+                self.services.request_early(service)
+        except Exception:
+            log.exception("the connector cannot say which services it wants; its tasks ask for them")
+
     def _halt(self, target: TargetState) -> None:
         try:
             if self._running:
@@ -138,6 +185,8 @@ class ConnectorInstance:
             if target is not TargetState.STOPPED:
                 raise
             log.exception("the connector's stop failed")  # STOPPED holds all the same, as in Java
+        finally:
+            self.services.end()
         self._failed = False if target is TargetState.STOPPED else self._failed
         self._tell("pause" if target is TargetState.PAUSED else "stop")
 
@@ -168,6 +217,8 @@ class ConnectorProcess:
     def __init__(self, channel: Channel, spec: ConnectorProcessSpec) -> None:
         self._channel = channel
         self._registry = PluginRegistry(spec.plugins)
+        self._worker_props = spec.worker_props
+        self._services: dict[int, ConnectorServices] = {}
         self._instances: dict[str, ConnectorInstance] = {}
         self._guard = LeaseGuard()
         self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
@@ -179,6 +230,9 @@ class ConnectorProcess:
                 set_levels(levels)
             case ExtendLease(until):
                 self._guard.extend(until)
+            case ServiceAnswered(user, answer):
+                if (services := self._services.get(user)) is not None:
+                    services.answer(answer)
             case StartConnector():
                 self._start(message)
             case StopConnector(number, name):
@@ -186,6 +240,8 @@ class ConnectorProcess:
                 if instance is None:
                     self._channel.send(Reply(number))
                 else:
+                    instance.services.stop()
+                    self._services.pop(instance.generation, None)
                     instance.submit(lambda: self._reply(number, instance.end))
             case ChangeTarget(number, name, target):
                 self._with_instance(number, name, lambda i: i.change_target(target))
@@ -195,6 +251,10 @@ class ConnectorProcess:
                 self._validators.submit(self._reply, message.number, lambda: self._ask_plugin(message))
             case AlterOffsets():
                 self._validators.submit(self._reply, message.number, lambda: self._alter_offsets(message))
+
+    def _services_of(self, user: int, name: str) -> ConnectorServices:
+        services = self._services[user] = ConnectorServices(user, name, self._channel.send, self._worker_props)
+        return services
 
     def _start(self, request: StartConnector) -> None:
         """Not on the reader's thread, which must go on hearing of the worker's lease while a class is imported."""
@@ -209,8 +269,9 @@ class ConnectorProcess:
             instance.begin(request.target)
 
         instance = ConnectorInstance(
-            lambda: self._registry.load(self._registry.connector_of(request.config))(), request, self._channel.send
-        )
+            lambda: self._registry.load(self._registry.connector_of(request.config))(), request, self._channel.send,
+            self._services_of(request.number, request.name),
+        )  # fmt: skip
         self._instances[request.name] = instance
         instance.submit(lambda: self._reply(request.number, begin))
 
@@ -245,6 +306,13 @@ class ConnectorProcess:
 
     def _alter_offsets(self, request: AlterOffsets) -> object:
         connector = self._registry.load(request.plugin)()
+        connector.services = self._services_of(request.number, request.name)
+        try:
+            return self._altered(connector, request)
+        finally:
+            self._services.pop(request.number, None)
+
+    def _altered(self, connector: Any, request: AlterOffsets) -> object:
         with log_context(request.name, scope="offsets"):
             if isinstance(connector, SinkConnector):
                 clients = ClientConfigs(request.worker_props, request.props, request.name)

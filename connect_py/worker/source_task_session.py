@@ -18,8 +18,8 @@ from connect_py.task.messages import (
     CopySourceOffsets,
     FenceZombies,
     MakeOffsetKeys,
-    Question,
     ReadSourceOffsets,
+    SourceQuestion,
     TaskSpec,
     VerifyTask,
     WriteSourceOffsets,
@@ -89,7 +89,7 @@ class SourceTaskSession:
         self._closed = False
         self._store: ConnectorOffsetStore | None = None
 
-    def answer(self, question: Question, reply: Callable[[Answer], None]) -> None:
+    def answer(self, question: SourceQuestion, reply: Callable[[Answer], None]) -> None:
         """Answer by calling `reply`, on any thread; returns at once."""
 
         def work() -> None:
@@ -157,7 +157,7 @@ class SourceTaskSession:
             log.debug("the worker stops; its task does, too")
             return None
 
-    def _ask(self, question: Question) -> Future[Any]:
+    def _ask(self, question: SourceQuestion) -> Future[Any]:
         if not isinstance(question, WriteSourceOffsets):
             return self._asked(question)
         with self._writing:
@@ -177,7 +177,7 @@ class SourceTaskSession:
             self._writes -= 1
             self._writing.notify_all()
 
-    def _asked(self, question: Question) -> Future[Any]:
+    def _asked(self, question: SourceQuestion) -> Future[Any]:
         if isinstance(question, FenceZombies):
             return self._the_gate().fence_zombie_source_tasks(self._spec.id.connector)
         if isinstance(question, VerifyTask):

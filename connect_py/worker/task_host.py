@@ -13,6 +13,8 @@ from connect_py.task.messages import (
     Failed,
     Paused,
     Question,
+    ReleaseService,
+    RequestService,
     Resumed,
     Started,
     Stopped,
@@ -38,6 +40,9 @@ class TaskHostListener(Protocol):
 
     def on_offsets_written(self, message: CopySourceOffsets) -> None:
         """The task wrote offsets to its connector's own topic."""
+
+    def on_service_wanted(self, message: RequestService | ReleaseService) -> None:
+        """The task wants a shared service to be started, or uses it no more."""
 
     def answer(self, question: Question, reply: Callable[[Answer], None]) -> None:
         """Answer a question of the task by calling `reply`, on any thread; returns at once."""
@@ -95,5 +100,7 @@ def pass_on(
             listener.on_stopped(task)
         case CopySourceOffsets():
             listener.on_offsets_written(message)
+        case RequestService() | ReleaseService():
+            listener.on_service_wanted(message)
         case _ if isinstance(message, Question):
             listener.answer(message, reply)

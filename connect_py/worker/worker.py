@@ -21,7 +21,15 @@ from connect_py.metrics.worker_metrics import WorkerMetrics
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
-from connect_py.task.messages import Answer, CopySourceOffsets, Question, TaskSpec
+from connect_py.task.messages import (
+    AcquireService,
+    Answer,
+    CopySourceOffsets,
+    Question,
+    ReleaseService,
+    RequestService,
+    TaskSpec,
+)
 from connect_py.task.topic_creation import TopicCreation
 from connect_py.worker.connector_host import ConnectorHost
 from connect_py.worker.connector_hosts import ConnectorHosts
@@ -31,6 +39,7 @@ from connect_py.worker.measured_listener import MeasuredListener
 from connect_py.worker.process_task_host import ProcessTaskHost
 from connect_py.worker.producer_fence import fence_producers
 from connect_py.worker.question_threads import QuestionThreads
+from connect_py.worker.service_registry import DEFAULT_MAX, MAX_KEY, ServiceRegistry, ServiceUser
 from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
 from connect_py.worker.task_host import TaskHost, TaskHostListener
 from connect_py.worker.worker_listener import WorkerListener
@@ -69,7 +78,7 @@ class _Slot:
 
     def __init__(self, target: TargetState, earlier: _Slot | None) -> None:
         self.host: TaskHost | None = None
-        self.session: SourceTaskSession | None = None
+        self.session: TaskSession | None = None
         self.abandoned = False
         self.target = target
         self.earlier = earlier  # the life before this one, which ends before this one's host is made
@@ -124,9 +133,14 @@ class Worker:
         self._silence_seconds = int(self._props.get("session.timeout.ms", 10_000)) / 1000
         self._server = ForkServer(plugins.preload())
         self._make_task_host = make_task_host or self._process_host
+        self._services = ServiceRegistry(int(self._props.get(MAX_KEY, DEFAULT_MAX)), self._clock)
         self._connectors = ConnectorHosts(
-            lambda: ConnectorHost(self._server, plugins, listener, self._clock, self._silence_seconds), plugins
-        )
+            lambda location: ConnectorHost(
+                self._server, plugins, listener, self._clock, self._silence_seconds, self._props,
+                lambda label: self._services.user(label, location),
+            ),
+            plugins,
+        )  # fmt: skip
         self.offsets = ConnectorOffsets(self._props, plugins, self._connectors, offset_stores, resolve, self._clock)
         self._lock = threading.Lock()
         self._tasks: dict[ConnectorTaskId, _Slot] = {}
@@ -150,6 +164,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the connector process and the server that task processes fork from, in the background."""
+        self._services.start()
         self._server.start()
         self._connectors.start()
 
@@ -166,6 +181,7 @@ class Worker:
         wait([self._connectors.stop_connector(name) for name in sorted(self._connectors.names())])
         self.offsets.close()
         self._connectors.close(KILL_SECONDS)
+        self._services.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._questions.close()
 
@@ -315,9 +331,11 @@ class Worker:
                     dict(self._resolve(spec.task_config)), spec.target, spec.start_number, spec.plugins,
                     {name: level for name, level in levels.items() if level is not None},
                 )  # fmt: skip
-                session = SourceTaskSession(
+                offsets = SourceTaskSession(
                     resolved, self._source_offsets, self._offset_stores, self.gate, self._questions
                 )
+                user = self._services.user(f"task {spec.id}", self._location(resolved.connector_config))
+                session = TaskSession(offsets, user)
                 try:
                     host = self._make_task_host(resolved, _TaskNews(self._listener, session))
                 except BaseException:
@@ -339,6 +357,13 @@ class Worker:
                 log.exception("task %s could not be started", spec.id)
                 if not slot.abandoned:
                     self._listener.on_task_failure(spec.id, stack_trace(error))
+
+    def _location(self, config: Props) -> str | None:
+        """The folder of `plugin.path` that a connector lies in, if any."""
+        try:
+            return self._plugins.connector_of(config).location
+        except ConnectError:
+            return None  # the task's process says what is wrong
 
     def stop_tasks(self, ids: Iterable[ConnectorTaskId]) -> Future[None]:
         """Ask all of these to stop at once; cancel what is left after `task.shutdown.graceful.timeout.ms`.
@@ -368,7 +393,7 @@ class Worker:
         What the worker is still writing for them is waited for, too, for `write_timeout` seconds.
         """
         hosts: dict[ConnectorTaskId, TaskHost] = {}
-        sessions: dict[ConnectorTaskId, SourceTaskSession] = {}
+        sessions: dict[ConnectorTaskId, TaskSession] = {}
         unborn = []
         for task, slot in slots.items():
             with self._lock:
@@ -477,13 +502,30 @@ class Worker:
         """The measurements of this worker, and the latest of its connectors and tasks."""
         with self._lock:
             reports = {task: slot.host.report for task, slot in self._tasks.items() if slot.host is not None}
-        return self._metrics.samples(reports, self._connectors.names())
+        return [*self._metrics.samples(reports, self._connectors.names()), *self._services.samples()]
+
+
+class TaskSession:
+    """What the worker keeps for one life of a task: its offsets, and the services that it uses."""
+
+    def __init__(self, offsets: SourceTaskSession, services: ServiceUser) -> None:
+        self.offsets = offsets
+        self.services = services
+
+    def close(self) -> None:
+        """Let go of everything. Any number of times; returns at once."""
+        self.offsets.close()
+        self.services.close()
+
+    def ended(self, timeout: float) -> bool:
+        """See `SourceTaskSession`."""
+        return self.offsets.ended(timeout)
 
 
 class _TaskNews:
     """Translates a task's news for the worker's listener, and passes its questions on."""
 
-    def __init__(self, listener: WorkerListener, session: SourceTaskSession) -> None:
+    def __init__(self, listener: WorkerListener, session: TaskSession) -> None:
         self._listener = listener
         self._session = session
         self.on_started = listener.on_task_startup
@@ -497,10 +539,16 @@ class _TaskNews:
         self._listener.on_task_failure(id, trace)
 
     def on_offsets_written(self, message: CopySourceOffsets) -> None:
-        self._session.copy(message)
+        self._session.offsets.copy(message)
+
+    def on_service_wanted(self, message: RequestService | ReleaseService) -> None:
+        self._session.services.take(message)
 
     def answer(self, question: Question, reply: Callable[[Answer], None]) -> None:
-        self._session.answer(question, reply)
+        if isinstance(question, AcquireService):
+            self._session.services.answer(question, reply)
+        else:
+            self._session.offsets.answer(question, reply)
 
 
 def _mapped(future: Future[Any], change: Callable[[Any], Any]) -> Future[Any]:
