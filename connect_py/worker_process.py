@@ -43,6 +43,7 @@ CLUSTER_SECONDS: Final = 60.0  # how long Kafka may be unreachable at start
 CLUSTER_ATTEMPT_SECONDS: Final = 4.0
 CONNECTOR_STOP_SECONDS: Final = 5.0
 FORWARDING_STOP_SECONDS: Final = 10.0
+SERVICE_STOP_SECONDS: Final = 8.0  # a grace, and what takes a kill to be gone
 POLL_SECONDS: Final = 0.2
 CONVERTERS: Final = {
     "key.converter": PluginKind.CONVERTER, "value.converter": PluginKind.CONVERTER,
@@ -123,7 +124,8 @@ class WorkerProcess(ABC, Generic[C, H]):
         while status == 0 and not self._stopping.wait(POLL_SECONDS) and not herder.wait(0):
             pass
         log.info("Kafka Connect stopping")
-        in_time = herder.stop(config.stop_ms() / 1000 + CONNECTOR_STOP_SECONDS + FORWARDING_STOP_SECONDS)
+        others = CONNECTOR_STOP_SECONDS + SERVICE_STOP_SECONDS + FORWARDING_STOP_SECONDS
+        in_time = herder.stop(config.stop_ms() / 1000 + others)
         rest.stop()
         if herder.failure is not None:
             log.error("Stopping due to error: %s", herder.failure)
