@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from connect_py.api.errors import ConnectError, DataError, FailureReason
@@ -74,15 +74,29 @@ def error_class_name(error: BaseException) -> str:
 
 
 def stack_trace(error: BaseException) -> str:
-    """The error's full text as Python prints it, causes included.
+    """The error and its causes in Java's form, for tools that read it, then Python's own text.
 
-    It is made here, in a tenth of the time: the library looks at every source file on disk first, for each error.
+    Java's form is `class: message`, and a line `Caused by: class: message` for each cause, the innermost last.
     """
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:
         chain.append(current)
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    java = "\nCaused by: ".join(_in_java(link) for link in chain)
+    return f"{java}\n\n{_python_trace(chain)}"
+
+
+def _in_java(error: BaseException) -> str:
+    message = str(error)
+    return f"{error_class_name(error)}: {message}" if message else error_class_name(error)
+
+
+def _python_trace(chain: Sequence[BaseException]) -> str:
+    """The text that Python prints.
+
+    It is made here, in a tenth of the time: the library looks at every source file on disk first, for each error.
+    """
     texts = []
     for number, link in enumerate(reversed(chain), 1):
         texts.append("".join([*_frames(link), *traceback.format_exception_only(link)]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import TypeAlias
 from connect_py.api.config import Type, parse
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.config.config_provider import ConfigResolver
+from connect_py.error_handling.failed_record import stack_trace
 from connect_py.herder import task_set
 from connect_py.herder.config_reload import ConfigReload
 from connect_py.herder.futures import done, failed
@@ -175,7 +175,7 @@ class WorkRunner:
         try:
             config = strings(state.configs[name])
         except ConnectError as error:
-            self._publisher.on_connector_failure(name, trace_of(error))
+            self._publisher.on_connector_failure(name, stack_trace(error))
             failed: Future[None] = Future()
             failed.set_exception(error)
             return failed
@@ -224,7 +224,7 @@ class WorkRunner:
             config, connector_config = strings(state.task_configs[task]), strings(state.configs[task.connector])
             self._check_count(task, connector_config)
         except ConnectError as error:
-            self._publisher.on_task_failure(task, trace_of(error))
+            self._publisher.on_task_failure(task, stack_trace(error))
             return
         log.info("starting task %s", task)
         self._reload.watch(task.connector, connector_config)
@@ -312,7 +312,7 @@ class WorkRunner:
             return  # it does not run any more
         if isinstance(error, TooManyTasksError | ConfigError):
             log.error("connector %s fails: %s", name, error)
-            self._publisher.on_connector_failure(name, trace_of(error))
+            self._publisher.on_connector_failure(name, stack_trace(error))
             return
         log.error("connector %s: task configurations failed, again in %.2f s", name, retry_seconds, exc_info=error)
         following = min(2 * retry_seconds, LAST_RETRY_SECONDS)
@@ -374,8 +374,3 @@ def strings(config: Config) -> dict[str, str]:
         if value is None:
             raise ConfigError("", f"Non-string value found in original settings for key {key}: null")
     return {key: value for key, value in config.items() if value is not None}
-
-
-def trace_of(error: BaseException) -> str:
-    """The full text that a FAILED status carries."""
-    return "".join(traceback.format_exception(error))

@@ -16,6 +16,7 @@ from typing import Any, Final
 from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.api.plugin import Plugin
 from connect_py.clock import Clock
+from connect_py.error_handling.failed_record import stack_trace
 from connect_py.log_context import LogLine, log_context
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
@@ -300,7 +301,7 @@ class ConnectorHost:
         if lost:
             log.error("%s; it ran %s", why, ", ".join(lost))
         for name in lost:
-            self._listener.on_connector_failure(name, why)
+            self._listener.on_connector_failure(name, stack_trace(ConnectError(why)))
         for user in users.values():
             user.close()
         for future in pending.values():

@@ -11,7 +11,9 @@ from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
+from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock
+from connect_py.error_handling.failed_record import stack_trace
 from connect_py.log_context import LogLine, log_context
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
@@ -212,7 +214,7 @@ class ProcessTaskHost:
                 return
             self._told = True
         log.error("%s", why, extra={"action": "task_process_died"})
-        self._listener.on_failed(self._spec.id, why)
+        self._listener.on_failed(self._spec.id, stack_trace(ConnectError(why)))
 
 
 def exit_reason(code: int | None) -> str:

@@ -319,6 +319,8 @@ def test_a_failed_task_is_restarted_only_if_tasks_are_included(
     assert (only_connectors.status_code, only_connectors.json()["connector"]["state"]) == (202, "RUNNING")
     assert only_connectors.json()["tasks"][0]["state"] == "FAILED"
     trace = only_connectors.json()["tasks"][0]["trace"]
+    assert trace.startswith("org.apache.kafka.connect.errors.ConnectException: Couldn't find or create file '")
+    assert "\nCaused by: FileNotFoundError: " in trace.partition("\n\n")[0]
     with_tasks = client.post("/connectors/failing/restart?onlyFailed=true&includeTasks=true").json()
     assert (with_tasks["tasks"][0]["state"], with_tasks["tasks"][0]["trace"]) == ("RESTARTING", trace)
     assert client.delete("/connectors/failing").status_code == 204

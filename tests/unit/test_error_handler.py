@@ -175,18 +175,32 @@ def test_a_configuration_is_parsed_and_checked() -> None:
         ErrorConfig.parse({"errors.tolerance": "some"})
 
 
-def test_the_trace_reads_as_pythons_own_with_causes_and_without_marks_below_the_lines() -> None:
-    def fail() -> None:
+def failed_twice() -> DataError:
+    try:
+        {}["missing"]
+    except KeyError:
         try:
-            {}["missing"]
-        except KeyError:
             try:
                 raise ValueError("during")
             except ValueError as error:
                 raise DataError("at last") from error
+        except DataError as error:
+            return error
+    raise AssertionError
 
-    with pytest.raises(DataError) as caught:
-        fail()
-    expected = "".join(traceback.format_exception(caught.value))
-    without_marks = [line for line in expected.splitlines() if line.strip(" ^~") or not line]
-    assert stack_trace(caught.value).splitlines() == without_marks
+
+def test_the_trace_begins_with_javas_class_and_message_and_those_of_each_cause() -> None:
+    assert stack_trace(failed_twice()).splitlines()[:4] == [
+        "org.apache.kafka.connect.errors.DataException: at last",
+        "Caused by: ValueError: during",
+        "Caused by: KeyError: 'missing'",
+        "",
+    ]
+    assert stack_trace(ConnectError()).splitlines()[0] == "org.apache.kafka.connect.errors.ConnectException"
+
+
+def test_behind_javas_form_the_trace_reads_as_pythons_own_without_marks_below_the_lines() -> None:
+    error = failed_twice()
+    without_marks = [line for line in traceback.format_exception(error) for line in line.splitlines()]
+    without_marks = [line for line in without_marks if line.strip(" ^~") or not line]
+    assert stack_trace(error).splitlines()[4:] == without_marks
