@@ -29,6 +29,8 @@ class EngineName(Enum):
     APPEND = "append"
     MERGE = "merge"
     DELTA = "delta"
+    FULL_MERGE = "full merge"
+    OVERWRITE = "overwrite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class CommitRequest:
     ref: str = MAIN  # a branch that does not exist is created from main
     work_branch: str = "connect-work"  # MERGE engine only: `connect-<name>-<epoch>`
     file_prefix: str = "connect-"  # of delete files; that of the epoch's staged files, so that orphans are found
-    attempt_limit: int = 4  # how often a commit is prepared anew because a foreign one came in between
+    attempt_limit: int = 8  # how often a commit is prepared anew because a foreign one came in between
 
     def __post_init__(self) -> None:
         if self.property_key not in self.summary:

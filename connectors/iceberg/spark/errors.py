@@ -13,6 +13,10 @@ class TableError(ConnectError):
         self.table = table
         self.why = why
 
+    def __reduce__(self) -> tuple[type[TableError], tuple[str, str]]:
+        """Errors travel between processes."""
+        return type(self), (self.table, self.why)
+
 
 class JavaError(Exception):
     """What Java threw, as text: the JVM may be gone when somebody reads it."""

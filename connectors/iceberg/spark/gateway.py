@@ -43,7 +43,7 @@ OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options in shell quoti
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"  # a folder for what is made of the jars; not set: it is made each time
 ALONE_OPTIONS_VARIABLE = "CONNECT_PY_ICEBERG_JAVA_OPTIONS"  # and those of a JVM without Spark, which win
 
-_LAUNCHER = """\
+LAUNCHER = """\
 import ctypes, os, signal, sys
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -188,6 +188,10 @@ class SparkGateway:
         """Whether the JVM exists; a hanging one does."""
         return self._process is not None and not self._exited.is_set()
 
+    def wait(self) -> None:
+        """Return when the JVM has ended."""
+        self._exited.wait()
+
     def stop(self, grace_seconds: float = _GRACE_SECONDS) -> None:
         """Ask the JVM to end (its shutdown hooks stop Spark), wait, and end it for certain after the grace."""
         if self._process is not None and self._process.stdin is not None:
@@ -227,7 +231,7 @@ class SparkGateway:
         self.stop()
 
     def _keep(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
+        launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid())]
         try:
             with self.log_path.open("ab") as log, self._said.open("xb") as said:
                 self._process = subprocess.Popen(

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
+    JavaError,
+    SparkDiedError,
     SparkLostError,
+    TableError,
     TableForbiddenError,
     TableMissingError,
     TableUnsuitableError,
 )
 
+_JAVA_FRAMES: Final = 5  # of each exception of a Java trace
 _ICEBERG: Final = "org.apache.iceberg.exceptions."
 _MISSING = {f"{_ICEBERG}NoSuchTableException", f"{_ICEBERG}NoSuchNamespaceException"}
 _FORBIDDEN = {f"{_ICEBERG}ForbiddenException", f"{_ICEBERG}NotAuthorizedException"}
@@ -55,6 +63,53 @@ _HINTS: Final = (
     (re.compile(r"Unable to load region"), "set iceberg.catalog.client.region, or AWS_REGION"),
 )
 _LONGEST: Final = 300  # characters of what Java says where we know better what to say
+
+
+def java_exception_of(error: BaseException) -> Any:
+    """The Java exception that py4j or pyspark raised for; None: it is no error of Java's."""
+    return getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+
+
+def is_a(error: BaseException, *names: str) -> bool:
+    """Whether the outermost exception of Java is of one of these classes."""
+    exception = java_exception_of(error)
+    return exception is not None and exception.getClass().getName() in names
+
+
+@contextlib.contextmanager
+def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
+    """Raise our errors for those of Java, py4j and pyspark. `of_table`: the subject is the name of a table."""
+    try:
+        yield
+    except ConnectError:
+        raise
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise SparkDiedError(f"{subject}: the JVM of Spark is gone") from error
+    except ValueError as error:
+        raise TableUnsuitableError(subject, str(error)) from error
+    except Exception as error:
+        exception = java_exception_of(error)
+        if exception is None:
+            raise
+        told = translated(subject, exception)
+        if isinstance(told, TableError) and not of_table:
+            told = ConnectError(f"{subject}: {told.why}")
+        raise told from JavaError(_shortened(error))
+
+
+def _shortened(error: Exception) -> str:
+    """What a Java error says now: py4j asks the JVM each time, which may be gone later. Of traces the first frames."""
+    try:
+        text = str(error)
+    except (Py4JError, OSError):
+        text = type(error).__name__
+    lines: list[str] = []
+    frames = 0
+    for line in text.splitlines():
+        frames = frames + 1 if line.startswith("\tat ") else 0
+        if frames <= _JAVA_FRAMES and not line.startswith("\t... "):
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def lacks_a_class(exception: Any) -> str | None:

@@ -1,0 +1,93 @@
+package connectpy;
+
+import java.io.File;
+import java.io.FilterOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.channels.FileChannel;
+import java.nio.file.OpenOption;
+import java.nio.file.StandardOpenOption;
+
+import org.apache.hadoop.fs.LocalFileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.permission.FsPermission;
+
+/**
+ * Hadoop's file system of this machine, with files that survive a power loss once they are closed or renamed. Hadoop's
+ * own forces nothing to the disk. There are no checksum files: a torn one would make Hadoop refuse a whole file.
+ *
+ * The Janino compiler inside Spark compiles this class: no lambdas, and casts where javac would infer.
+ */
+public class DurableFileSystem extends LocalFileSystem {
+    public DurableFileSystem() {
+        super(new Raw());
+        setWriteChecksum(false);
+    }
+
+    private static void force(File file, OpenOption option) throws IOException {
+        FileChannel channel = FileChannel.open(file.toPath(), new OpenOption[] {option});
+        try {
+            channel.force(true);
+        } finally {
+            channel.close();
+        }
+    }
+
+    /** Force the names in a folder. Some network file systems refuse it, and some folders cannot be read. */
+    private static void forceNames(File folder) {
+        try {
+            if (folder != null) {
+                force(folder, StandardOpenOption.READ);
+            }
+        } catch (IOException refused) {
+            return;
+        }
+    }
+
+    private static class Raw extends RawLocalFileSystem {
+        protected OutputStream createOutputStreamWithMode(Path path, boolean append, FsPermission permission)
+            throws IOException {
+            return new DurableOutput(super.createOutputStreamWithMode(path, append, permission), pathToFile(path));
+        }
+
+        protected boolean mkOneDirWithMode(Path path, File folder, FsPermission permission) throws IOException {
+            boolean made = super.mkOneDirWithMode(path, folder, permission);
+            if (made) {
+                forceNames(folder.getParentFile());
+            }
+            return made;
+        }
+
+        public boolean rename(Path from, Path to) throws IOException {
+            boolean renamed = super.rename(from, to);
+            if (renamed) {
+                forceNames(pathToFile(to).getParentFile());
+            }
+            return renamed;
+        }
+    }
+
+    private static class DurableOutput extends FilterOutputStream {
+        private final File file;
+        private boolean closed;
+
+        DurableOutput(OutputStream stream, File file) {
+            super(stream);
+            this.file = file;
+        }
+
+        public void write(byte[] bytes, int start, int length) throws IOException {
+            out.write(bytes, start, length);
+        }
+
+        public void close() throws IOException {
+            if (!closed) {
+                closed = true;
+                out.close();
+                force(file, StandardOpenOption.WRITE);
+                forceNames(file.getParentFile());
+            }
+        }
+    }
+}

@@ -1,0 +1,475 @@
+"""The commit: one Spark `MERGE INTO` per table and cycle, one compare-and-swap of the table's metadata.
+
+A cycle with upserts and deletes takes four steps. Between any two of them the process may die:
+
+1. A scratch branch at the head of the commit ref. Rows with unavailable values are completed into files that no
+   snapshot refers to. Left behind: a branch and orphan files; the next own commit on the table removes the branch
+   (rule 26), the next epoch the files (rule 18).
+2. `MERGE INTO` the scratch branch `USING` the staged keys `WHEN MATCHED THEN DELETE`: Spark finds the rows and writes
+   deletion vectors (format 3) or position deletes (format 2). Left behind: also a snapshot; removed with its branch.
+3. A transaction on the newest metadata: one `RowDelta` takes those delete files over and adds the staged files, with
+   the ledger in summary and property. The scratch branches and their snapshots leave in the same change. Left behind:
+   manifests that nothing refers to.
+4. The table's version is checked on the metadata that the transaction began from, and `TableOperations.commit` swaps
+   exactly that (rule 16). Left behind: a commit of unknown outcome; whoever asks next looks for its id (rule 17).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from connect_py.api.errors import CommitStateUnknownError, ConnectError
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
+from connectors.iceberg.spark.commit_request import (
+    COMMIT_ID_KEY,
+    SNAPSHOT_ID,
+    CommitCounts,
+    CommitOutcome,
+    CommitRequest,
+    CommitStatus,
+    EngineName,
+)
+from connectors.iceberg.spark.cycle_rows import CycleRows
+from connectors.iceberg.spark.errors import CatalogUnavailableError, TableError, TableUnsuitableError
+from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable, PreparedCommit, ValidationFailed
+from connectors.iceberg.spark.java_errors import translating
+from connectors.iceberg.spark.merge_statement import delete_matched, full_merge
+from connectors.iceberg.spark.sql_names import quoted, relation
+from connectors.iceberg.spark.table_metadata import Snapshot, TableMetadata
+from connectors.iceberg.table import StagedKind, WriteMode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapshot: the name of its branch
+AFTER_BRANCH, AFTER_MERGE = "after_scratch_branch", "after_merge"  # fault points
+BEFORE_SWAP, AFTER_SWAP = "before_compare_and_swap", "after_swap"
+_SUMMARY = "spark.sql.iceberg.snapshot-property."  # holds for every commit of the session until unset
+_MERGE_MODE = "write.merge.mode"
+_BACKOFF_SECONDS = (0.0, 0.1, 0.3, 1.0)
+
+
+class _LedgerMovedError(Exception):
+    """The table is not the version that this coordinator knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What the configuration says of commits."""
+
+    full_merge: bool = False  # `iceberg.ext.commit-engine=merge`
+    refuse_foreign_rows: bool = False  # `iceberg.ext.foreign-writers=refuse`
+
+
+@dataclass(slots=True)
+class _Found:
+    """What steps 1 and 2 made of one head."""
+
+    engine: EngineName
+    because: str
+    head: int | None  # of the commit ref
+    rows: CycleRows
+    branch: str | None = None
+    scratch: int | None = None  # the branch's snapshot, if the MERGE changed anything
+    deletes: Sequence[Any] = ()  # Java's delete files
+    replaced_deletes: Sequence[Any] = ()  # delete files that `deletes` include
+    data_files: Sequence[str] = ()  # those that `deletes` name
+    names_all: bool = True  # each of `deletes` names its data file
+    replaced_rows: int = 0
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What one call of `commit` left behind so far."""
+
+    found: list[_Found] = field(default_factory=list)
+    swaps: list[tuple[PreparedCommit, list[Any], _Found]] = field(default_factory=list)
+    open: bool = False  # a swap was sent and nothing was read since
+
+
+class CommitEngine:
+    """Commits to the tables of one catalog, in one Spark session; one commit at a time."""
+
+    def __init__(self, spark: SparkSession, catalog: JavaCatalog, catalog_name: str, settings: EngineSettings) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._catalog_name = catalog_name
+        self._settings = settings
+        self._sleep: Callable[[float], None] = time.sleep
+
+    def commit(self, request: CommitRequest) -> CommitOutcome:
+        """Make one snapshot, or say why not. The same request may be made again after every outcome.
+
+        Raises:
+            TableMissingError, TableForbiddenError, TableUnsuitableError: It cannot be done.
+            DuplicateKeyError: Two staged rows of one key.
+            CatalogUnavailableError: Nothing was committed as far as we know; ask again.
+        """
+        started = time.monotonic()
+        attempts = _Attempts()
+        try:
+            with ExitStack() as stack:
+                outcome = self._commit(request, attempts, stack)
+        except _LedgerMovedError as moved:
+            self._discard(request, attempts)
+            outcome = CommitOutcome(CommitStatus.CONFLICT, EngineName.MERGE, None, str(moved))
+        except TableError:
+            self._discard(request, attempts)
+            raise
+        except (CatalogUnavailableError, CommitStateUnknownError) as error:
+            if not attempts.open:
+                raise
+            log.warning("commit %s to %s has an unknown outcome: %s", request.commit_id, request.table, error)
+            outcome = CommitOutcome(CommitStatus.UNKNOWN, EngineName.MERGE, None, str(error))
+        milliseconds = round(1000 * (time.monotonic() - started))
+        return dataclasses.replace(outcome, counts=dataclasses.replace(outcome.counts, milliseconds=milliseconds))
+
+    def _commit(self, request: CommitRequest, attempts: _Attempts, stack: ExitStack) -> CommitOutcome:
+        found: _Found | None = None
+        reason = ""
+        foreign = 0
+        refusal: ConnectError | None = None
+        for attempt in range(request.attempt_limit + 1):
+            table, metadata = self._load(request)
+            attempts.open = False
+            if (landed := self._landed(metadata, request)) is not None:
+                return self._concluded(table, request, attempts, landed, foreign)
+            if isinstance(refusal, TableError):
+                raise refusal
+            if attempt == request.attempt_limit:
+                break
+            if attempt:
+                foreign += 1
+                log.warning(
+                    "commit %s to %s is repeated (%d of %d): %s",
+                    request.commit_id, request.table, attempt, request.attempt_limit, reason,
+                    extra={"action": "commit_repeated", "table": request.table},
+                )  # fmt: skip
+                self._sleep(_BACKOFF_SECONDS[min(attempt - 1, len(_BACKOFF_SECONDS) - 1)])
+            if found is None:
+                found = self._find(table, metadata, request, attempt, attempts, stack)
+            try:
+                if (landed := self._swap(table, request, found, attempts)) is not None:
+                    return self._concluded(table, request, attempts, landed, foreign)
+            except ValidationFailed as failed:
+                found, reason = None, str(failed)
+            except ConnectError as refused:
+                if not attempts.open:
+                    raise
+                refusal, reason = refused, str(refused)  # of unknown outcome: the table is read before anything else
+                log.info("commit %s to %s was refused: %s", request.commit_id, request.table, reason)
+        self._discard(request, attempts)
+        counts = CommitCounts(foreign_conflicts=foreign)
+        return CommitOutcome(CommitStatus.FAILED_RETRY, EngineName.MERGE, None, reason, counts)
+
+    # --- looking
+
+    def _load(self, request: CommitRequest) -> tuple[JavaTable, TableMetadata]:
+        with translating(request.table):
+            table = self._catalog.load(request.table)
+            return table, table.metadata()
+
+    def _landed(self, metadata: TableMetadata, request: CommitRequest) -> int | None:
+        """The snapshot of this very commit if it is there; None: the table is as expected.
+
+        Raises:
+            _LedgerMovedError: It is another version.
+        """
+        if metadata.uuid == request.expected.uuid:
+            snapshot = metadata.find_commit(request.ref, request.commit_id)
+            if snapshot is None:  # it may have expired already
+                snapshot = _named_commit(metadata.properties.get(request.property_key), request.commit_id)
+            if snapshot is not None:
+                return snapshot
+        now = table_version(metadata.view(request.ref, request.property_key))
+        if now != request.expected:
+            raise _LedgerMovedError(f"expected {request.expected}, found {now}")
+        return None
+
+    # --- steps 1 and 2
+
+    def _find(
+        self,
+        table: JavaTable,
+        metadata: TableMetadata,
+        request: CommitRequest,
+        attempt: int,
+        attempts: _Attempts,
+        stack: ExitStack,
+    ) -> _Found:
+        """Make the scratch branch, complete rows, and run the MERGE.
+
+        Raises:
+            _LedgerMovedError: A newer coordinator committed meanwhile, and swept our branch.
+        """
+        try:
+            with translating(request.table):
+                return self._find_rows(table, metadata, request, attempt, attempts, stack)
+        except ConnectError:
+            _, now = self._load(request)
+            self._landed(now, request)
+            raise
+
+    def _find_rows(
+        self,
+        table: JavaTable,
+        metadata: TableMetadata,
+        request: CommitRequest,
+        attempt: int,
+        attempts: _Attempts,
+        stack: ExitStack,
+    ) -> _Found:
+        head = metadata.head(request.ref)
+        engine, because = self._choose(metadata, request)
+        branch = target = None
+        if engine in (EngineName.MERGE, EngineName.FULL_MERGE):
+            branch = f"{request.work_branch}{request.commit_id[:8]}-{attempt}-{uuid.uuid4().hex[:8]}"
+            target = relation(self._catalog_name, request.table, branch)
+        rows = CycleRows(self._spark, self._catalog_name, table, metadata, request, target, stack)
+        found = _Found(engine, because, None if head is None else head["snapshot-id"], rows, branch)
+        attempts.found.append(found)
+        if branch is not None:
+            self._spark.sql(
+                f"ALTER TABLE {relation(self._catalog_name, request.table)} "
+                f"CREATE BRANCH {quoted(branch)} AS OF VERSION {found.head}"
+            )
+            fault_point(AFTER_BRANCH)
+        rows.prepare(whole=engine is EngineName.FULL_MERGE)
+        if target is not None and rows.changes:
+            if engine is EngineName.FULL_MERGE:
+                statement = full_merge(target, metadata.column_names(), request.key_columns, rows.changes)
+                self._merge(statement, {**_summary(request, rows), SCRATCH_KEY: str(branch)})
+            else:
+                self._merge(delete_matched(target, request.key_columns, rows.changes), {SCRATCH_KEY: str(branch)})
+            self._look_at_branch(table, found)
+            fault_point(AFTER_MERGE)
+        return found
+
+    def _choose(self, metadata: TableMetadata, request: CommitRequest) -> tuple[EngineName, str]:
+        """Pick the statements of one cycle, by the table's properties and by what is staged."""
+        if request.mode is WriteMode.APPEND:
+            return EngineName.APPEND, "rows are appended"
+        if not request.files:
+            return EngineName.APPEND, "there are no rows"
+        if any(file.kind is StagedKind.TRUNCATES for file in request.files):
+            return EngineName.OVERWRITE, "the table is truncated"
+        if metadata.is_empty(request.ref):
+            return EngineName.APPEND, "the table is empty"
+        if metadata.format_version < 2:
+            return EngineName.FULL_MERGE, "the table's format has no deletes"
+        if self._settings.full_merge:
+            return EngineName.FULL_MERGE, "the configuration says so"
+        if metadata.properties.get(_MERGE_MODE, "copy-on-write").lower() != "merge-on-read":
+            return EngineName.FULL_MERGE, "the table is copy-on-write"
+        return EngineName.MERGE, "rows may replace others"
+
+    def _merge(self, statement: str, summary: Mapping[str, str]) -> None:
+        for key, value in summary.items():
+            self._spark.conf.set(_SUMMARY + key, value)
+        try:
+            self._spark.sql(statement)
+        finally:
+            for key in summary:
+                self._spark.conf.unset(_SUMMARY + key)
+
+    def _look_at_branch(self, table: JavaTable, found: _Found) -> None:
+        """Take over what the MERGE made."""
+        assert found.branch is not None
+        metadata = table.refresh()
+        made = metadata.snapshots.get(metadata.refs.get(found.branch, -1))
+        if made is None:
+            raise CatalogUnavailableError(f"table {table.name}: branch {found.branch} is gone")
+        if made["snapshot-id"] == found.head:
+            return  # no staged key is in the table
+        if made.get("parent-snapshot-id") != found.head or made["summary"].get(SCRATCH_KEY) != found.branch:
+            raise CatalogUnavailableError(
+                f"table {table.name}: the snapshot on branch {found.branch} is not the one that this MERGE made"
+            )
+        found.scratch = made["snapshot-id"]
+        if found.engine is EngineName.FULL_MERGE:
+            found.replaced_rows = _count(made, "deleted-records") + _count(made, "added-position-deletes")
+            return
+        changes = table.changes(made["snapshot-id"])
+        if changes.added_data or changes.removed_data:
+            raise TableUnsuitableError(
+                table.name, "the MERGE rewrote data files although the table says merge-on-read: nothing was committed"
+            )
+        found.deletes, found.replaced_deletes = changes.added_deletes, changes.removed_deletes
+        named = [table.data_file_of(file) for file in found.deletes]
+        found.data_files = [name for name in named if name is not None]
+        found.names_all = None not in named
+        found.replaced_rows = _count(made, "added-position-deletes") - _count(made, "removed-position-deletes")
+
+    # --- steps 3 and 4
+
+    def _swap(self, table: JavaTable, request: CommitRequest, found: _Found, attempts: _Attempts) -> int | None:
+        """Prepare on the newest metadata, check it, and swap. Returns the snapshot that landed.
+
+        Raises:
+            ValidationFailed: A commit of others took what the MERGE found: find it again.
+            _LedgerMovedError: The table is another version.
+            ConnectError: Refused, or no answer.
+        """
+        with translating(request.table):
+            prepared = table.prepare()
+            base = prepared.base()
+            if (landed := self._landed(base, request)) is not None:
+                return landed
+            gone = self._prepare(prepared, base, request, found)
+            attempts.swaps.append((prepared, gone, found))
+            text = request.property_template.replace(SNAPSHOT_ID, str(prepared.snapshot_id))
+            properties = {**request.properties, **found.rows.properties, request.property_key: text}
+            fault_point(BEFORE_SWAP)
+            attempts.open = True
+            prepared.swap(properties)
+            fault_point(AFTER_SWAP)
+            attempts.open = False
+        return prepared.snapshot_id
+
+    def _prepare(
+        self, prepared: PreparedCommit, base: TableMetadata, request: CommitRequest, found: _Found
+    ) -> list[Any]:
+        """Build the change of the metadata; returns the scratch snapshots that leave with it."""
+        head = base.head(request.ref)
+        moved = (None if head is None else head["snapshot-id"]) != found.head
+        if moved and found.head is not None and not any(s["snapshot-id"] == found.head for s in base.ancestors(head)):
+            raise ValidationFailed(f"{request.ref} was rolled back while the MERGE ran")
+        summary, files = _summary(request, found.rows), found.rows.data_files
+        if found.engine is EngineName.FULL_MERGE and found.scratch is not None:
+            if moved:
+                raise ValidationFailed(f"{request.ref} moved while the MERGE ran")
+            made = base.snapshots.get(found.scratch)
+            if made is None or made["summary"].get(COMMIT_ID_KEY) != request.commit_id:  # rule 27
+                raise ValidationFailed("the snapshot of the MERGE is gone, or does not name this commit")
+            prepared.publish(request.ref, found.scratch)
+        elif found.engine is EngineName.OVERWRITE:
+            if moved and found.rows.reads_table:
+                raise ValidationFailed(f"{request.ref} moved while rows were read")
+            prepared.overwrite(request.ref, summary, files)
+        elif found.deletes or (self._settings.refuse_foreign_rows and request.mode is WriteMode.MERGE and files):
+            if moved and not found.names_all:
+                raise ValidationFailed("position deletes do not name the data files that must still be there")
+            prepared.row_delta(
+                request.ref, summary, files, found.deletes, found.replaced_deletes, found.head, found.data_files,
+                refuse_foreign_rows=self._settings.refuse_foreign_rows,
+            )  # fmt: skip
+        else:
+            if moved and found.rows.reads_table:
+                raise ValidationFailed(f"{request.ref} moved while rows were completed")
+            prepared.append(request.ref, summary, files)
+        return self._remove_scratch(prepared, base, request)
+
+    def _remove_scratch(self, prepared: PreparedCommit, base: TableMetadata, request: CommitRequest) -> list[Any]:
+        """Rule 26: own branch and scratch snapshot, and those of dead attempts, leave in the same change."""
+        branches = [name for name in base.refs if name.startswith(request.work_branch)]
+        snapshots = [snapshot for snapshot in _own_snapshots(base, branches) if snapshot != prepared.snapshot_id]
+        return prepared.remove(branches, snapshots)
+
+    # --- afterwards
+
+    def _concluded(
+        self, table: JavaTable, request: CommitRequest, attempts: _Attempts, landed: int, foreign: int
+    ) -> CommitOutcome:
+        mine = next((swap for swap in attempts.swaps if swap[0].snapshot_id == landed), None)
+        counts = CommitCounts(foreign_conflicts=foreign)
+        if mine is None:
+            return CommitOutcome(CommitStatus.COMMITTED, EngineName.MERGE, landed, "it had landed before", counts)
+        found = mine[2]
+        self._clean(table, request, attempts, landed)
+        counts = dataclasses.replace(
+            counts,
+            added_files=len(found.rows.data_files),
+            added_rows=found.rows.added_rows,
+            replaced_rows=found.replaced_rows,
+            unmatched_patches=found.rows.unmatched,
+            older_changes=found.rows.older,
+        )
+        return CommitOutcome(CommitStatus.COMMITTED, found.engine, landed, "", counts, found.because)
+
+    def _clean(self, table: JavaTable, request: CommitRequest, attempts: _Attempts, landed: int) -> None:
+        """Delete what only refused attempts and departed scratch snapshots refer to; never a staged file."""
+        mine = next(swap for swap in attempts.swaps if swap[0].snapshot_id == landed)
+        _, gone, found = mine
+        kept = {file.path for file in request.files}
+        kept.update(str(file.location()) for file in [*found.deletes, *found.rows.data_files])
+        losers = [prepared.snapshot for prepared, _, _ in attempts.swaps if prepared.snapshot_id != landed]
+        self._delete(table, [*losers, *gone], gone, attempts, kept)
+
+    def _discard(self, request: CommitRequest, attempts: _Attempts) -> None:
+        """Take back what a commit left that came to nothing: its scratch branches, their snapshots and files.
+
+        Where that fails, the next own commit on the table removes the branches, and the next epoch the files. What a
+        swap refers to stays: nobody knows whether a refused one may still arrive.
+        """
+        branches = [found.branch for found in attempts.found if found.branch is not None]
+        if attempts.swaps or not attempts.found:
+            return
+        try:
+            with translating(request.table):
+                table = self._catalog.load(request.table)
+                prepared = table.prepare()
+                base = prepared.base()
+                there = [name for name in branches if name in base.refs]
+                if there:
+                    prepared.change()
+                    gone = prepared.remove(there, _own_snapshots(base, there))
+                    prepared.swap({})
+                    self._delete(table, gone, gone, attempts, {file.path for file in request.files})
+        except ConnectError as error:
+            log.info("table %s: branches of a commit that came to nothing stay: %s", request.table, error)
+
+    def _delete(
+        self, table: JavaTable, metadata_of: Sequence[Any], files_of: Sequence[Any], attempts: _Attempts, kept: set[str]
+    ) -> None:
+        """Delete metadata files of these snapshots, files that those added, and completed rows, but for those kept."""
+        paths: set[str] = {str(f.location()) for other in attempts.found for f in other.rows.written}
+        try:
+            with translating(table.name):
+                for snapshot in metadata_of:
+                    paths.update(table.own_metadata_files(snapshot))
+                for snapshot in files_of:
+                    paths.update(table.files_added_by(snapshot))
+                for path in paths - kept:
+                    table.delete_file(path)
+        except ConnectError as error:  # orphans, which clean-up finds
+            log.info("table %s: files of attempts that came to nothing stay: %s", table.name, error)
+
+
+def _own_snapshots(metadata: TableMetadata, branches: Sequence[str]) -> list[int]:
+    """Scratch snapshots of these branches; one whose MERGE changed nothing points at a snapshot of main."""
+    found = []
+    for name in branches:
+        snapshot = metadata.snapshots.get(metadata.refs[name])
+        while snapshot is not None and snapshot["summary"].get(SCRATCH_KEY) == name:  # a repeated MERGE made several
+            found.append(int(snapshot["snapshot-id"]))
+            snapshot = metadata.snapshots.get(snapshot.get("parent-snapshot-id", -1))
+    return found
+
+
+def _summary(request: CommitRequest, rows: CycleRows) -> dict[str, str]:
+    return {**request.summary, **rows.summary, COMMIT_ID_KEY: request.commit_id}
+
+
+def _named_commit(text: str | None, commit_id: str) -> int | None:
+    """The snapshot that the property names, if the property is of this commit."""
+    if text is None or commit_id not in text:
+        return None
+    try:
+        named = LedgerProperty.from_json(text)
+    except LedgerFormatError:
+        return None
+    return named.snapshot if named.ledger.commit == commit_id else None
+
+
+def _count(snapshot: Snapshot, key: str) -> int:
+    return int(snapshot["summary"].get(key, "0"))

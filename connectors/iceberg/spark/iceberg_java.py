@@ -1,0 +1,489 @@
+"""py4j calls on Iceberg's public Java classes, for metadata only: the one module that makes them.
+
+Rows never pass through here. Data goes through Spark SQL and DataFrames, in the other modules of this folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.iceberg.spark.java_errors import is_a
+from connectors.iceberg.spark.table_metadata import TableMetadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
+_EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
+_LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")  # a format 3 writer asks for them when it rewrites rows
+
+
+class JavaClasses:
+    """Java classes of one JVM by name; py4j asks the JVM once per part of a name, so each class is kept."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm = spark._jvm
+        self.gateway: Any = spark.sparkContext._gateway
+        self._found: dict[str, Any] = {}
+
+    def __call__(self, name: str) -> Any:
+        found = self._found.get(name)
+        if found is None:
+            found = self._jvm
+            for part in name.split("."):
+                found = getattr(found, part)
+            self._found[name] = found
+        return found
+
+    def iceberg(self, name: str) -> Any:
+        return self(f"org.apache.iceberg.{name}")
+
+    def list(self, texts: Iterable[str]) -> Any:
+        """A Java list of texts, through JSON: one call, however long it is."""
+        return self._parsed([*texts], "java.util.ArrayList")
+
+    def objects(self, objects: Iterable[Any]) -> Any:
+        """A Java list of Java objects."""
+        made = self("java.util.ArrayList")()
+        for each in objects:
+            made.add(each)
+        return made
+
+    def map(self, values: Mapping[str, str]) -> Any:
+        """A Java map of texts, in one call."""
+        return self._parsed(dict(values), "java.util.HashMap")
+
+    def _parsed(self, document: Any, name: str) -> Any:
+        return self.iceberg("util.JsonUtil").mapper().readValue(json.dumps(document), self(name)().getClass())
+
+    def json(self, value: Any) -> Any:
+        """A Java map or list of plain values, as Python has them."""
+        return json.loads(self.iceberg("util.JsonUtil").mapper().writeValueAsString(value))
+
+    def tree(self, document: Any) -> Any:
+        """A JSON document as Iceberg's parsers take it."""
+        return self.iceberg("util.JsonUtil").mapper().readTree(json.dumps(document))
+
+    def is_instance(self, object_: Any, name: str) -> bool:
+        return bool(self("java.lang.Class").forName(name).isInstance(object_))
+
+
+class JavaCatalog:
+    """One Iceberg catalog of a Spark session. Names are split on every dot: `a.b.t` is table `t` in namespace `a.b`."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._spark = spark
+        self.java = JavaClasses(spark)
+        self._catalog = self.java.iceberg("spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, name)
+
+    def load(self, name: str) -> JavaTable:
+        return JavaTable(self._spark, self.java, self._catalog.loadTable(self._identifier(name)), name)
+
+    def exists(self, name: str) -> bool:
+        return bool(self._catalog.tableExists(self._identifier(name)))
+
+    def create(self, name: str, schema: str, spec: str | None, properties: Mapping[str, str]) -> bool:
+        """Returns False when the table exists already."""
+        java = self.java
+        identifier = self._identifier(name)
+        parsed = java.iceberg("SchemaParser").fromJson(schema)
+        unpartitioned = java.iceberg("PartitionSpec").unpartitioned()
+        by = java.iceberg("PartitionSpecParser").fromJson(parsed, spec) if spec is not None else unpartitioned
+        self._create_namespaces(name.split(".")[:-1])
+        try:
+            self._catalog.createTable(identifier, parsed, by, java.map(properties))
+        except Exception as error:
+            if is_a(error, f"{_EXCEPTIONS}AlreadyExistsException"):
+                return False
+            raise
+        return True
+
+    def replace_view(self, name: str, schema: str, sql: str) -> bool:
+        """Returns False when the catalog has no views."""
+        java = self.java
+        if not java.is_instance(self._catalog, "org.apache.iceberg.catalog.ViewCatalog"):
+            return False
+        identifier = self._identifier(name)
+        view = self._catalog.buildView(identifier).withSchema(java.iceberg("SchemaParser").fromJson(schema))
+        view.withDefaultNamespace(identifier.namespace()).withQuery("spark", sql).createOrReplace()
+        return True
+
+    def _identifier(self, name: str) -> Any:
+        return self.java.iceberg("catalog.TableIdentifier").parse(name)
+
+    def _create_namespaces(self, levels: Sequence[str]) -> None:
+        """Every level; one that exists, or that only an administrator may make, is no obstacle."""
+        java = self.java
+        if not levels or not java.is_instance(self._catalog, "org.apache.iceberg.catalog.SupportsNamespaces"):
+            return
+        for length in range(1, len(levels) + 1):
+            level = java.iceberg("catalog.TableIdentifier").parse(".".join([*levels[:length], "any"])).namespace()
+            try:
+                if not self._catalog.namespaceExists(level):
+                    self._catalog.createNamespace(level, java.map({}))
+            except Exception as error:
+                # Another client created it; or the error of the table's creation is the one that counts.
+                if not is_a(error, f"{_EXCEPTIONS}AlreadyExistsException", f"{_EXCEPTIONS}ForbiddenException"):
+                    raise
+
+
+class JavaTable:
+    """One load of a table, for one attempt of a commit or for one question."""
+
+    def __init__(self, spark: SparkSession, java: JavaClasses, table: Any, name: str) -> None:
+        self.name = name
+        self._spark = spark
+        self._java = java
+        self._table = table
+        self._operations = table.operations()
+
+    # --- what the catalog says
+
+    def metadata(self) -> TableMetadata:
+        """Of the newest load or refresh."""
+        return self._described(self._operations.current())
+
+    def refresh(self) -> TableMetadata:
+        self._table.refresh()
+        return self.metadata()
+
+    def metadata_location(self) -> str:
+        return str(self._operations.current().metadataFileLocation())
+
+    def _described(self, metadata: Any) -> TableMetadata:
+        return TableMetadata(json.loads(self._java.iceberg("TableMetadataParser").toJson(metadata)))
+
+    def io_properties(self, data_location: str) -> dict[str, str]:
+        """The settings of the table's file IO, and the credentials that the catalog lent for this location."""
+        io = self._table.io()
+        found: dict[str, str] = self._java.json(io.properties())
+        if self._java.is_instance(io, "org.apache.iceberg.io.SupportsStorageCredentials"):
+            longest = ""
+            for credential in io.credentials():
+                prefix = credential.prefix()
+                if data_location.startswith(prefix) and len(prefix) >= len(longest):
+                    found |= self._java.json(credential.config())
+                    longest = prefix
+        return found
+
+    # --- changes of the schema and of properties
+
+    def transaction(self) -> Any:
+        return self._table.newTransaction()
+
+    def update_schema(self, transaction: Any) -> Any:
+        return transaction.updateSchema()
+
+    def type(self, text: str) -> Any:
+        """A type from its JSON form, through a schema of one column."""
+        field = {"id": 1_000_000, "name": "x", "required": False, "type": json.loads(text)}
+        schema = {"type": "struct", "schema-id": 0, "fields": [field]}
+        return self._java.iceberg("SchemaParser").fromJson(json.dumps(schema)).findType("x")
+
+    def literal(self, type_: Any, text: str) -> Any:
+        """A default value from its single-value JSON form."""
+        value = self._java.iceberg("SingleValueParser").fromJson(type_, text)
+        return self._java.iceberg("expressions.Expressions").lit(value).to(type_)
+
+    def transaction_metadata(self, transaction: Any) -> TableMetadata:
+        return self._described(transaction.currentMetadata())
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        update = self._table.updateProperties()
+        for key, value in properties.items():
+            update.set(key, value)
+        update.commit()
+
+    # --- staged files
+
+    @contextmanager
+    def staged(
+        self, files: Sequence[Mapping[str, Any]], name: str, extra: Sequence[Mapping[str, Any]] = ()
+    ) -> Iterator[str]:
+        """Name of a relation of staged files for SQL. Iceberg reads them: by field id, with the table's file IO.
+
+        Args:
+            files: Content files as Iceberg's JSON has them, unpartitioned.
+            name: No other relation has it.
+            extra: Columns beside the table's, as fields of Iceberg's schema JSON; their ids are no column's.
+        """
+        java = self._java
+        table = self._with_columns(extra) if extra else self._table
+        no_deletes = java.gateway.new_array(java.iceberg("DeleteFile"), 0)
+        spec = java.iceberg("PartitionSpec").unpartitioned()  # keys alone lack the columns of partitions
+        schema = java.iceberg("SchemaParser").toJson(table.schema())
+        spec_text = java.iceberg("PartitionSpecParser").toJson(spec)
+        everything = java.iceberg("expressions.Expressions").alwaysTrue()
+        residuals = java.iceberg("expressions.ResidualEvaluator").unpartitioned(everything)
+        task, parser = java.iceberg("BaseFileScanTask"), java.iceberg("ContentFileParser")
+        tasks = [
+            task(parser.fromJson(java.tree({**file, "spec-id": 0, "partition": {}}), spec), no_deletes, schema,
+                 spec_text, residuals)
+            for file in files
+        ]  # fmt: skip
+        sets, cache = java.iceberg("spark.ScanTaskSetManager").get(), java.iceberg("spark.SparkTableCache").get()
+        cache.add(name, table)
+        sets.stageTasks(table, name, java.objects(tasks))
+        try:
+            yield f"{STAGING_CATALOG}.{name}"
+        finally:
+            sets.removeTasks(table, name)
+            cache.remove(name)
+
+    def _with_columns(self, extra: Sequence[Mapping[str, Any]]) -> Any:
+        """The table as if it had more columns; the catalog does not see it."""
+        java, metadata = self._java, self._operations.current()
+        described = self.metadata()
+        schema = {**described.schema, "fields": [*described.schema["fields"], *extra]}
+        schema.pop("schema-id")
+        made = java.iceberg("SchemaParser").fromJson(json.dumps({**schema, "schema-id": 0}))
+        builder = java.iceberg("TableMetadata").buildFrom(metadata)
+        builder.setCurrentSchema(made, max(field["id"] for field in extra))
+        places = java.iceberg("LocationProviders").locationsFor(self._table.location(), metadata.properties())
+        operations = java.iceberg("StaticTableOperations")(builder.discardChanges().build(), self._table.io(), places)
+        return java.iceberg("BaseTable")(operations, self._table.name())
+
+    def write(self, rows: DataFrame, name: str, folder: str, properties: Mapping[str, str]) -> list[Any]:
+        """Write rows as data files that no snapshot refers to; returns Java's data files.
+
+        Args:
+            rows: With the table's columns.
+            name: No other relation has it.
+            folder: Below the table's data location.
+            properties: Of the table, beside its own, for this write.
+        """
+        from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+        java, metadata = self._java, self._operations.current()
+        for column in _LINEAGE if metadata.formatVersion() >= 3 else ():
+            rows = rows.withColumn(column, F.lit(None).cast("bigint"))
+        location = self.metadata().data_location
+        own = {**java.json(metadata.properties()), **properties, "write.data.path": f"{location}/{folder}"}
+        given = java.map(own)
+        places = java.iceberg("LocationProviders").locationsFor(self._table.location(), given)
+        operations = java.iceberg("StaticTableOperations")(metadata.replaceProperties(given), self._table.io(), places)
+        cache, written = java.iceberg("spark.SparkTableCache").get(), java.iceberg("spark.FileRewriteCoordinator").get()
+        cache.add(name, java.iceberg("BaseTable")(operations, self._table.name()))
+        try:
+            rows.writeTo(f"{STAGING_CATALOG}.{name}").option("fanout-enabled", "true").append()
+            return list(written.fetchNewFiles(self._table, name))
+        finally:
+            written.clearRewrite(self._table, name)
+            cache.remove(name)
+
+    def data_file(self, content: Mapping[str, Any], spec_id: int, path: str, size: int, rows: int) -> Any:
+        """A staged file as a data file of the table, with the metrics of its footer unless `content` has them.
+
+        Raises:
+            ValueError: The file holds another number of rows.
+        """
+        java, spec = self._java, self._table.specs()[spec_id]
+        file = java.iceberg("ContentFileParser").fromJson(java.tree(content), spec)
+        if "value-counts" in content:
+            return file
+        config = java.iceberg("MetricsConfig").forTable(self._table)
+        metrics = java.iceberg("parquet.ParquetUtil").fileMetrics(self._table.io().newInputFile(path, size), config)
+        if metrics.recordCount() != rows:
+            raise ValueError(f"{path} holds {metrics.recordCount()} rows, reported were {rows}")
+        return java.iceberg("DataFiles").builder(spec).copy(file).withMetrics(metrics).build()
+
+    def content_file(self, file: Any) -> dict[str, Any]:
+        """The JSON form of a data file."""
+        spec = self._table.specs()[file.specId()]
+        found: dict[str, Any] = json.loads(self._java.iceberg("ContentFileParser").toJson(file, spec))
+        return found
+
+    # --- snapshots
+
+    def create_branch(self, name: str, snapshot: int) -> None:
+        self._table.manageSnapshots().createBranch(name, snapshot).commit()
+
+    def remove_branches(self, names: Sequence[str]) -> None:
+        update = self._table.manageSnapshots()
+        for name in names:
+            update.removeBranch(name)
+        update.commit()
+
+    def changes(self, snapshot: int) -> SnapshotChanges:
+        """What a snapshot added and removed, from its manifests."""
+        made = self._operations.current().snapshot(snapshot)
+        found = self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(made).build()
+        return SnapshotChanges(
+            list(found.addedDataFiles()), list(found.removedDataFiles()),
+            list(found.addedDeleteFiles()), list(found.removedDeleteFiles()),
+        )  # fmt: skip
+
+    def data_file_of(self, delete: Any) -> str | None:
+        """The data file that a delete file names; None: it may speak of several."""
+        location = self._java.iceberg("util.ContentFileUtil").referencedDataFileLocation(delete)
+        return str(location) if location is not None else None
+
+    def prepare(self) -> PreparedCommit:
+        return PreparedCommit(self._java, self._table, self._operations)
+
+    def own_metadata_files(self, snapshot: Any) -> list[str]:
+        """The manifest list of a snapshot, and the manifests that it made itself."""
+        made = snapshot.allManifests(self._table.io())
+        own = [manifest.path() for manifest in made if manifest.snapshotId() == snapshot.snapshotId()]
+        return [str(snapshot.manifestListLocation()), *map(str, own)]
+
+    def files_added_by(self, snapshot: Any) -> list[str]:
+        """The data and delete files that a snapshot added."""
+        found = self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(snapshot).build()
+        return [str(file.location()) for file in [*found.addedDeleteFiles(), *found.addedDataFiles()]]
+
+    def delete_file(self, location: str) -> None:
+        self._table.io().deleteFile(location)
+
+    # --- for clean-up and audit
+
+    def list_files(self, location: str) -> Iterator[str] | None:
+        """Every file below a location; None: the storage cannot list."""
+        io = self._table.io()
+        if not self._java.is_instance(io, "org.apache.iceberg.io.SupportsPrefixOperations"):
+            return None
+        return (str(info.location()) for info in io.listPrefix(location))
+
+    def files_of_manifest(self, manifest: Any) -> Iterator[str]:
+        """Paths of the live entries of a manifest."""
+        manifests, io, specs = self._java.iceberg("ManifestFiles"), self._table.io(), self._table.specs()
+        data = str(manifest.content()) == "DATA"
+        read = manifests.read(manifest, io, specs) if data else manifests.readDeleteManifest(manifest, io, specs)
+        try:
+            for file in read:
+                yield str(file.location())
+        finally:
+            read.close()
+
+    def data_files_added_by(self, snapshot: int) -> list[str]:
+        made = self._operations.current().snapshot(snapshot)
+        found = self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(made).build()
+        return [str(file.location()) for file in found.addedDataFiles()]
+
+    def live_data_files(self, snapshot: int) -> Iterator[str]:
+        """With those that are named more than once."""
+        for manifest in self._operations.current().snapshot(snapshot).dataManifests(self._table.io()):
+            yield from self.files_of_manifest(manifest)
+
+    def manifests(self, snapshot: int) -> list[Any]:
+        return list(self._operations.current().snapshot(snapshot).allManifests(self._table.io()))
+
+
+class SnapshotChanges:
+    """Java's files that a snapshot added and removed."""
+
+    def __init__(self, added: list[Any], removed: list[Any], added_deletes: list[Any], removed_deletes: list[Any]):
+        self.added_data, self.removed_data = added, removed
+        self.added_deletes, self.removed_deletes = added_deletes, removed_deletes
+
+
+class ValidationFailed(Exception):  # noqa: N818 - an answer, not a defect
+    """What was found on an older head does not hold on this one."""
+
+
+class PreparedCommit:
+    """A transaction on the newest metadata, and the change of the metadata that makes it visible."""
+
+    def __init__(self, java: JavaClasses, table: Any, operations: Any) -> None:
+        self._java = java
+        self._table = table
+        self._operations = operations
+        self._transaction = table.newTransaction()
+        self._base = self._transaction.startMetadata()
+        self._after = self._base
+        self._builder: Any = None
+        self.snapshot: Any = None  # Java's, once one of the methods below made it
+
+    def base(self) -> TableMetadata:
+        """The metadata that the swap compares with: what is checked on it holds at the swap."""
+        return TableMetadata(json.loads(self._java.iceberg("TableMetadataParser").toJson(self._base)))
+
+    def append(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
+        update = self._transaction.newAppend()
+        for file in files:
+            update.appendFile(file)
+        self._stage(update, ref, summary)
+
+    def overwrite(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
+        """The files in place of every row that is there."""
+        update = self._transaction.newOverwrite()
+        update.overwriteByRowFilter(self._java.iceberg("expressions.Expressions").alwaysTrue())
+        for file in files:
+            update.addFile(file)
+        self._stage(update, ref, summary)
+
+    def row_delta(
+        self,
+        ref: str,
+        summary: Mapping[str, str],
+        files: Sequence[Any],
+        deletes: Sequence[Any],
+        replaced: Sequence[Any],
+        found_at: int | None,
+        data_files: Sequence[str],
+        *,
+        refuse_foreign_rows: bool,
+    ) -> None:
+        """The files as new rows, and the deletes of rows that were found at a snapshot.
+
+        Raises:
+            ValidationFailed: A commit of others since then took what the deletes speak of.
+        """
+        update = self._transaction.newRowDelta().validateDeletedFiles()
+        if found_at is not None:
+            update.validateFromSnapshot(found_at)
+        if data_files:
+            update.validateDataFilesExist(self._java.list(data_files))
+        if refuse_foreign_rows:
+            update.conflictDetectionFilter(self._java.iceberg("expressions.Expressions").alwaysTrue())
+            update.validateNoConflictingDataFiles()
+        for file in files:
+            update.addRows(file)
+        for file in deletes:
+            update.addDeletes(file)
+        for file in replaced:
+            update.removeDeletes(file)
+        self._stage(update, ref, summary)
+
+    def change(self) -> None:
+        """A change of refs and snapshots alone."""
+        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._base)
+
+    def publish(self, ref: str, snapshot: int) -> None:
+        """Make a snapshot that is there already, on a branch of its own, the head of the ref."""
+        self.snapshot = self._base.snapshot(snapshot)
+        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._base).setBranchSnapshot(snapshot, ref)
+
+    def _stage(self, update: Any, ref: str, summary: Mapping[str, str]) -> None:
+        for key, value in summary.items():
+            update.set(key, value)
+        try:
+            update.toBranch(ref).commit()  # into the transaction: invisible
+        except Exception as error:
+            if is_a(error, f"{_EXCEPTIONS}ValidationException"):
+                raise ValidationFailed(str(error).split("\n", 1)[0]) from error
+            raise
+        self._after = self._transaction.currentMetadata()
+        self.snapshot = self._java.iceberg("util.SnapshotUtil").latestSnapshot(self._after, ref)
+        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._after)
+
+    def remove(self, branches: Sequence[str], snapshots: Sequence[int]) -> list[Any]:
+        """Take scratch branches and their snapshots out in the same change; returns Java's snapshots."""
+        for name in branches:
+            self._builder.removeRef(name)
+        gone = [self._after.snapshot(snapshot) for snapshot in snapshots]
+        if gone:
+            self._builder.removeSnapshots(self._java.objects(gone))
+        return gone
+
+    @property
+    def snapshot_id(self) -> int:
+        return int(self.snapshot.snapshotId())
+
+    def swap(self, properties: Mapping[str, str]) -> None:
+        """One attempt, without a retry and without a clean-up inside."""
+        builder = self._builder.setProperties(self._java.map(properties)) if properties else self._builder
+        self._operations.commit(self._base, builder.build())

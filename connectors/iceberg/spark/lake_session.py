@@ -1,0 +1,199 @@
+"""`LakeSession`: the tables of one catalog in one Spark session, as a coordinator and the commands use them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.ledger import TableView
+from connectors.iceberg.schema_change import SchemaChange
+from connectors.iceberg.spark import orphan_files, schema_evolution, snapshot_history
+from connectors.iceberg.spark.commit_engine import CommitEngine, EngineSettings
+from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest
+from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
+from connectors.iceberg.spark.java_errors import translating
+from connectors.iceberg.spark.table_metadata import TableMetadata
+from connectors.iceberg.storage_settings import storage_settings
+from connectors.iceberg.table import TableDescription, WriteMode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_POSITIONS = ("connect-py.ledger.", "kafka.connect.source-offsets.")  # long, and of no use to tasks
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """What the catalog says about a table right now."""
+
+    description: TableDescription
+    view: TableView  # of the ref that was asked for
+    ref: str
+    head: int | None  # newest snapshot of the ref; of main when the ref is missing; None: no snapshot at all
+    empty: bool  # the head holds no data files
+
+
+class LakeSession:
+    """Tables by name. Names are split on every dot: `a.b.t` is table `t` in namespace `a.b`.
+
+    Every method asks the catalog anew and raises, besides what it says itself:
+
+        TableMissingError, TableForbiddenError: The catalog answers so.
+        TableUnsuitableError: What was asked makes no sense for this table.
+        CatalogUnavailableError: No answer; it may work later.
+    """
+
+    def __init__(self, spark: SparkSession, catalog: str, settings: EngineSettings) -> None:
+        """Take a session that knows the catalog.
+
+        Raises:
+            CatalogUnavailableError, ConnectError: The catalog cannot be made.
+        """
+        with translating("the catalog", of_table=False):
+            self._catalog = JavaCatalog(spark, catalog)
+        self.spark = spark
+        self.engine = CommitEngine(spark, self._catalog, catalog, settings)
+
+    def load(
+        self,
+        name: str,
+        property_key: str,
+        ref: str = "main",
+        mode: WriteMode = WriteMode.APPEND,
+        key_columns: Sequence[str] = (),
+    ) -> LoadedTable:
+        """Describe a table to tasks, and to the protocol.
+
+        `mode` and `key_columns` are the connector's; without key columns, MERGE takes the table's identifier fields.
+        """
+        fault_point("catalog_load")
+        with translating(name):
+            table = self._catalog.load(name)
+            metadata = table.metadata()
+            io = storage_settings(table.io_properties(metadata.data_location))
+        head = metadata.head(ref)
+        return LoadedTable(
+            _described(name, metadata, io, mode, key_columns),
+            metadata.view(ref, property_key),
+            ref,
+            None if head is None else int(head["snapshot-id"]),
+            metadata.is_empty(ref),
+        )
+
+    def exists(self, name: str) -> bool:
+        """Whether the catalog knows the table."""
+        fault_point("catalog_uuid")
+        with translating(name):
+            return self._catalog.exists(name)
+
+    def metadata(self, name: str) -> tuple[str, dict[str, str]]:
+        """The URI of the table's current metadata, and the file IO's settings: enough to read it without a catalog."""
+        fault_point("catalog_metadata")
+        with translating(name):
+            table = self._catalog.load(name)
+            io = table.io_properties(table.metadata().data_location)
+            return table.metadata_location(), storage_settings(io)
+
+    def create(
+        self, name: str, schema: str, spec: str | None = None, properties: Mapping[str, str] | None = None
+    ) -> bool:
+        """Create a table, and its namespaces. Returns False when it exists already, as it is.
+
+        Args:
+            name: As routed.
+            schema: Iceberg schema JSON; field ids are assigned anew, in order.
+            spec: Iceberg partition spec JSON on the schema's ids; None: unpartitioned.
+            properties: Table properties; `format-version` among them.
+        """
+        fault_point("catalog_create")
+        with translating(name):
+            return self._catalog.create(name, schema, spec, properties or {})
+
+    def evolve(self, name: str, changes: Sequence[SchemaChange]) -> bool:
+        """Make all changes in one transaction; those that the table has already are left out.
+
+        Former names and versions of columns are noted in the table's property `connect-py.columns`.
+
+        Returns whether the schema changed.
+        """
+        fault_point("catalog_evolve")
+        with translating(name):
+            return schema_evolution.evolve(lambda: self._catalog.load(name), changes)
+
+    def set_properties(self, name: str, properties: Mapping[str, str]) -> None:
+        """Set properties of the table."""
+        fault_point("catalog_set_properties")
+        with translating(name):
+            self._catalog.load(name).set_properties(properties)
+
+    def replace_view(self, name: str, schema: str, sql: str) -> bool:
+        """Create a view, or give it a new text. Returns False when the catalog has no views.
+
+        Args:
+            name: As of a table.
+            schema: Iceberg schema JSON of what it shows.
+            sql: Its text in Spark's words; tables without a catalog in their names are of this one.
+        """
+        fault_point("catalog_replaceView")
+        with translating(name):
+            return self._catalog.replace_view(name, schema, sql)
+
+    def commit(self, request: CommitRequest) -> CommitOutcome:
+        """See `CommitEngine.commit`."""
+        return self.engine.commit(request)
+
+    def remove_files(self, name: str, uuid: str, prefix: str, below: int) -> int | None:
+        """Delete files of earlier epochs below the table's data location, unless a snapshot references them.
+
+        They are named `prefix`, an epoch's number that is lower than `below`, a dash, a nonce, and the digits of this
+        table, as `StagedFileName` has it: a newer epoch may be at work beside us, and another table in the same folder.
+        A table with another uuid is left alone, and so is one with `gc.enabled=false`. Call it only after a commit of
+        the own epoch on this table: until then a sleeper's commit could still refer to the files.
+
+        Returns how many were deleted; None: it took too long and nothing was.
+        """
+        fault_point("catalog_removeFiles")
+        with translating(name):
+            return orphan_files.remove(self._catalog.load(name), uuid, prefix, below)
+
+    def drop_branches(self, name: str, prefix: str, below: int) -> int:
+        """Drop work branches of earlier versions of the sink: `prefix`, a number lower than `below`, and one word."""
+        fault_point("catalog_dropBranches")
+        with translating(name):
+            return orphan_files.drop_branches(self._catalog.load(name), prefix, below)
+
+    def history(self, name: str, ref: str, ledger_prefix: str, file_prefix: str) -> Mapping[str, object]:
+        """Everything that a table remembers, for an audit; reads every manifest that is left."""
+        with translating(name):
+            return snapshot_history.read(self._catalog.load(name), ref, ledger_prefix, file_prefix)
+
+    def table(self, name: str) -> JavaTable:
+        """Java's view of a table, for this package."""
+        with translating(name):
+            return self._catalog.load(name)
+
+
+def _described(
+    name: str, metadata: TableMetadata, io: Mapping[str, str], mode: WriteMode, key_columns: Sequence[str]
+) -> TableDescription:
+    keys = tuple(key_columns) or metadata.identifier_columns()
+    return TableDescription(
+        name=name,
+        uuid=metadata.uuid,
+        format_version=metadata.format_version,
+        location=metadata.location,
+        data_location=metadata.data_location,
+        schema_id=metadata.schema["schema-id"],
+        schema=json.dumps(metadata.schema, separators=(",", ":")),
+        spec=json.dumps(metadata.spec, separators=(",", ":")),
+        mode=mode,
+        key_columns=keys if mode is WriteMode.MERGE else (),
+        properties={key: value for key, value in metadata.properties.items() if not key.startswith(_POSITIONS)},
+        io_properties=io,
+    )

@@ -1,0 +1,67 @@
+"""Files and branches that earlier epochs left behind on a table."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Final
+
+from connectors.iceberg.spark.iceberg_java import JavaTable
+from connectors.iceberg.staging.staged_file_name import table_digits
+
+_SECONDS: Final = 60  # listing a large table and reading its manifests may take long, while commits wait
+KEY_CHANGE_IMAGES: Final = "connect-py.left."  # summary members that name files which no manifest names
+
+
+def remove(table: JavaTable, uuid: str, prefix: str, below: int) -> int | None:
+    """See `LakeSession.remove_files`.
+
+    Paths are compared by their last part: schemes vary. Nothing is deleted unless all of it was looked at.
+    """
+    metadata = table.metadata()
+    if metadata.uuid != uuid or metadata.properties.get("gc.enabled", "true").lower() == "false":
+        return 0
+    until = time.monotonic() + _SECONDS
+    listed = table.list_files(metadata.data_location + "/")
+    if listed is None:
+        return 0
+    ours = re.compile(re.escape(prefix) + r"(\d{1,18})-[^.]+\." + re.escape(table_digits(uuid)) + r"\..+")
+    candidates: dict[str, str] = {}
+    for path in listed:
+        if any((m := ours.fullmatch(part)) is not None and int(m[1]) < below for part in path.split("/")):
+            candidates[path.rpartition("/")[2]] = path
+        if time.monotonic() > until:
+            return None
+    if candidates and not _drop_referenced(table, candidates, until):
+        return None
+    for path in candidates.values():
+        table.delete_file(path)
+    return len(candidates)
+
+
+def _drop_referenced(table: JavaTable, candidates: dict[str, str], until: float) -> bool:
+    """Take out what any snapshot of the table refers to; returns whether all were looked at in time."""
+    seen: set[str] = set()
+    for snapshot_id, snapshot in table.metadata().snapshots.items():
+        for key, value in snapshot["summary"].items():
+            if key.startswith(KEY_CHANGE_IMAGES):
+                candidates.pop(value.rpartition("/")[2], None)
+        for manifest in table.manifests(snapshot_id):
+            path = str(manifest.path())
+            if path in seen:
+                continue
+            seen.add(path)
+            if time.monotonic() > until:
+                return False
+            for file in table.files_of_manifest(manifest):
+                candidates.pop(file.rpartition("/")[2], None)
+    return True
+
+
+def drop_branches(table: JavaTable, prefix: str, below: int) -> int:
+    """See `LakeSession.drop_branches`. A longer name is another connector's, whose own begins like ours."""
+    ours = re.compile(re.escape(prefix) + r"(\d{1,18})-[^-]+")
+    found = [name for name in table.metadata().refs if (m := ours.fullmatch(name)) is not None and int(m[1]) < below]
+    if found:
+        table.remove_branches(found)
+    return len(found)

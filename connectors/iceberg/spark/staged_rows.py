@@ -1,0 +1,54 @@
+"""Staged files as Iceberg's content files, and as relations that Spark SQL reads."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from connectors.iceberg.table import StagedFile, StagedKind
+
+if TYPE_CHECKING:
+    from connectors.iceberg.spark.iceberg_java import JavaTable
+    from connectors.iceberg.spark.table_metadata import TableMetadata
+
+CHANGES = (StagedKind.ROWS, StagedKind.DELETES, StagedKind.PATCHES)  # kinds whose rows change the row of their key
+
+
+def content_file(file: StagedFile) -> dict[str, Any]:
+    """A staged file in Iceberg's JSON form of content files, for reading: without partition and metrics."""
+    return {
+        "spec-id": 0,
+        "content": "DATA",
+        "file-path": file.path,
+        "file-format": "PARQUET",
+        "partition": {},
+        "file-size-in-bytes": file.size,
+        "record-count": file.rows,
+    }
+
+
+def data_file(java: JavaTable, metadata: TableMetadata, file: StagedFile) -> Any:
+    """A staged file of whole rows as Java's data file of the table."""
+    fields = metadata.spec_of(file.spec_id)["fields"]
+    values = zip(fields, file.partition, strict=True)
+    partition = {str(field["field-id"]): json.loads(text) for field, text in values if text is not None}
+    content = {**content_file(file), "spec-id": file.spec_id, "partition": partition}
+    return java.data_file(content, file.spec_id, file.path, file.size, file.rows)
+
+
+@contextmanager
+def staged_relation(
+    java: JavaTable, files: Sequence[Mapping[str, Any]], extra: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[str]:
+    """Name of a relation with the rows of content files, for SQL.
+
+    Args:
+        java: The table whose schema and file access are used.
+        files: As of `content_file`.
+        extra: Columns that the table does not have, as fields of Iceberg's schema JSON.
+    """
+    with java.staged(files, f"staged_{uuid.uuid4().hex}", extra) as name:
+        yield name

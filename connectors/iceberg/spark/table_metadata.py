@@ -1,0 +1,156 @@
+"""`TableMetadata`: the table as Iceberg's metadata JSON describes it, and what the protocol reads from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from connectors.iceberg.protocol.ledger import SnapshotView, TableView
+
+MAIN: Final = "main"
+LEDGERS: Final = 20  # of our snapshots a view shows that many; older ones decide nothing
+Snapshot = Mapping[str, Any]  # with `snapshot-id`, perhaps `parent-snapshot-id`, and `summary`
+
+
+class TableMetadata:
+    """One version of the metadata. Nothing here asks the catalog."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        """`document`: of Iceberg's table specification."""
+        self._document = document
+
+    @property
+    def uuid(self) -> str:
+        return str(self._document["table-uuid"])
+
+    @property
+    def format_version(self) -> int:
+        return int(self._document["format-version"])
+
+    @property
+    def location(self) -> str:
+        return str(self._document["location"])
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self._document.get("properties") or {}
+
+    @property
+    def data_location(self) -> str:
+        """Where Iceberg's own writers would put data files of an unpartitioned table."""
+        return self.properties.get("write.data.path", f"{self.location}/data").rstrip("/")
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        schemas = self._document["schemas"]
+        return next(schema for schema in schemas if schema["schema-id"] == self._document["current-schema-id"])
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        specs = self._document["partition-specs"]
+        return next(spec for spec in specs if spec["spec-id"] == self._document["default-spec-id"])
+
+    def spec_of(self, spec_id: int) -> Mapping[str, Any]:
+        """The partition spec of this id."""
+        return next(spec for spec in self._document["partition-specs"] if spec["spec-id"] == spec_id)
+
+    @cached_property
+    def snapshots(self) -> Mapping[int, Snapshot]:
+        """By id."""
+        found = self._document.get("snapshots") or ()
+        return {each["snapshot-id"]: {**each, "summary": each.get("summary") or {}} for each in found}
+
+    @cached_property
+    def refs(self) -> Mapping[str, int]:
+        """Snapshot ids of branches and tags."""
+        return {name: ref["snapshot-id"] for name, ref in (self._document.get("refs") or {}).items()}
+
+    def is_missing(self, ref: str) -> bool:
+        """Whether this ref is a branch that is not there, or not yet; main is always there."""
+        return ref != MAIN and ref not in self.refs
+
+    def head(self, ref: str) -> Snapshot | None:
+        """The snapshot that a commit to this ref follows; a missing branch begins at main. None: none."""
+        found = self.refs.get(ref, self.refs.get(MAIN, self._document.get("current-snapshot-id")))
+        return self.snapshots.get(found) if found is not None else None
+
+    def ancestors(self, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+        """A snapshot and its ancestors, newest first, as far as they are still there."""
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.get("parent-snapshot-id")
+            snapshot = self.snapshots.get(parent) if parent is not None else None
+
+    def is_empty(self, ref: str) -> bool:
+        """Whether the head holds no data files."""
+        head = self.head(ref)
+        return head is None or head["summary"].get("total-data-files") == "0"
+
+    def column_names(self) -> list[str]:
+        """Of the top-level columns, in order."""
+        return [column["name"] for column in self.schema["fields"]]
+
+    def names_by_id(self) -> Mapping[int, str]:
+        """Present names of the top-level columns."""
+        return {column["id"]: column["name"] for column in self.schema["fields"]}
+
+    def column_ids(self, schema_id: int) -> Mapping[str, int]:
+        """Field ids of the top-level columns by the names that they had in a schema of the table."""
+        schemas = self._document["schemas"]
+        found = next((schema for schema in schemas if schema["schema-id"] == schema_id), self.schema)
+        return {column["name"]: column["id"] for column in found["fields"]}
+
+    def identifier_columns(self) -> tuple[str, ...]:
+        """Names of the identifier fields that are top-level columns."""
+        ids = set(self.schema.get("identifier-field-ids") or ())
+        return tuple(column["name"] for column in self.schema["fields"] if column["id"] in ids)
+
+    def find_commit(self, ref: str, commit_id: str) -> int | None:
+        """The ancestor of the ref's head that this commit made, if it is there."""
+        for snapshot in self.ancestors(self.head(ref)):
+            if snapshot["summary"].get("kafka.connect.commit-id") == commit_id:
+                return int(snapshot["snapshot-id"])
+        return None
+
+    def view(self, ref: str, key: str) -> TableView:
+        """What the protocol asks, of the ledger under this key."""
+        head = self.head(ref)
+        ancestors: list[SnapshotView] = []
+        complete, ledgers = True, 0
+        for snapshot in self.ancestors(head):
+            ledger = snapshot["summary"].get(key)
+            ancestors.append(SnapshotView(snapshot["snapshot-id"], ledger))
+            ledgers += ledger is not None
+            if ledgers == LEDGERS:
+                break
+            parent = snapshot.get("parent-snapshot-id")
+            complete = parent is None or parent in self.snapshots
+        return TableView(
+            uuid=self.uuid,
+            ancestors=ancestors,
+            complete=complete,
+            present=frozenset(self.snapshots),
+            property=self.properties.get(key),
+            replaced=ledgers == 0 and not self.is_empty(ref) and self._is_replaced(head, key),
+            branch_missing=self.is_missing(ref),
+        )
+
+    def _is_replaced(self, head: Snapshot | None, key: str) -> bool:
+        """Whether our property names a snapshot that the head has nothing in common with."""
+        named = self._named_snapshot(key)
+        if named is None:
+            return False
+        mine = {snapshot["snapshot-id"] for snapshot in self.ancestors(head)}
+        return all(s["snapshot-id"] not in mine for s in self.ancestors(self.snapshots.get(named)))
+
+    def _named_snapshot(self, key: str) -> int | None:
+        """The snapshot that the property names, unless it was copied from another table."""
+        try:
+            document = json.loads(self.properties.get(key, "null"))
+        except ValueError:
+            return None
+        if not isinstance(document, dict) or document.get("table") != self.uuid or document.get("snapshot") is None:
+            return None
+        return int(document["snapshot"])
