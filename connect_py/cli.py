@@ -9,13 +9,15 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from connect_py.api.command import JAVA
+from connect_py.api.command import JAVA, provide_services
+from connect_py.api.service import SharedServices
 
 COMMANDS = "connect_py.commands"
 
@@ -81,7 +83,15 @@ def connect_py() -> None:
             app.add_typer(command, name=entry.name, no_args_is_help=True)
         else:
             app.command(entry.name)(_with_java(command) if hasattr(command, JAVA) else command)
-    app()
+    with ExitStack() as closing:
+
+        def services() -> SharedServices:
+            from connect_py.worker.local_services import LocalServices
+
+            return closing.enter_context(LocalServices("this command"))
+
+        provide_services(services)
+        app()
 
 
 def _with_java(command: Callable[..., None]) -> Callable[..., None]:

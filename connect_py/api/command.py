@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from connect_py.api.errors import ConnectError
+from connect_py.api.service import SharedServices
+
 F = TypeVar("F", bound=Callable[..., None])
 
 JAVA = "__connect_py_uses_java__"
@@ -17,3 +20,28 @@ def uses_java(command: F) -> F:
     """
     setattr(command, JAVA, True)
     return command
+
+
+class _Provided:
+    """What `connect-py` has for its commands."""
+
+    make: Callable[[], SharedServices] | None = None
+    made: SharedServices | None = None
+
+
+def provide_services(make: Callable[[], SharedServices] | None) -> None:
+    """Say where `command_services` comes from: for `connect-py`, and for tests of commands."""
+    _Provided.make, _Provided.made = make, None
+
+
+def command_services() -> SharedServices:
+    """Return shared services for the command that runs: their programs end with it. They have no worker's settings.
+
+    Raises:
+        ConnectError: The function was not called by `connect-py`.
+    """
+    if _Provided.made is None:
+        if _Provided.make is None:
+            raise ConnectError("shared services are there for commands of connect-py only")
+        _Provided.made = _Provided.make()
+    return _Provided.made

@@ -18,12 +18,11 @@ from fixtures.service_plugins import echo
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.service import ServiceAddress, SharedService, SharedServices
-from connect_py.task.messages import AcquireService
-from connect_py.task.questions import Questions, TaskStoppedError
-from connect_py.task.shared_services import WorkerSharedServices
+from connect_py.task.questions import TaskStoppedError
 from connect_py.testing import FakeSharedServices
+from connect_py.worker.local_services import LocalServices
 from connect_py.worker.service_folder import PREFIX, ServiceFolder
-from connect_py.worker.service_registry import ServiceRegistry, ServiceUser
+from connect_py.worker.service_registry import ServiceRegistry
 from connect_py.worker.service_runner import ServiceTimes
 
 SECONDS = 20.0
@@ -44,24 +43,12 @@ class RegistryHost:
 
     def __init__(self, folder: Path) -> None:
         self.registry = ServiceRegistry(2, times=TIMES, folder=ServiceFolder(folder))
-        self._users: dict[int, ServiceUser] = {}
 
-    def user(self) -> WorkerSharedServices:
-        user = self.registry.user("task orders-0")
-
-        def send(message: Any) -> None:
-            if isinstance(message, AcquireService):
-                user.answer(message, questions.answer)
-            else:
-                user.take(message)
-
-        questions = Questions(send)
-        services = WorkerSharedServices(questions, {"connect_py.echo.a": "1", "other": "2"})
-        self._users[id(services)] = user
-        return services
+    def user(self) -> LocalServices:
+        return LocalServices("task orders-0", {"connect_py.echo.a": "1", "other": "2"}, self.registry)
 
     def end(self, user: Any) -> None:
-        self._users[id(user)].close()
+        user.close()
 
 
 class FakeHost:
@@ -292,7 +279,7 @@ def test_a_program_that_does_not_end_is_killed_after_the_grace(worker: RegistryH
 
 def test_a_program_that_breaks_its_promise_of_lines_is_replaced(worker: RegistryHost) -> None:
     user = worker.user()
-    silent = echo({"silence.seconds": "0.5"})
+    silent = echo({"silence.seconds": "1"})
     first = user.shared_service(silent)
     pid = pid_of(first)
     os.kill(pid, signal.SIGSTOP)
@@ -305,7 +292,7 @@ def test_a_service_requested_early_waits_for_its_users_only_so_long(worker: Regi
     early = worker.registry.user("connector orders")
     service = echo({"count.starts": str(starts)})
     worker.registry.request(early, service, hold=False)
-    until(starts.exists, "it was not started")
+    until(lambda: starts.exists() and starts.read_text(), "it was not started")
     pid = int(starts.read_text())
     user = worker.user()
     assert pid_of(user.shared_service(service)) == pid
@@ -370,7 +357,7 @@ def test_who_waits_for_a_service_notices_a_stop(worker: RegistryHost, tmp_path: 
     switch = tmp_path / "switch"
     switch.touch()
     user = worker.user()
-    stopper = threading.Timer(0.3, user._questions.stop)
+    stopper = threading.Timer(0.3, user.stop)
     stopper.start()
     with pytest.raises(TaskStoppedError) as raised:
         user.shared_service(echo({"die.while": str(switch)}))

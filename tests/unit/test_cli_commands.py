@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, version
+from pathlib import Path
 
+import psutil
 import pytest
 import typer
+from fixtures.echo_service import ask
+from fixtures.service_plugins import echo
 from typer.testing import CliRunner
 
 from connect_py import cli
+from connect_py.api.command import command_services, provide_services
+from connect_py.api.errors import ConnectError
 from connect_py.embedded.jar_lock import SHIPPED_LOCKS
 
 GREETINGS = typer.Typer()
+
+
+def echo_pid() -> None:
+    typer.echo(ask(command_services().shared_service(echo())))
 
 
 def greet(name: str) -> None:
@@ -40,6 +50,25 @@ def test_a_plugins_subcommand_runs_under_its_entry_points_name(
 
     assert end.value.code == 0
     assert capsys.readouterr().out == "hello Ada\n"
+
+
+def test_a_command_has_services_that_end_with_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    fresh = typer.Typer()
+    fresh.command("built-in")(lambda: None)
+    entry = EntryPoint("echo", f"{__name__}:echo_pid", cli.COMMANDS)
+    monkeypatch.setattr(cli, "app", fresh)
+    monkeypatch.setattr(cli, "entry_points", lambda group: [entry])
+    monkeypatch.setattr("sys.argv", ["connect-py", "echo"])
+    with pytest.raises(SystemExit) as end:
+        cli.connect_py()
+    assert end.value.code == 0
+    assert not psutil.pid_exists(int(capsys.readouterr().out))
+    provide_services(None)
+    with pytest.raises(ConnectError, match="commands of connect-py only"):
+        command_services()
 
 
 def test_every_lock_that_comes_with_the_package_is_named_with_its_purpose() -> None:

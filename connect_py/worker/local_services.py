@@ -1,0 +1,50 @@
+"""`LocalServices`: shared services for one user in this process, such as a command. No worker is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from connect_py.task.messages import AcquireService, FromTask, ReleaseService, RequestService
+from connect_py.task.questions import Questions
+from connect_py.task.shared_services import WorkerSharedServices
+from connect_py.worker.service_registry import ServiceRegistry
+
+
+class LocalServices(WorkerSharedServices):
+    """Satisfies `connect_py.api.service.SharedServices`. Programs end with the `with` block, or with this process."""
+
+    def __init__(
+        self,
+        label: str,
+        props: Mapping[str, str] | None = None,
+        registry: ServiceRegistry | None = None,
+        location: str | None = None,
+    ) -> None:
+        """`registry` may be shared with other users; its services then end with its own `close`."""
+        self._own = registry is None
+        self._registry = registry or ServiceRegistry()
+        self._user = self._registry.user(label, location)
+        super().__init__(Questions(self._send), props or {})
+
+    def _send(self, message: FromTask) -> None:
+        if isinstance(message, AcquireService):
+            self._user.answer(message, self._questions.answer)
+        elif isinstance(message, RequestService | ReleaseService):
+            self._user.take(message)
+
+    def stop(self) -> None:
+        """Let no call wait any longer."""
+        self._questions.stop()
+
+    def close(self) -> None:
+        """Use no service any more. Any number of times."""
+        self._user.close()
+        if self._own:
+            self._registry.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
