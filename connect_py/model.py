@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
+
+KAFKA_VERSION: Final = "4.1.1"  # of the Kafka Connect whose behaviour this worker matches
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -20,7 +20,9 @@ NOT_FOUND = "HTTP 404 Not Found"
 METHOD_NOT_ALLOWED = "HTTP 405 Method Not Allowed"
 NOT_ACCEPTABLE = "HTTP 406 Not Acceptable"
 TOO_LARGE = "HTTP 413 Request Entity Too Large"
+TARGET_TOO_LONG = "HTTP 414 URI Too Long"
 UNSUPPORTED_MEDIA_TYPE = "HTTP 415 Unsupported Media Type"
+HEAD_TOO_LARGE = "HTTP 431 Request Header Fields Too Large"
 
 
 class RestError(Exception):

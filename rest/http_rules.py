@@ -16,9 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rest.basic_auth import REFUSED as NOT_PERMITTED
 from rest.basic_auth import BasicAuth
 from rest.errors import (
+    HEAD_TOO_LARGE,
     METHOD_NOT_ALLOWED,
     NOT_ACCEPTABLE,
     NOT_FOUND,
+    TARGET_TOO_LONG,
     TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
     RestError,
@@ -26,6 +28,7 @@ from rest.errors import (
 )
 
 JSON = "application/json"
+MAX_HEAD = 8192  # bytes
 MAX_BODY = 16 * 1024 * 1024  # bytes; a configuration is far smaller
 
 _CHARSET = re.compile(r"application/json\s*;\s*charset=[\w-]+", re.IGNORECASE)
@@ -110,6 +113,10 @@ class HttpRules:
         head = scope["method"] == "HEAD"
         if head:
             send = _without_body(send)
+        too_large = _too_large(scope)
+        if too_large is not None:
+            await _refuse(send, *too_large)
+            return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         parts = segments(scope.get("raw_path") or scope["path"].encode())
         if parts is None:
@@ -141,6 +148,15 @@ class HttpRules:
         if not permitted:
             await _answer(send, 401, NOT_PERMITTED.encode())
         return permitted
+
+
+def _too_large(scope: Scope) -> tuple[int, str] | None:
+    """Jetty's limits: 8 KiB for the target, and as much for all headers."""
+    if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MAX_HEAD:
+        return 414, TARGET_TOO_LONG
+    if sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"]) > MAX_HEAD:
+        return 431, HEAD_TOO_LARGE
+    return None
 
 
 def _refusal(endpoint: Endpoint | None, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:

@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from connect_py.api.errors import ConfigError, ConnectError
+from rest.http_connection import HttpConnection
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class RestServer:
             sockets.append(_bind(listener))
             self._sockets.append((listener, sockets[-1]))
         config = uvicorn.Config(
-            site.app, http="h11", loop="asyncio", ws="none", lifespan="off", log_config=None, access_log=False,
+            site.app, http=HttpConnection, loop="asyncio", ws="none", lifespan="off", log_config=None, access_log=False,
             server_header=False, proxy_headers=False, timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=int(STOP_SECONDS),
             ssl_context_factory=None if tls is None else lambda _config, _default: tls,

@@ -62,7 +62,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-VERSION = "4.1.1"  # of the Kafka Connect whose behaviour this worker matches
 APP_INFO = "app-info"
 VALIDATION_THREADS = 4
 CONFIG_READ_SECONDS = 30.0  # for the config topic, before offsets are changed

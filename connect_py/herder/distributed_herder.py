@@ -13,7 +13,7 @@ from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import DistributedConfig
-from connect_py.herder.abstract_herder import VERSION, AbstractHerder
+from connect_py.herder.abstract_herder import AbstractHerder
 from connect_py.herder.futures import done, failed, mapped_error, translated
 from connect_py.herder.group.hello_sender import HelloSender
 from connect_py.herder.group.leadership import Leadership, NotLeaderError
@@ -39,7 +39,7 @@ from connect_py.herder.zombie_fencing import ZombieFencing
 from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.samples import AnySample
-from connect_py.model import ConnectorTaskId, State, Status, TargetState
+from connect_py.model import KAFKA_VERSION, ConnectorTaskId, State, Status, TargetState
 from connect_py.storage.config_state import Change, ClusterConfigState, SessionKeyChanged
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import NOTHING, Item, Items, Turn
@@ -145,7 +145,7 @@ class DistributedHerder(AbstractHerder):
         publisher = StatusPublisher(self._stores.status, worker_id, track_topics=config["topic.tracking.enable"])
         super().__init__(
             config,
-            ServerInfo(VERSION, commit, cluster_id),
+            ServerInfo(KAFKA_VERSION, commit, cluster_id),
             configs=self._stores.config,
             statuses=self._stores.status,
             publisher=publisher,

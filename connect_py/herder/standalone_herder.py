@@ -11,12 +11,13 @@ from typing import ClassVar, Final, TypeVar
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import StandaloneConfig
-from connect_py.herder.abstract_herder import VERSION, AbstractHerder
+from connect_py.herder.abstract_herder import AbstractHerder
 from connect_py.herder.futures import chain, failed
 from connect_py.herder.herder import Created, ServerInfo
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.request_signature import RequestSignature
 from connect_py.herder.status_publisher import StatusPublisher
+from connect_py.model import KAFKA_VERSION
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.local_storage import LocalStorage
 from connect_py.storage.offset_store import OffsetStore
@@ -68,7 +69,7 @@ class StandaloneHerder(AbstractHerder):
         publisher = StatusPublisher(statuses, worker_id, track_topics=config["topic.tracking.enable"])
         super().__init__(
             config,
-            ServerInfo(VERSION, commit, cluster_id),
+            ServerInfo(KAFKA_VERSION, commit, cluster_id),
             configs=ConfigStore("configs", storage, storage, self._config_changed),
             statuses=statuses,
             publisher=publisher,

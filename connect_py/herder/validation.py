@@ -52,6 +52,7 @@ from connect_py.herder.herder import (
 )
 from connect_py.herder.stage_board import StageBoard
 from connect_py.kafka.client_config import exactly_once_sources
+from connect_py.kafka.security_settings import refuse_logins_of_java
 from connect_py.plugins.plugin_registry import AmbiguousPluginError, UnknownPluginError
 from connect_py.worker.worker import ConnectorValidation, Worker
 
@@ -152,12 +153,12 @@ class Validator:
         if spec is None:
             return None
         installed = self._versions(plugin)
-        known: list[str | None] = [*installed] or [None]
         try:
             wanted = VersionRange.parse(spec)
         except ConfigError as error:
             raise BadRequestError(str(error)) from error
-        if any(version in wanted for version in known):
+        same = (each for each in self._plugins.available(plugin.kind) if each.name == plugin.name)
+        if any(self._plugins.fits(each, wanted) for each in same):
             return None
         listed = ", ".join(installed)
         return f"Plugin {plugin.name} not found that matches the version range {wanted}, available versions: [{listed}]"
@@ -413,7 +414,16 @@ class Validator:
                     problem = policy.refusal(name[len(prefix) :])
                     if problem is not None:
                         rows.error(name, problem)
+            self._refuse_logins(rows, prefix, props, redacted)
         return rows
+
+    def _refuse_logins(self, rows: _Rows, prefix: str, props: Config, redacted: Collection[str]) -> None:
+        """Say of logins that only Java can do what to use instead."""
+        try:
+            refuse_logins_of_java({key: value for key, value in _below(props, prefix).items() if value is not None})
+        except ConfigError as error:
+            name = prefix + error.key
+            rows.error(name, _redacted_text(name) if name in redacted else str(error).replace(error.key, name, 1))
 
     def _converter_rows(self, props: Config) -> _Rows:
         rows = _Rows()

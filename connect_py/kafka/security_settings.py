@@ -41,6 +41,12 @@ SECURITY_KEYS: Final = frozenset(
 
 _UNSECURED_CLAIM: Final = "unsecuredLoginStringClaim_"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
+_INSTEAD: Final = (
+    "is of Java and cannot be used here; use OAUTHBEARER with sasl.oauthbearer.token.endpoint.url, SCRAM-SHA-512, "
+    "SCRAM-SHA-256 or PLAIN, whichever the cluster offers"
+)
 _DEFAULT_CLASSES: Final = {
     "sasl.client.callback.handler.class": ("OAuthBearerSaslClientCallbackHandler",),
     "sasl.login.class": ("DefaultLogin", "OAuthBearerRefreshingLogin"),
@@ -56,18 +62,33 @@ def add_security(props: Mapping[str, str], result: Settings) -> None:
     Raises:
         ConfigError: The client library cannot do it, or key material cannot be read. No secret is in the text.
     """
+    refuse_logins_of_java(props)
+    _add_login(props, result)
+    _add_tls(props, result)
+    if _text(props, "security.protocol").upper().startswith("SASL_") and not _text(props, "sasl.mechanism"):
+        raise ConfigError("sasl.mechanism", f"GSSAPI (Kerberos), the default, {_INSTEAD}")
+
+
+def refuse_logins_of_java(props: Mapping[str, str]) -> None:
+    """Look at the mechanism and at the names of classes, which need Java to run.
+
+    Raises:
+        ConfigError: One of them has no counterpart here; says what to use instead.
+    """
+    mechanism = _text(props, "sasl.mechanism").upper()
+    if mechanism and mechanism not in _MECHANISMS:
+        raise ConfigError("sasl.mechanism", f"{mechanism} {_INSTEAD}")
+    text = props.get("sasl.jaas.config")
+    module = parse_jaas(text)[0] if text and text.strip() else ""
+    if module and module.rpartition(".")[2] not in _LOGIN_MODULES:
+        raise ConfigError("sasl.jaas.config", f"the login module {module} {_INSTEAD}")
+    handler = _text(props, "sasl.login.callback.handler.class")
+    if handler and not handler.rpartition(".")[2].startswith("OAuthBearer"):
+        raise ConfigError("sasl.login.callback.handler.class", f"{handler} {_INSTEAD}")
     for key, known in _DEFAULT_CLASSES.items():
         name = _text(props, key)
         if name and name.rpartition(".")[2] not in known:
-            raise ConfigError(key, f"{name} is a Java class and cannot be loaded")
-    _add_login(props, result)
-    _add_tls(props, result)
-    protocol, mechanism = _text(props, "security.protocol").upper(), _text(props, "sasl.mechanism").upper()
-    if protocol.startswith("SASL_") and mechanism in ("", "GSSAPI"):
-        raise ConfigError(
-            "sasl.mechanism", "GSSAPI (Kerberos) needs a Kafka client library built with it; this one knows PLAIN, "
-            "SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER",
-        )  # fmt: skip
+            raise ConfigError(key, f"{name} {_INSTEAD}")
 
 
 def _text(props: Mapping[str, str], key: str) -> str:
@@ -76,8 +97,6 @@ def _text(props: Mapping[str, str], key: str) -> str:
 
 def _add_login(props: Mapping[str, str], result: Settings) -> None:
     handler = _text(props, "sasl.login.callback.handler.class")
-    if handler and not handler.rpartition(".")[2].startswith("OAuthBearer"):
-        raise ConfigError("sasl.login.callback.handler.class", f"{handler} is not supported")
     text = props.get("sasl.jaas.config")
     module, options = parse_jaas(text) if text and text.strip() else ("", {})
     simple = module.rpartition(".")[2]
@@ -86,12 +105,6 @@ def _add_login(props: Mapping[str, str], result: Settings) -> None:
             if option not in options:
                 raise ConfigError("sasl.jaas.config", f"{simple} needs the option {option}")
             result[key] = options[option]
-    elif simple == "Krb5LoginModule":
-        raise ConfigError(
-            "sasl.jaas.config", "Kerberos needs a Kafka client library built with GSSAPI; this one is not"
-        )
-    elif simple not in ("", "OAuthBearerLoginModule"):
-        raise ConfigError("sasl.jaas.config", f"login module {module} is not supported")
     elif simple or handler or _text(props, "sasl.mechanism").upper() == "OAUTHBEARER":
         _add_oauth(props, options, result)
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.config.version_range import VersionRange, version_order
+from connect_py.model import KAFKA_VERSION
 from connect_py.plugins.plugin_location import import_from
 from connect_py.plugins.plugin_path import plugin_locations, scan
 from connect_py.plugins.plugin_table import GROUP, PluginTable, read_table
@@ -90,6 +91,10 @@ class PluginRegistry:
         """The plugin's version, or its distribution's."""
         return self._versions.get(plugin) or plugin.version
 
+    def fits(self, plugin: Plugin, wanted: VersionRange) -> bool:
+        """Whether a plugin's version is in a range. Plugins under Kafka's names have Kafka's version beside ours."""
+        return self.version(plugin) in wanted or (plugin.name.startswith(KAFKAS) and KAFKA_VERSION in wanted)
+
     def find(self, name: str, *kinds: PluginKind, versions: str | None = None) -> Plugin:
         """Return the plugin of one of these kinds (any without any) that has this name.
 
@@ -125,7 +130,7 @@ class PluginRegistry:
         """The newest in the range; those that are installed with the worker win over equals."""
         if versions is not None:
             wanted = VersionRange.parse(versions)
-            fitting = [plugin for plugin in found if self.version(plugin) in wanted]
+            fitting = [plugin for plugin in found if self.fits(plugin, wanted)]
             if not fitting:
                 known = ", ".join(str(self.version(plugin)) for plugin in found)
                 raise ConnectError(

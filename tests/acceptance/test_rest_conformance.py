@@ -332,6 +332,11 @@ def test_validate_with_a_version_that_is_not_installed_shows_the_common_keys(cli
     assert (body["error_count"], len(body["configs"])) == (2, 19)
 
 
+def test_kafkas_own_version_fits_plugins_under_kafkas_names(client: httpx.Client) -> None:
+    body = validate(client, {"connector.class": ALIAS, "name": "v", "topics": "t", "connector.plugin.version": "4.1.1"})
+    assert [value["value"] for value in body["configs"] if value["value"]["errors"]] == []
+
+
 def produce(broker: KafkaBroker, line: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("rest-topic", line.encode())

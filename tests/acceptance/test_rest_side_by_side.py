@@ -468,7 +468,7 @@ SINGLE_VALUES = {
     "file": "", "unknown.key": "x", "consumer.override.max.poll.records": "5", "consumer.override.no.such.key": "x",
     "producer.override.acks": "1", "admin.override.client.id": "x", "consumer.override.group.id": GROUP,
     "value.converter.schemas.enable": "zzz", "offsets.storage.topic": "x",
-    "consumer.override.sasl.jaas.config": "m.M a=b;",
+    "consumer.override.sasl.jaas.config": "m.PlainLoginModule required username=\"a\" password=\"b\";",
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 
 import httpx
 import pytest
@@ -298,3 +299,21 @@ def test_a_port_in_use_is_said_before_anything_starts(herder: FakeHerder) -> Non
         taken.listen()
         with pytest.raises(PortInUseError, match="cannot listen on"):
             RestServer([Site(create_app(herder), [Listener("127.0.0.1", taken.getsockname()[1])])])
+
+
+@pytest.mark.parametrize("size", [8_300, 70_000])
+def test_a_target_or_a_header_that_is_too_large_is_refused_as_jetty_does(client: httpx.Client, size: int) -> None:
+    """The parser itself gives up on the second size."""
+
+    def asked(target: str, headers: dict[str, str]) -> tuple[int, bytes]:
+        with closing(http.client.HTTPConnection(client.base_url.host, client.base_url.port or 0, timeout=20)) as made:
+            made.request("GET", target, headers=headers)
+            answer = made.getresponse()
+            return answer.status, answer.read()
+
+    too_long = 414, b'{"error_code":414,"message":"HTTP 414 URI Too Long"}'
+    too_large = 431, b'{"error_code":431,"message":"HTTP 431 Request Header Fields Too Large"}'
+    assert asked(f"/connectors/{'x' * size}", {}) == too_long
+    assert asked(f"/connectors?{'x' * size}", {}) == too_long
+    assert asked("/connectors", {"X-Large": "x" * size}) == too_large
+    assert asked("/connectors", {"X-Fits": "x" * 7_500})[0] == 200

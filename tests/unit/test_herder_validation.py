@@ -323,7 +323,8 @@ def test_override_policies_name_what_they_refuse() -> None:
 
 def test_overrides_are_shown_as_java_s_clients_define_them() -> None:
     config: dict[str, str | None] = {
-        **SINK, "consumer.override.max.poll.records": " 5 ", "consumer.override.sasl.jaas.config": "x.Y a=secret;",
+        **SINK, "consumer.override.max.poll.records": " 5 ",
+        "consumer.override.sasl.jaas.config": "x.PlainLoginModule required a=secret;",
         "consumer.override.no.such.key": "as it is",
     }  # fmt: skip
     infos = check(config)
@@ -336,6 +337,17 @@ def test_overrides_are_shown_as_java_s_clients_define_them() -> None:
     assert value(infos, "consumer.override.sasl.jaas.config").value == "[hidden]"
     assert shown["consumer.override.no.such.key"].definition is None
     assert value(infos, "consumer.override.no.such.key").value == "as it is"
+
+
+def test_a_login_that_only_java_can_do_is_refused_when_validated_with_what_to_use() -> None:
+    infos = check({
+        **SINK, "consumer.override.sasl.mechanism": "AWS_MSK_IAM",
+        "consumer.override.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    })  # fmt: skip
+    (text,) = infos.errors()
+    assert text.startswith(
+        "consumer.override.sasl.mechanism: AWS_MSK_IAM is of Java and cannot be used here; use OAUTH"
+    )
 
 
 def test_an_override_of_the_wrong_type_cannot_be_validated_at_all() -> None:

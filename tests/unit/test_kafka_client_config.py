@@ -206,13 +206,33 @@ def test_unsecured_tokens_for_trying_out_are_made_by_the_library() -> None:
     assert "sasl.oauthbearer.method" not in settings
 
 
-def test_a_login_that_the_library_cannot_do_is_an_error_and_shows_no_secret() -> None:
-    with pytest.raises(ConfigError, match="GSSAPI"):
-        translate({"security.protocol": "SASL_PLAINTEXT"}, "consumer")  # Java's default mechanism
-    with pytest.raises(ConfigError, match="is a Java class"):
-        translate({"sasl.client.callback.handler.class": "com.example.Mine"}, "consumer")
-    with pytest.raises(ConfigError, match="GSSAPI"):
-        translate({"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required keyTab='/k';"}, "admin")
+@pytest.mark.parametrize(
+    ("props", "named"),
+    [
+        ({"security.protocol": "SASL_PLAINTEXT"}, "sasl.mechanism: GSSAPI"),  # Java's default mechanism
+        ({"sasl.mechanism": "AWS_MSK_IAM"}, "sasl.mechanism: AWS_MSK_IAM"),
+        ({"sasl.client.callback.handler.class": "com.example.Mine"}, "sasl.client.callback.handler.class: com.exa"),
+        ({"sasl.login.callback.handler.class": "com.example.Mine"}, "sasl.login.callback.handler.class: com.exa"),
+        (
+            {"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required keyTab='topsecret';"},
+            "sasl.jaas.config: the login module com.sun.security.auth.module.Krb5LoginModule",
+        ),
+        (
+            {"sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required p='topsecret';"},
+            "sasl.jaas.config: the login module software.amazon.msk.auth.iam.IAMLoginModule",
+        ),
+    ],
+)
+def test_a_login_that_only_java_can_do_is_an_error_that_says_what_to_use_and_shows_no_secret(
+    props: dict[str, str], named: str
+) -> None:
+    with pytest.raises(ConfigError, match="use OAUTHBEARER with ") as refused:
+        translate(props, "admin")
+    assert str(refused.value).startswith(named)
+    assert "topsecret" not in str(refused.value)
+
+
+def test_a_login_that_cannot_be_read_shows_no_secret() -> None:
     with pytest.raises(ConfigError) as refused:
         parse_jaas('PlainLoginModule required username="u" password="topsecret"')
     assert "topsecret" not in str(refused.value)

@@ -103,3 +103,14 @@ def test_installed_plugins_are_listed_without_importing_them() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
     assert answer.stdout.split("\n")[:2] == ["org.apache.kafka.connect.file.FileStreamSinkConnector", "[]"]
+
+
+def test_plugins_under_kafkas_names_have_kafkas_version_beside_their_own() -> None:
+    kafkas = Plugin(PluginKind.SINK, "org.apache.kafka.connect.file.FileStreamSinkConnector", "collections:Counter")
+    registry = PluginRegistry([PluginTable((kafkas, SINK), (), "0.1.0")])
+    for versions in ("4.1.1", "[4.0,5)", "0.1.0", "latest"):
+        assert registry.find_connector("FileStreamSink", versions) is kafkas
+    with pytest.raises(ConnectError, match="not found that matches the version range"):
+        registry.find_connector("FileStreamSink", "99")
+    with pytest.raises(ConnectError, match="not found that matches the version range"):
+        registry.find_connector("OrdersSink", "4.1.1")  # nobody else has Kafka's version

@@ -148,6 +148,15 @@ def test_a_source_accepts_positions_and_any_reset_but_not_for_standard_input() -
         connector.alter_offsets({"topic": "t"}, [])
 
 
+def test_lines_are_in_the_file_as_soon_as_they_are_put(tmp_path: Path) -> None:
+    path, task = tmp_path / "out", FileStreamSinkTask()
+    task.initialize(FakeSinkTaskContext())
+    task.start({"file": str(path)})
+    task.put([sink_record(value="one", value_schema=STRING), sink_record(value="two", value_schema=STRING)])
+    assert path.read_text() == "one\ntwo\n"  # no flush, which comes once a minute
+    task.stop()
+
+
 def test_a_sink_has_no_offsets_but_its_groups() -> None:
     assert FileStreamSinkConnector().alter_offsets({}, {TopicPartition("t", 0): None}) is True
 
