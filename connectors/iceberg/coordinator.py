@@ -68,6 +68,7 @@ from connectors.iceberg.spark.errors import (
     SparkLostError,
     TableError,
     TableMissingError,
+    TableNotCreatedError,
 )
 from connectors.iceberg.table_keeper import TableKeeper
 from connectors.iceberg.troubles import Troubles
@@ -358,6 +359,8 @@ class _Life:
         if isinstance(error, ChangesHeldError):
             return state.on_table_held(table)
         missing = isinstance(error, TableMissingError)
+        if isinstance(error, TableNotCreatedError):  # who holds the rows tells where they are from
+            return state.on_table_refused(table, why, missing=missing, rows=True)
         if not missing:  # else it may be looked for in every cycle, and left out; whoever waits for it says so
             log.warning(
                 "table %s is refused to tasks: %s", table, why, extra={"action": "table_refused", "table": table}

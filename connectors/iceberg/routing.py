@@ -37,6 +37,17 @@ class Routed:
         index = self.rows.to_pylist()
         return BadRows({index[row]: error for row, error in bad.errors.items()})
 
+    def without_tombstones(self) -> Routed | None:
+        """The rows that have a value; None: no row has one."""
+        gone = tombstones(self.batch.value)
+        if gone is None:
+            return self
+        there = pc.invert(gone)
+        if not any_true(there):
+            return None
+        rows = pc.indices_nonzero(there).cast(pa.int64())
+        return Routed(self.table, self.batch.where(there), rows if self.rows is None else self.rows.take(rows))
+
 
 @dataclass(frozen=True, slots=True)
 class Routing:

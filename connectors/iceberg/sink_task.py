@@ -351,7 +351,11 @@ class IcebergSinkTask(SinkTask):
         """
         found, lost = [], 0
         for item in routed:
-            if not self._state.is_skipped(item.table):
+            if self._state.is_uncreated(item.table):
+                rest = item.without_tombstones()  # which say nothing about a table that was never there
+                if rest is not None:
+                    found.append(rest)
+            elif not self._state.is_skipped(item.table):
                 found.append(item)
             elif self._config.unrouted is Unrouted.DLQ and self._config.missing_table is MissingTable.FAIL:
                 error = DataError(f"table {item.table} does not exist")
@@ -377,6 +381,9 @@ class IcebergSinkTask(SinkTask):
 
         All tables that are not open are asked for at once. A partition waits for the last of them, because answers
         come in the order of the questions.
+
+        Raises:
+            BadRows: Rows that cannot create a missing table, or that need a change which makes dead letters.
         """
         epoch = self._epoch()
         held: dict[int, _Held] = {}
@@ -392,6 +399,10 @@ class IcebergSinkTask(SinkTask):
                 p for p in partitions if self._state.filter_position(item.table, TopicPartition(topic, p)) is None
             ]
             if closed or answer is None:
+                if self._state.is_uncreated(item.table):
+                    refused = self._stage.not_creating(item.table, item.batch)
+                    if refused is not None:
+                        raise item.in_whole_batch(refused)
                 why = _Held(item.table, Need.CREATE, self._stage.creation(item.table, item.batch))
                 closed_tables.append(why)
                 held.update(dict.fromkeys(closed if answer is not None else partitions, why))

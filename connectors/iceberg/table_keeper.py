@@ -45,6 +45,7 @@ from connectors.iceberg.spark.errors import (
     SparkLostError,
     TableForbiddenError,
     TableMissingError,
+    TableNotCreatedError,
     TableUnsuitableError,
 )
 from connectors.iceberg.spark.session import SparkConfig, SparkDriver
@@ -249,7 +250,7 @@ class TableKeeper:
         if not config.may_create(name):
             raise TableMissingError(name, "does not exist, and iceberg.tables.auto-create-enabled is false")
         if wish.schema is None:
-            raise TableUnsuitableError(name, f"does not exist, and cannot be created: {wish.reason}")
+            raise TableNotCreatedError(name, f"does not exist, and cannot be created: {wish.reason}")
         if config.mode_of(name) is WriteMode.MERGE:  # before it is there, and refused for good
             keys = config.table(name).id_columns or wish.keys or self._record_keys.get(name, ())
             _check_merged(name, keys, wish.schema)

@@ -51,3 +51,34 @@ def test_decimals_of_an_absurd_scale_or_exponent_are_dead_letters(case: SinkCase
     case.assert_complete([1, 7])
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert len(case.read_dead_letters(5)) == 5
+
+
+def test_records_that_no_table_can_be_made_of_are_dead_letters(case: SinkCase) -> None:
+    case.create_topic()
+    refused: list[bytes] = [
+        b"17",
+        b'"text"',
+        b"[1]",
+        b'{"": 1}',
+        b'{"a.b": 1, "a": {"b": 2}}',
+        b'{"x": {"": 1}}',
+        b"{}",
+    ]
+    case.produce(*refused)
+    case.start(**tolerant(case))
+    case.worker.wait_until(lambda: case.offset() == len(refused), 60, "the records to be passed over")
+    case.produce({"id": 1, "a": {"b": 1}}, b"null")
+    case.assert_complete([1])
+    assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
+    assert [m.value() for m in case.read_dead_letters(len(refused))] == refused
+
+
+def test_columns_that_a_table_cannot_get_make_dead_letters(case: SinkCase) -> None:
+    case.create_topic()
+    case.produce({"id": 1, "a": {"b": 1}})
+    case.start(**tolerant(case), iceberg__tables__evolve_schema_enabled="true")
+    case.await_caught_up()
+    case.produce({"id": 2, "a.b": 2}, {"id": 3, "": 3}, {"id": 4, "a": {"": 4}}, {"id": 5, "a": {"b": 5}, "more": 1})
+    case.assert_complete([1, 5])
+    assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
+    assert len(case.read_dead_letters(3)) == 3

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from iceberg_staging_rows import batch, config, field_ids, record, stage, stager, table
 
+from connect_py.api import arrow
 from connect_py.api.batch import Column
 from connect_py.api.errors import BadRows, ConfigError
 from connect_py.api.schema import (
@@ -340,6 +341,26 @@ def test_rows_that_need_a_refused_change_are_bad_and_others_go_on() -> None:
     }
     rest = batch([record(Struct(row, [1, None]), 0), record(None, 2, schema=row)])
     assert evolution.wanted(rest.value) == ()
+
+
+def test_rows_with_columns_that_iceberg_refuses_are_bad_and_others_go_on() -> None:
+    inner = {"type": "struct", "fields": [{"id": 20, "name": "b", "required": False, "type": "long"}]}
+    evolution = TableEvolution(
+        table([("id", "long"), ("a", inner), ("c.d", "long")]), config(tables__evolve_schema_enabled="true")
+    )
+    refused = [{"a.b": 1}, {"": 1}, {"a": {"": 1}}, {"c": {"d": 1}}, {"x.y": 1, "x": {"y": 2}}, {"l": [{"": 1}]}]
+    fine = [{"id": 1}, {"a": {"b": 1}}, {"a": {"n": 1}}, {"c.d": 1}, {"x.z": 1}]
+    rows = [*refused, *fine]
+    column = arrow.schemaless_column(rows)
+    with pytest.raises(BadRows) as bad:
+        evolution.wanted(column)
+    assert set(bad.value.errors) == set(range(len(refused)))
+    assert "empty name" in str(bad.value.errors[1])
+    assert "two columns a.b" in str(bad.value.errors[0])
+    wanted = evolution.wanted(column.where(pa.array([n >= len(refused) for n in range(len(rows))])))
+    assert [(c.kind, c.path) for c in wanted if c.path[0] != "x.y"] == [
+        (ChangeKind.ADD, ("a", "n")), (ChangeKind.ADD, ("x.z",)),
+    ]  # fmt: skip
 
 
 def test_held_changes_are_listed_until_the_table_has_changed(caplog: pytest.LogCaptureFixture) -> None:

@@ -52,6 +52,7 @@ MESSAGES: list[Message] = [
     TableOpened(EPOCH, "db.t", "t-1", {P0: 90, P1: 0}, '{"location":"x"}'),
     TableRefused(EPOCH, "db.t", "no such column"),
     TableRefused(EPOCH, "db.t", "does not exist", skip=True),
+    TableRefused(EPOCH, "db.t", "cannot be created", rows=True),
     Rewind(EPOCH, None, {P0: ATTACHMENT}),
     Rewind(EPOCH, "n1", {P0: ATTACHMENT}, "0:x"),
     StartCommit(EPOCH, 18, {P0: Release(100, 3)}, "0:x"),

@@ -10,6 +10,7 @@ from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, C
 from connectors.iceberg.protocol.messages import (
     Attach,
     Attached,
+    Attachment,
     Message,
     Need,
     OpenTable,
@@ -79,3 +80,24 @@ def test_a_table_that_was_left_out_is_looked_for_again_in_the_next_cycle() -> No
     task.hold(P0, "db.nobody", Need.CREATE, "{}", 0)
     (failed,) = task.on_message(TableRefused(epoch, "db.nobody", "does not exist", False), 0)
     assert isinstance(failed, Fail)
+
+
+def test_rows_that_cannot_create_a_table_do_not_fail_the_task_that_holds_them() -> None:
+    state = coordinator(skip_unknown=False)
+    asked(state)
+    (told,) = state.on_table_refused("db.nobody", "cannot be created", rows=True)
+    assert told == Send(TableRefused(state.epoch, "db.nobody", "cannot be created", rows=True))
+    epoch = Epoch(1, "x")
+    task = TaskState("0", 1, lambda: "nonce")
+    task.assign({P0: "id-1"}, {P0: None}, 0)
+    task.on_message(Attached(epoch, "nonce", {P0: Attachment("id-1", 1, 0, 0, 0, {})}), 0)
+    task.hold(P0, "db.nobody", Need.CREATE, "{}", 0)
+    assert not task.is_uncreated("db.nobody")
+    assert task.on_message(TableRefused(epoch, "db.nobody", "cannot be created", rows=True), 0) == [
+        Resume(frozenset({P0}))
+    ]
+    assert task.is_reading(P0)
+    assert task.is_uncreated("db.nobody")
+    assert not task.is_skipped("db.nobody")
+    task.on_message(StartCommit(epoch, 1, {}), 0)
+    assert not task.is_uncreated("db.nobody"), "somebody may have made it"

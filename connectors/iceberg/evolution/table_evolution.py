@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.evolution.schema_differences import SchemaDifferences
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
+from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.types import TypeOptions
 from connectors.iceberg.table import TableDescription
 
@@ -62,15 +63,29 @@ class TableEvolution:
             BadRows: Rows that need a change which makes dead letters; ask again with the others.
         """
         needed = self.needed(value)
-        refused = [c for c in needed if self._policy.action(c.kind) is ChangeAction.DEAD_LETTER]
+        refused = self._impossible(needed) if needed else {}
+        refused |= {c: "" for c in needed if self._policy.action(c.kind) is ChangeAction.DEAD_LETTER}
         if refused:
             self._refuse(value, refused)
         return tuple(c for c in needed if c not in refused)
 
-    def _refuse(self, value: Column, changes: Sequence[SchemaChange]) -> None:
-        errors: dict[int, Exception] = {}
+    def _impossible(self, changes: Sequence[SchemaChange]) -> dict[SchemaChange, str]:
+        """The changes that Iceberg's rules for names refuse, and why."""
+        names, refused = FullNames(json.loads(self._description.schema)["fields"]), {}
         for change in changes:
-            error = DataError(f"table {self._description.name} would have to {change}")
+            path = change.path if change.name is None else (*change.path[:-1], change.name)
+            if change.kind in (ChangeKind.ADD, ChangeKind.VERSION, ChangeKind.RENAME):
+                type_ = json.loads(change.type) if change.type is not None else ""  # of RENAME: stays as it is
+                why = names.add(path, type_)
+                if why is not None:
+                    refused[change] = f", which is impossible: {why}"
+        return refused
+
+    def _refuse(self, value: Column, changes: Mapping[SchemaChange, str]) -> None:
+        """`changes`: what is to be said beside each."""
+        errors: dict[int, Exception] = {}
+        for change, more in changes.items():
+            error = DataError(f"table {self._description.name} would have to {change}{more}")
             for row in pc.indices_nonzero(_rows_in_need(change, value)).to_pylist():
                 errors.setdefault(row, error)
         if errors:
@@ -81,9 +96,11 @@ def _rows_in_need(change: SchemaChange, value: Column) -> pa.BooleanArray:
     """The rows that would lose something without the change: a new column matters to those that have a value for it."""
     gone = tombstones(value)
     rows = pa.repeat(pa.scalar(True), len(value)) if gone is None else pc.invert(gone)
-    if len(change.path) > 1 or not any_true(rows):
+    if change.kind is not ChangeKind.ADD or not any_true(rows):
         return rows
-    if change.kind is ChangeKind.ADD:
-        data, _ = member(value.data, None, change.path[0])
-        return as_array(pc.and_(rows, data.is_valid()))
-    return rows
+    data, _ = member(value.data, None, change.path[0])
+    for name in change.path[1:]:
+        if not pa.types.is_struct(data.type):
+            break  # a list or a map: whether one of its items has the member is not looked at
+        data, _ = member(data, None, name)
+    return as_array(pc.and_(rows, data.is_valid()))

@@ -488,8 +488,17 @@ class CoordinatorState:
         table.answer = answer
         return [Send(TableOpened(self.epoch, name, table.uuid, {}, answer))]
 
-    def on_table_refused(self, name: str, error: str, *, missing: bool = False) -> list[CoordinatorAction]:
-        """The other answer to `PrepareTable`. `missing`: it does not exist, and is not to be made."""
+    def on_table_refused(
+        self, name: str, error: str, *, missing: bool = False, rows: bool = False
+    ) -> list[CoordinatorAction]:
+        """The other answer to `PrepareTable`.
+
+        Args:
+            name: The table.
+            error: Why it is refused.
+            missing: It does not exist, and is not to be made.
+            rows: It does not exist, and cannot be made of the rows that were asked with.
+        """
         if self.ended or self._asked.pop(name, None) is None:
             return []
         table = self._tables.get(name)
@@ -497,7 +506,7 @@ class CoordinatorState:
         skip = skip or (self._settings.skip_unknown and missing and table is None)
         if skip:
             self._tables.pop(name, None)
-        return [Send(TableRefused(self.epoch, name, error, skip))]
+        return [Send(TableRefused(self.epoch, name, error, skip, rows and not skip))]
 
     def on_table_held(self, name: str) -> list[CoordinatorAction]:
         """The third answer to `PrepareTable`: not now. Who holds a partition for it asks again in a while."""

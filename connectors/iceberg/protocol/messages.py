@@ -167,6 +167,7 @@ class TableRefused:
     table: str
     error: str
     skip: bool = False  # the user chose to go on without this table's rows
+    rows: bool = False  # only because such rows cannot create it: they are bad records, others may create it
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,8 +449,10 @@ _CODECS: dict[type, tuple[str, _Writer, _Reader]] = {
     ),
     TableRefused: (
         "table_refused",
-        lambda m: {"epoch": list(m.epoch), "table": m.table, "error": m.error, "skip": m.skip},
-        lambda d: TableRefused(_read_epoch(d["epoch"]), d["table"], d["error"], bool(d["skip"])),
+        lambda m: {"epoch": list(m.epoch), "table": m.table, "error": m.error, "skip": m.skip, "rows": m.rows},
+        lambda d: TableRefused(
+            _read_epoch(d["epoch"]), d["table"], d["error"], bool(d["skip"]), bool(d.get("rows", False))
+        ),
     ),
     Rewind: (
         "rewind",

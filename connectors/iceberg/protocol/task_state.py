@@ -117,6 +117,7 @@ class TaskState:
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._tables: dict[str, tuple[str, str]] = {}  # name -> (uuid, opaque answer)
         self._skipped: set[str] = set()  # tables to go on without, until the next cycle looks for them again
+        self._uncreated: set[str] = set()  # missing tables that some rows cannot create, until the next cycle
         self._full = False  # no more may be staged in the open ranges
 
     # --- partitions come and go
@@ -169,6 +170,10 @@ class TaskState:
     def is_skipped(self, table: str) -> bool:
         """Whether rows of this table are to be counted and left out. Ask before `filter_position`."""
         return table in self._skipped
+
+    def is_uncreated(self, table: str) -> bool:
+        """Whether the table is missing, so that rows which cannot create it are bad records."""
+        return table in self._uncreated
 
     def answer(self, table: str) -> str | None:
         """The coordinator's opaque answer (schema, location, ...) of an open table."""
@@ -261,7 +266,7 @@ class TaskState:
         if message.epoch != self.epoch:
             self.epoch = self._seen = message.epoch
             self._cycle = 0
-            self._skipped.clear()
+            self._forget_missing()
             if Rule.HIGHER_EPOCH_DETACHES in self._rules:
                 actions += self._detach(list(self._partitions), now_ms)
         match message:
@@ -280,7 +285,7 @@ class TaskState:
                 actions += self._on_releases(message, now_ms)
                 if message.cycle > self._cycle:
                     self._cycle = message.cycle
-                    self._skipped.clear()
+                    self._forget_missing()
                     actions.append(CloseFiles(message.cycle))
             case CommitComplete():
                 actions += self._on_releases(message, now_ms)
@@ -408,15 +413,21 @@ class TaskState:
 
     def _on_table_refused(self, message: TableRefused) -> list[TaskAction]:
         holding = [p for p, s in self._partitions.items() if s.hold and s.hold.table == message.table]
-        if not message.skip:
+        if not message.skip and not message.rows:
             return [Fail(f"table {message.table}: {message.error}")] if holding else []
-        self._skipped.add(message.table)
+        (self._skipped if message.skip else self._uncreated).add(message.table)
         for partition in holding:
             self._partitions[partition].hold = None
         return self._flow(holding)
 
+    def _forget_missing(self) -> None:
+        """Ask for missing tables again when rows for them come: somebody may have made them."""
+        self._skipped.clear()
+        self._uncreated.clear()
+
     def _on_table_opened(self, message: TableOpened) -> list[TaskAction]:
         self._skipped.discard(message.table)
+        self._uncreated.discard(message.table)
         self._tables[message.table] = (message.uuid, message.answer)
         freed = []
         for partition, following in message.needs.items():

@@ -26,6 +26,10 @@ class TableMissingError(TableError):
     """The catalog answers, and knows no such table."""
 
 
+class TableNotCreatedError(TableError):
+    """The catalog knows no such table, and the rows that are there cannot create it. Other rows may."""
+
+
 class TableForbiddenError(TableError):
     """The catalog answers, and refuses us this table."""
 

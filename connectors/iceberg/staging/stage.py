@@ -5,18 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch, Column
-from connect_py.api.errors import ConnectError, DataError
+from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, KeySource
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.changelog import changelog_schema
+from connectors.iceberg.staging.columns import any_true
 from connectors.iceberg.staging.envelope import shape
+from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager
-from connectors.iceberg.staging.types import TypeOptions, new_table_schema
+from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type_of_arrow
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.storage_settings import lent_until_ms, storage_settings
 from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
@@ -47,6 +52,26 @@ def _member(value: Column, *path: str) -> Column | None:
     for name in path:
         column = column.member(name) if column is not None and column.is_struct() else None
     return column
+
+
+def _known_members(data: pa.Array) -> pa.DataType:
+    """The type of schemaless rows without the members that no row has a value for."""
+    if not pa.types.is_struct(data.type):
+        return data.type
+    members = zip(data.type, data.flatten(), strict=True)
+    return pa.struct([field for field, values in members if values.null_count < len(values)])
+
+
+def _with_refused_names(data: pa.Array) -> pa.BooleanArray | None:
+    """The schemaless rows with a value for a member that no table can have beside those before it; None: no row."""
+    if not pa.types.is_struct(data.type):
+        return None
+    names, found = FullNames(), None
+    for field, values in zip(data.type, data.flatten(), strict=True):
+        type_ = type_of_arrow(field.type)
+        if type_ is not None and values.null_count < len(values) and names.add((field.name,), type_) is not None:
+            found = values.is_valid() if found is None else pc.or_(found, values.is_valid())
+    return found
 
 
 def _wall_ms() -> int:
@@ -89,8 +114,7 @@ class Stage:
         found = config.table(table).id_columns or self._key_of(table, batch)
         keys = found if config.set_identifier_fields else ()
         try:
-            rows = self._rows(table, batch)
-            schema = new_table_schema(rows.schema, rows.data.type, self._options, keys)
+            schema = self._new_schema(self._rows(table, batch), keys)
             if config.is_changelog(table):
                 return Wish(changelog_schema(schema)).to_text()
             if config.marks_deletes(table) and all(f["name"] != config.deleted_column for f in schema["fields"]):
@@ -99,6 +123,30 @@ class Stage:
             return Wish(schema, keys=found).to_text()
         except DataError as error:
             return Wish(None, str(error), keys=found).to_text()
+
+    def not_creating(self, table: str, batch: Batch) -> BadRows | None:
+        """The rows because of which a missing table cannot be created; None: these rows can create it."""
+        rows = self._rows(table, batch)
+        try:
+            self._new_schema(rows, ())
+        except DataError as error:
+            why = DataError(f"table {table} does not exist: {error}")
+        else:
+            return None
+        to_blame = None if rows.schema is not None else _with_refused_names(rows.data)
+        if to_blame is None or not any_true(to_blame):
+            to_blame = rows.data.is_valid()
+        return BadRows(dict.fromkeys(pc.indices_nonzero(to_blame).to_pylist() or range(len(batch)), why))
+
+    def _new_schema(self, rows: Column, keys: Sequence[str]) -> dict[str, Any]:
+        """The schema of a table for these rows; see `new_table_schema`."""
+        try:
+            return new_table_schema(rows.schema, rows.data.type, self._options, keys)
+        except DataError:
+            known = _known_members(rows.data) if rows.schema is None else rows.data.type
+            if known == rows.data.type:
+                raise
+            return new_table_schema(None, known, self._options, keys)  # rows that were refused left their members
 
     def _key_of(self, table: str, batch: Batch) -> tuple[str, ...]:
         """The fields of the records' keys, if these are to be the key of a table."""

@@ -20,6 +20,7 @@ from connect_py.api.arrow import DECIMAL_DIGITS
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_precision, decimal_scale
 from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, JsonType, LogicalTypes
+from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.partition_by import PartitionTerm
 from connectors.iceberg.table import WriteMode
 
@@ -357,7 +358,7 @@ def new_table_schema(
     column is required only if the schema says so. Pass no key columns to set none.
 
     Raises:
-        DataError: The rows have no fields, or a field has no Iceberg type.
+        DataError: The rows have no fields, a field has no Iceberg type, or Iceberg refuses the names of the fields.
     """
     ids = _Ids()
     if schema is None:
@@ -371,6 +372,10 @@ def new_table_schema(
         if not schema.fields:
             raise DataError("Unable to create table from empty object")
         fields = [_new_field(f.name, f.schema, options, ids) for f in schema.fields]
+    names = FullNames()
+    for field in fields:
+        if (why := names.add((field["name"],), field["type"])) is not None:
+            raise DataError(f"Unable to create table: {why}")
     made: dict[str, Any] = {"type": "struct", "schema-id": 0, "fields": fields}
     by_name = {f["name"]: f for f in fields}
     keys = [by_name.get(name) for name in key_columns]
