@@ -33,7 +33,12 @@ from connectors.iceberg.evolution.evolution_policy import ChangeAction, Evolutio
 from connectors.iceberg.hadoop_files import read_hadoop_files
 from connectors.iceberg.java_pattern import compile_java_pattern
 from connectors.iceberg.spark.connect_session import RemotePlace
-from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
+from connectors.iceberg.staging.partition_by import (
+    PartitionTerm,
+    list_items,
+    parse_partition_by,
+    split_outside_brackets,
+)
 from connectors.iceberg.table import WriteMode
 
 OWN_PREFIX = "iceberg."
@@ -1020,6 +1025,13 @@ def _columns(text: str | None) -> tuple[str, ...]:
     return tuple(item.strip() for item in (text or "").split(",") if item.strip())
 
 
+def _id_columns(key: str, text: str | None) -> tuple[str, ...]:
+    try:
+        return list_items(text or "")
+    except ValueError as error:
+        raise ConfigError(key, str(error)) from error
+
+
 def _path(text: str | None) -> tuple[str, ...]:
     return tuple(text.split(".")) if text else ()
 
@@ -1044,7 +1056,7 @@ def _table_config(
     prefix = f"{TABLE_PREFIX}{name}."
     return TableConfig(
         name,
-        default.id_columns if ids is None else _columns(ids),
+        default.id_columns if ids is None else _id_columns(prefix + "id-columns", ids),
         default.partition_by if parts is None else _terms(prefix + "partition-by", parts),
         default.commit_branch if branch is None else branch.strip() or None,
         None if route is None else _pattern(prefix + "route-regex", route),
@@ -1074,7 +1086,7 @@ def _evolution(values: Mapping[str, Any]) -> EvolutionPolicy:
 
 def _terms(key: str, text: str | None) -> tuple[PartitionTerm, ...]:
     try:
-        return parse_partition_by(tuple(split_outside_brackets(text or "")))
+        return parse_partition_by(list_items(text or ""))
     except ValueError as error:
         raise ConfigError(key, str(error)) from error
 
@@ -1189,7 +1201,10 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     unavailable = b""
     try:
         default_table = TableConfig(
-            "", _columns(values[ID_COLUMNS]), _terms(PARTITION_BY, values[PARTITION_BY]), values[COMMIT_BRANCH] or None
+            "",
+            _id_columns(ID_COLUMNS, values[ID_COLUMNS]),
+            _terms(PARTITION_BY, values[PARTITION_BY]),
+            values[COMMIT_BRANCH] or None,
         )
         rules = _topic_rules(values[TOPIC_TO_TABLE])
         unavailable = _unavailable(values[UNAVAILABLE_VALUE])

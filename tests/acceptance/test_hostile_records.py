@@ -82,3 +82,17 @@ def test_columns_that_a_table_cannot_get_make_dead_letters(case: SinkCase) -> No
     case.assert_complete([1, 5])
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert len(case.read_dead_letters(3)) == 3
+
+
+def test_columns_in_brackets_are_the_key_and_the_partitions(case: SinkCase) -> None:
+    case.create_topic()
+    case.produce({"id": 1, "v": 1}, {"id": 1, "v": 2})
+    case.start(
+        iceberg__tables__upsert_mode_enabled="true",
+        iceberg__tables__default_id_columns="[id]",
+        iceberg__tables__default_partition_by="[bucket(id, 4)]",
+    )
+    case.assert_complete([1])
+    table = case.lakehouse.table(case.table)
+    assert table is not None
+    assert [str(field.transform) for field in table.spec().fields] == ["bucket[4]"]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from iceberg_staging_rows import APACHE, BASE, TABULAR
+from iceberg_staging_rows import APACHE, BASE, TABULAR, config
 
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import ConfigResolver
@@ -345,6 +345,27 @@ def test_partition_fields_are_read(text: str, term: PartitionTerm) -> None:
 def test_partition_fields_that_make_no_sense_are_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_partition_by((text,))
+
+
+def test_lists_of_columns_may_stand_in_brackets() -> None:
+    made = config(
+        tables__default_id_columns="[a, b]", tables__default_partition_by="[bucket(a, 4), hour(ts)]",
+        **{"table__db.orders__id_columns": " [ event_id ] ", "table__db.orders__partition_by": "[days(ts),region]"},
+    )  # fmt: skip
+    plain = config(
+        tables__default_id_columns="a,b", tables__default_partition_by="bucket(a, 4),hour(ts)",
+        **{"table__db.orders__id_columns": "event_id", "table__db.orders__partition_by": "days(ts),region"},
+    )  # fmt: skip
+    assert made.table("db.orders") == plain.table("db.orders")
+    assert made.table("db.others") == plain.table("db.others")
+    assert config(tables__default_id_columns="[]").table("db.orders").id_columns == ()
+
+
+@pytest.mark.parametrize("key", ["tables__default_id_columns", "tables__default_partition_by"])
+@pytest.mark.parametrize("text", ["[a", "a]", "[a],[b]", "[[a]]", "a,[b]", "[a, bucket(b, 4)"])
+def test_brackets_elsewhere_are_refused_by_name(key: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"default-(id-columns|partition-by): .*brackets"):
+        config(**{key: text})
 
 
 def test_commas_inside_brackets_do_not_split() -> None:

@@ -1,6 +1,7 @@
 """The text of `partition-by`: what users write, parsed. Standard library only.
 
-    list      := field ("," field)*            commas inside parentheses do not split; items are trimmed
+    list      := fields | "[" fields "]"
+    fields    := field ("," field)*            commas inside parentheses do not split; items are trimmed
     field     := NAME "(" arguments ")" | column
     transform := year|years|month|months|day|days|hour|hours|identity|void ( column )
                | bucket ( column , N )  |  truncate ( column , W )
@@ -58,6 +59,22 @@ def split_outside_brackets(text: str) -> list[str]:
             start = at + 1
     items.append(text[start:])
     return [item.strip() for item in items if item.strip()]
+
+
+def list_items(text: str) -> tuple[str, ...]:
+    """The items of a list of columns or partition fields, which may stand in brackets: `[a, bucket(b, 4)]`.
+
+    Raises:
+        ValueError: An item begins with a bracket, or has one without its counterpart.
+    """
+    text = text.strip()
+    if text.startswith("[") and text.endswith("]") and "[" not in text[1:-1] and "]" not in text[1:-1]:
+        text = text[1:-1]
+    items = tuple(split_outside_brackets(text))
+    for item in items:
+        if item.startswith("[") or item.count("[") != item.count("]"):
+            raise ValueError(f"{item}: brackets may stand around the whole list only, as in [a, b]")
+    return items
 
 
 def parse_partition_by(items: tuple[str, ...]) -> tuple[PartitionTerm, ...]:
