@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 
+from connect_py.secret_mask import masked
+
 TRACE: Final = 5
 logging.addLevelName(TRACE, "TRACE")
 LEVELS: Final[Mapping[str, int]] = {  # Connect's words, from the quietest on
@@ -21,6 +23,9 @@ LEVELS: Final[Mapping[str, int]] = {  # Connect's words, from the quietest on
     "TRACE": TRACE,
     "ALL": logging.NOTSET + 1,
 }
+
+# Theirs at INFO tell operators nothing; those of the HTTP clients show each URL, with the password in it.
+NOISY_LOGGERS: Final = ("py4j", "uvicorn.error", "httpx", "httpx2", "httpcore", "httpcore2")
 
 # What a record always has; anything else came in through `extra` and rides along for machines.
 STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -99,6 +104,9 @@ class TextFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("[%(asctime)s] %(shown_level)s %(connector_context)s%(message)s (%(name)s:%(lineno)d)")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return masked(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
         record.shown_level = shown_level(record)

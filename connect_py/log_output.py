@@ -9,10 +9,18 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from connect_py.log_context import LEVELS, STANDARD_FIELDS, ContextFilter, LogContext, TextFormatter, shown_level
+from connect_py.log_context import (
+    LEVELS,
+    NOISY_LOGGERS,
+    STANDARD_FIELDS,
+    ContextFilter,
+    LogContext,
+    TextFormatter,
+    shown_level,
+)
+from connect_py.secret_mask import masked
 
 ROOT: Final = "root"
-NOISY_LOGGERS: Final = ("py4j", "uvicorn.error")  # theirs at INFO tell operators nothing
 
 
 class JsonFormatter(logging.Formatter):
@@ -32,7 +40,7 @@ class JsonFormatter(logging.Formatter):
         own = {name: value for name, value in vars(record).items() if name not in STANDARD_FIELDS}
         about = {"connector": context.connector, "task": context.task, "scope": context.scope, "trace": record.exc_text}
         entry |= {name: value for name, value in about.items() if value is not None}
-        return json.dumps({**own, **entry}, ensure_ascii=False, default=str)
+        return masked(json.dumps({**own, **entry}, ensure_ascii=False, default=str))
 
 
 def configure_logging(form: str = "text") -> None:

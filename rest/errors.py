@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from connect_py.api.errors import AlreadyExistsError, NotFoundError
 from connect_py.herder.herder import BadRequestError, RequestConflictError, RequestTargetError, UnavailableError
+from connect_py.secret_mask import masked
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ def status_and_message(error: Exception) -> tuple[int, str | None]:
 
 def error_body(status: int, message: str | None) -> bytes:
     """The error entity: exactly two members, in this order."""
+    message = None if message is None else masked(message)
     text = json.dumps({"error_code": status, "message": message}, separators=(",", ":"), ensure_ascii=False)
     return text.encode("utf-8", "replace")
 

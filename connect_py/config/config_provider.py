@@ -20,6 +20,7 @@ from connect_py.api.config_provider import ConfigData, ConfigProvider
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.config.bounded_provider import ANSWER_SECONDS, BoundedProvider
 from connect_py.config.properties_file import read_properties
+from connect_py.secret_mask import hide
 
 log = logging.getLogger(__name__)
 
@@ -227,6 +228,7 @@ class ConfigResolver:
                 found[name, path] = data = self._providers[name].get(path, keys)
                 if not all(isinstance(value, str) for value in data.data.values()):
                     raise TypeError("a value is no text")
+                hide(data.data.values())
         ttls = [data.ttl_ms for data in found.values() if data.ttl_ms is not None]
 
         def replacement(match: re.Match[str]) -> str:

@@ -16,6 +16,7 @@ from connect_py.error_handling.once import Once
 from connect_py.kafka.client_log import client_log
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.model import ConnectorTaskId
+from connect_py.secret_mask import masked
 
 PREFIX: Final = "__connect.errors."
 QUEUE_FULL_SLICE_SECONDS: Final = 0.1
@@ -108,8 +109,8 @@ class DeadLetterQueue:
             "stage": failed.stage.value,
             "class.name": failed.class_name,
             "exception.class.name": error_class_name(failed.error),
-            "exception.message": message or None,
-            "exception.stacktrace": stack_trace(failed.error),
+            "exception.message": masked(message) or None,
+            "exception.stacktrace": masked(stack_trace(failed.error)),
         }
         return [(PREFIX + name, None if text is None else text.encode()) for name, text in texts.items()]
 

@@ -9,6 +9,7 @@ from connect_py.clock import Clock
 from connect_py.error_handling.error_config import DEAD_LETTER_TABLE
 from connect_py.error_handling.failed_record import FailedRecord, error_class_name
 from connect_py.error_handling.immediate_reporter import ImmediateReporter
+from connect_py.secret_mask import masked
 
 
 class TaskDeadLetters(ImmediateReporter):
@@ -27,6 +28,6 @@ class TaskDeadLetters(ImmediateReporter):
             return
         self._task.put_dead_letter(DeadLetter(
             failed.origin, failed.timestamp, failed.timestamp_type, failed.reason, failed.stage.value,
-            failed.class_name, error_class_name(failed.error), str(failed.error) or None, self._clock.time_ms(),
+            failed.class_name, error_class_name(failed.error), masked(str(failed.error)) or None, self._clock.time_ms(),
             failed.replay,
         ))  # fmt: skip

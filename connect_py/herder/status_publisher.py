@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.model import ConnectorTaskId, State, Status
+from connect_py.secret_mask import masked
 from connect_py.storage.status_store import StatusStore
 from connect_py.storage.status_table import StatusId
 
@@ -42,6 +43,7 @@ class StatusPublisher:
         if not self.may_publish():
             log.info("status %s of %s is not published: this worker lost its place in the group", state.value, id)
             return
+        trace = None if trace is None else masked(trace)
         if gone:
             self._last.pop(id, None)
         else:

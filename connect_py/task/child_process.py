@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from connect_py.log_context import LogContext, set_process_context
+from connect_py.log_context import NOISY_LOGGERS, LogContext, set_process_context
 from connect_py.task.channel import Channel, ChannelHandler
 
 EXIT_WORKER_GONE: Final = 70
@@ -37,6 +37,7 @@ def prepare_child(channel: Channel, context: LogContext, log_levels: Mapping[str
     root.handlers = [ChannelHandler(channel)]
     root.filters = [_is_no_chatter]
     root.setLevel(logging.INFO)
+    set_levels(dict.fromkeys(NOISY_LOGGERS, logging.WARNING))
     set_levels(log_levels)
     if "pyarrow" in sys.modules:
         import pyarrow as pa

@@ -26,6 +26,7 @@ class TaskSpec:
     start_number: int
     plugins: Sequence[PluginTable]
     log_levels: Mapping[str, int] = field(default_factory=dict)  # by logger; "" is the root
+    secrets: Sequence[str] = ()  # what configuration providers gave of all this; texts do not show it
 
 
 # From the worker to the task.

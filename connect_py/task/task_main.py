@@ -31,6 +31,7 @@ from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.secret_mask import hide
 from connect_py.storage.storage_clients import ConnectorStorageClients, Settings
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
 from connect_py.task.exactly_once_committer import ExactlyOnceCommitter
@@ -63,6 +64,7 @@ class TaskMain:
 
     def __init__(self, spec: TaskSpec, control: TaskControl, clock: Clock | None = None) -> None:
         self._spec = spec
+        hide(spec.secrets)
         self._control = control
         self._clock = clock or SystemClock()
         self._sink: SinkTaskRunner | None = None

@@ -20,6 +20,7 @@ from connect_py.metrics.samples import AnySample
 from connect_py.metrics.worker_metrics import WorkerMetrics
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.secret_mask import hidden_in
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
 from connect_py.task.messages import (
     AcquireService,
@@ -326,10 +327,11 @@ class Worker:
                         self._listener.on_task_restart(spec.id)
                 levels = dict(self._log_levels)
                 self._metrics.starting(spec.id)
+                configs = dict(self._resolve(spec.connector_config)), dict(self._resolve(spec.task_config))
+                texts = [text for props in (spec.worker_props, *configs) for text in props.values() if text]
                 resolved = TaskSpec(
-                    spec.id, spec.worker_props, dict(self._resolve(spec.connector_config)),
-                    dict(self._resolve(spec.task_config)), spec.target, spec.start_number, spec.plugins,
-                    {name: level for name, level in levels.items() if level is not None},
+                    spec.id, spec.worker_props, *configs, spec.target, spec.start_number, spec.plugins,
+                    {name: level for name, level in levels.items() if level is not None}, hidden_in(texts),
                 )  # fmt: skip
                 offsets = SourceTaskSession(
                     resolved, self._source_offsets, self._offset_stores, self.gate, self._questions
