@@ -27,15 +27,9 @@ class AvroBodyReader:
 
     Records become lists of their members, maps lists of [key, value], unions of several types pairs of the branch's
     index among those that are not null, and its value. Text that is no UTF-8 has U+FFFD in its place, as in Java.
-
-    A union of null and one other type has two branches; an index beyond them is an error. A `lenient` reader takes it
-    as any other one that is not the first, provided that the body then ends where it should.
     """
 
-    def __init__(self, plain: Tree, *, lenient: bool = False) -> None:
-        """`lenient`: for the fast form that does not see such an index, where the native decoder was not built."""
-        self._lenient = lenient
-        self._odd_indices: list[int] = []  # of the body that is being read
+    def __init__(self, plain: Tree) -> None:
         self._read = self._reader(plain)
 
     def read(self, message: bytes, start: int = 0) -> Any:
@@ -44,14 +38,7 @@ class AvroBodyReader:
         Raises:
             DataError: The bytes are not of this schema.
         """
-        self._odd_indices.clear()
-        try:
-            value, end = self._read(message, start)
-        except IndexError:
-            raise DataError(_TOO_SHORT) from None
-        if self._odd_indices and end != len(message):
-            raise DataError(_NO_BRANCH.format(self._odd_indices[0]))
-        return value
+        return self.read_part(message, start)[0]
 
     def read_part(self, message: bytes, start: int) -> tuple[Any, int]:
         """Decode what begins at `start` and may have something behind it; return it and where it ends.
@@ -79,14 +66,11 @@ class AvroBodyReader:
     def _nullable(self, branches: Sequence[Tree]) -> Read:
         null_first = branches[0] == "null"
         inside = self._reader(branches[1] if null_first else branches[0])
-        odd_indices, lenient = self._odd_indices, self._lenient
 
         def read(data: bytes, at: int) -> tuple[Any, int]:
             index, at = _long(data, at)
             if index >> 1:
-                if not lenient:
-                    raise DataError(_NO_BRANCH.format(index))
-                odd_indices.append(index)
+                raise DataError(f"a union of two types has no branch {index}")
             return inside(data, at) if (index != 0) is null_first else (None, at)
 
         return read
@@ -110,7 +94,6 @@ class AvroBodyReader:
         return read
 
 
-_NO_BRANCH: Final = "a union of two types has no branch {}"
 _TOO_SHORT: Final = "the message ends too early"
 
 

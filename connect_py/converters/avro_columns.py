@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import Schema
+from connect_py.converters.avro_body import width
+from connect_py.converters.avro_branches import doubtful_rows, has_unions
 from connect_py.converters.avro_constant_texts import ConstantTexts, TextLearner, all_are
 from connect_py.converters.avro_schema import PRIMITIVES, AvroType
 from connect_py.converters.native.decoder import Kind, NativeDecoder, Node
@@ -31,6 +33,9 @@ _MAGIC: Final = b"Obj\x01"
 _NULL: Final = b"\x02"  # the index of a union's second branch
 _FEW: Final = 16  # messages that the reference form looks at one by one sooner than they are read again
 _MARK_SIZE: Final = 16  # bytes, of the guard and of the container's own sync marker
+_LARGEST_FIXED: Final = 4096  # bytes that polars reads: it makes as many of each null
+_LEAST_PADDING: Final = 1 << 16  # bytes; a damaged list takes some for items
+_MOST_PADDING: Final = 1 << 22  # beside these
 
 
 def _long(number: int) -> bytes:
@@ -79,6 +84,7 @@ class _Layout:
         meta = [(b"avro.schema", text), (b"avro.codec", b"null")]
         entries = b"".join(_long(len(k)) + k + _long(len(v)) + v for k, v in meta)
         self._head = _MAGIC + _long(len(meta)) + entries + b"\0"
+        self._width_of_zeros = _width_of_zeros(top)
 
     @cached_property
     def _type(self) -> pa.DataType:
@@ -96,9 +102,12 @@ class _Layout:
         filled = [_NULL if m is None else m for m in messages]
         nulls = sum(map(operator.is_, messages, repeat(None)))
         schema_id = next(m for m in messages if m is not None)[1:ID_PREFIX]
-        size = sum(map(len, filled)) + _MARK_SIZE * len(filled)
+        # Damaged bodies lead polars to read values of fixed sizes beyond the end, and its panic writes to the log by
+        # itself. Behind the last row there are zeros, enough to make so many rows of.
+        padding = _LEAST_PADDING + min((len(filled) + 1) * self._width_of_zeros, _MOST_PADDING)
+        size = sum(map(len, filled)) + _MARK_SIZE * len(filled) + padding
         filled[0] = b"".join((self._head, sync, _long(len(messages)), _long(size), filled[0]))
-        filled.append(sync)
+        filled.append(bytes(padding) + sync)
         try:
             table = _table(io.BytesIO(guard.join(filled)))
             message, guards = (_only_chunk(table.column(name)) for name in ("message", "guard"))
@@ -128,16 +137,12 @@ class AvroColumns:
         self._whole = _Layout(avro.plain)
         self._short: _Layout | None = None
         self._texts = TextLearner(avro.plain)
-        self.possible = avro.columnar
         try:
             self._native: NativeDecoder | None = NativeDecoder(_node(avro.plain))
         except NotColumnar:
             self._native = None
-
-    @property
-    def overlooks_branches(self) -> bool:
-        """Whether a union's index is read as its other branch where there is none of that index, as polars does."""
-        return self.possible and self._native is None
+        self.possible = avro.columnar and (self._native is not None or _is_for_polars(avro.plain))
+        self._has_unions = has_unions(avro.plain)
 
     def read(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
         """Make the column of messages, at least one of them not null, and say which are null (None: none is).
@@ -151,6 +156,7 @@ class AvroColumns:
         if self._native is not None:
             return self._read_native(self._native, messages)
         body, null = self._bodies(messages)
+        self._check_branches(messages, body)
         return self._column(body), null
 
     def _read_native(
@@ -199,6 +205,18 @@ class AvroColumns:
             self._short = _Layout(self._avro.plain, constants)
         return found
 
+    def _check_branches(self, messages: Sequence[bytes | None], body: pa.Array) -> None:
+        """DamagedMessage: unions of some messages have no branch of the index that stands there."""
+        if not self._has_unions:
+            return
+        there = [m for m in messages if m is not None]
+        whole = len(there) == len(messages)
+        values = body if whole else body.filter(_are_there(messages))
+        doubtful = doubtful_rows(self._avro.plain, values, there, ID_PREFIX)
+        if doubtful:
+            places = range(len(messages)) if whole else [i for i, m in enumerate(messages) if m is not None]
+            raise DamagedMessage([places[row] for row in doubtful], "a union has no such branch")
+
     def _check(self, messages: Sequence[bytes | None], part: tuple[int, int]) -> None:
         """DamagedMessage: this part cannot be read by itself either, though its messages are of one id."""
         start, stop = part
@@ -224,6 +242,12 @@ class AvroColumns:
             except NotColumnar:
                 stop = middle
         return start, stop
+
+
+def _are_there(messages: Sequence[bytes | None]) -> pa.BooleanArray:
+    import pyarrow as pa
+
+    return pa.array([m is not None for m in messages], pa.bool_())
 
 
 def _names_another_schema(message: bytes, prefix: bytes) -> bool:
@@ -264,6 +288,28 @@ def _table(container: io.BytesIO) -> pa.Table:
         return pa.table(polars.read_avro(container))  # half the time of to_arrow
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
         raise NotColumnar(f"polars: {error}") from error
+
+
+def _is_for_polars(plain: Any, *, in_list: bool = False) -> bool:
+    """Whether polars reads such bodies without a panic, whatever their bytes are, and with little memory."""
+    if isinstance(plain, list):
+        return all(_is_for_polars(branch, in_list=in_list) for branch in plain)
+    if isinstance(plain, str):
+        return True
+    if plain["type"] == "record":
+        return all(_is_for_polars(field["type"], in_list=in_list) for field in plain["fields"])
+    if plain["type"] == "fixed":
+        return not in_list and plain["size"] <= _LARGEST_FIXED
+    return _is_for_polars(plain["items"], in_list=True)
+
+
+def _width_of_zeros(plain: Any) -> int:
+    """How many bytes a value takes that is read from zeros."""
+    if isinstance(plain, list):
+        return 1 if plain[0] == "null" else 1 + _width_of_zeros(plain[0])
+    if isinstance(plain, dict) and plain["type"] == "record":
+        return sum(_width_of_zeros(field["type"]) for field in plain["fields"])
+    return width(plain)
 
 
 def _only_chunk(column: pa.ChunkedArray) -> pa.Array:

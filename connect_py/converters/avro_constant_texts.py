@@ -146,7 +146,7 @@ class TextLearner:
         """Where the members of each member of the body are, of those that are records; the others are one part."""
         if not self._readers:
             self._readers = [
-                [AvroBodyReader(inside, lenient=True) for inside in (_kinds(kind) if _has_texts(kind) else [kind])]
+                [AvroBodyReader(inside) for inside in (_kinds(kind) if _has_texts(kind) else [kind])]
                 for kind in _kinds(self._plain)
             ]
         members = []

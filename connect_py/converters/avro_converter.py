@@ -80,7 +80,7 @@ class _AvroReader(MessageReader):
         self.schema = avro.schema
         self._avro = avro
         self._columns = AvroColumns(avro)
-        self._body = AvroBodyReader(avro.plain, lenient=self._columns.overlooks_branches)
+        self._body = AvroBodyReader(avro.plain)
         self.columnar = self._columns.possible
 
     def value(self, body: bytes) -> Value:

@@ -44,6 +44,7 @@ ToColumn: TypeAlias = "Callable[[Schema, pa.Array], pa.Array]"
 ENUM_PARAMETER: Final = "io.confluent.connect.avro.Enum"
 UNION_NAME: Final = "io.confluent.connect.avro.Union"
 FIXED_SIZE: Final = "connect.fixed.size"
+LARGEST_FIXED: Final = (1 << 31) - 1  # bytes; no column has a longer value
 NAMELESS: Final = "io.confluent.connect.avro.ConnectDefault"
 MAP_ENTRY: Final = "MapEntry"
 DEFAULT_PRECISION: Final = 64  # Java leaves this one out
@@ -183,8 +184,11 @@ class _SchemaReader:
         plain: Tree = "bytes"
         parameters = {}
         if kind == "fixed":
-            plain = {"type": "fixed", "name": f"F{next(self._numbers)}", "size": tree["size"]}
-            parameters[FIXED_SIZE] = str(tree["size"])
+            size = tree["size"]
+            if type(size) is not int or not 0 <= size <= LARGEST_FIXED:
+                raise DataError(f"A fixed type of {size} bytes is not supported: at most {LARGEST_FIXED}")
+            plain = {"type": "fixed", "name": f"F{next(self._numbers)}", "size": size}
+            parameters[FIXED_SIZE] = str(size)
         if logical != "decimal":
             return AvroType(Schema(Type.BYTES, parameters=parameters), plain, _same, _leaf)
         scale = int(tree.get("scale", 0))

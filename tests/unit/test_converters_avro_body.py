@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
+import fastavro
 import pytest
 from fixtures.converter_rows import by_columns, by_reference, same
-from fixtures.native_decoder import NATIVE, reading_by, with_and_without
+from fixtures.native_decoder import reading_by, with_and_without
 from fixtures.schema_registry_stub import schema_registry
 
 from connect_py.api.errors import DataError
@@ -60,13 +64,6 @@ def test_values_have_their_simplest_python_form() -> None:
     assert AvroBodyReader(plain).read(b"head" + body + b"tail", 4) == [150, "ab", [1, 2, 3], (1, "c"), False]
 
 
-def test_a_lenient_reader_takes_an_index_beyond_two_branches_where_the_body_ends_as_it_should() -> None:
-    assert AvroBodyReader(["null", "int"], lenient=True).read(b"\x04\x02") == 1
-    assert AvroBodyReader(["int", "null"], lenient=True).read(b"\x04") is None
-    with pytest.raises(DataError):
-        AvroBodyReader(["null", "int"], lenient=True).read(b"\x04\x02 more")
-
-
 def test_text_that_is_no_utf_8_is_replaced() -> None:
     assert AvroBodyReader("string").read(b"\x04a\xff") == "a\ufffd"
 
@@ -78,7 +75,7 @@ def test_arrays_of_nothing_have_no_type() -> None:
 
 @with_and_without
 @pytest.mark.parametrize("index", [b"\x04", b"\x01", b"\x80\x01"])
-def test_columns_find_no_branch_beyond_two_either(decoder: str, index: bytes) -> None:
+def test_an_index_beyond_two_branches_is_an_error_in_both_forms(decoder: str, index: bytes) -> None:
     made = AvroConverter()
     data = [b"\0\0\0\0\1" + body for body in (b"\x02\x0a", index + b"\x0a", b"\x00")]
     with schema_registry({1: {"schema": json.dumps(record(["null", "int"]))}}) as stub, reading_by(decoder):
@@ -86,4 +83,72 @@ def test_columns_find_no_branch_beyond_two_either(decoder: str, index: bytes) ->
         rows = by_reference(made, data)
         assert all(map(same, by_columns(made, data), rows))
         made.close()
-    assert isinstance(rows[1], str) is (decoder == NATIVE)  # polars takes the number for the other branch
+    assert [isinstance(row, str) for row in rows] == [False, True, False]
+
+
+DEEP = record(
+    "string",
+    ["null", record(["long", "null"], ["null", {"type": "array", "items": ["null", "bytes"]}], "boolean", "float")],
+    {"type": "array", "items": record(["null", "double"], ["int", "null"])},
+    ["null", {"type": "fixed", "name": "F", "size": 3}],
+)
+
+
+def named(tree: Any, numbers: Iterator[int]) -> Any:
+    """Each record under a name of its own."""
+    if isinstance(tree, list):
+        return [named(branch, numbers) for branch in tree]
+    if isinstance(tree, dict) and tree["type"] == "record":
+        fields = [{**f, "type": named(f["type"], numbers)} for f in tree["fields"]]
+        return {**tree, "name": f"R{next(numbers)}", "fields": fields}
+    return {**tree, "items": named(tree["items"], numbers)} if isinstance(tree, dict) and "items" in tree else tree
+
+
+@with_and_without
+def test_an_index_is_found_wherever_it_stands(decoder: str) -> None:
+    schema = named(DEEP, count())
+    inner = {"f0": -(1 << 40), "f1": [b"x" * 70, None, b""], "f2": True, "f3": 1.5}
+    empty = {"f0": None, "f1": None, "f2": False, "f3": 0.0}
+    items = [{"f0": 1.0, "f1": 300}, {"f0": None, "f1": None}]
+    values = [
+        {"f0": "", "f1": None, "f2": [], "f3": b"abc"}, {"f0": "é" * 100, "f1": inner, "f2": items, "f3": None},
+        {"f0": "z", "f1": empty, "f2": items[:1], "f3": None},
+    ]  # fmt: skip
+    good = []
+    for value in values:
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, fastavro.parse_schema(schema), value)
+        good.append(b"\0\0\0\0\1" + body.getvalue())
+    made = AvroConverter()
+    with schema_registry({1: {"schema": json.dumps(schema)}}) as stub, reading_by(decoder):
+        made.configure({"schema.registry.url": stub.url}, is_key=False)
+        assert all(map(same, by_columns(made, [*good, None]), by_reference(made, [*good, None])))
+        found = 0
+        for message in good:
+            for place in range(5, len(message)):
+                if message[place] in (0, 2):  # indices are among these
+                    damaged = message[:place] + b"\x04" + message[place + 1 :]
+                    data = [good[0], None, damaged, good[1]]
+                    rows = by_reference(made, data)
+                    assert all(map(same, by_columns(made, data), rows)), place
+                    found += isinstance(rows[2], str)
+        made.close()
+    assert found >= 15
+
+
+@with_and_without
+@pytest.mark.parametrize("size", [1 << 20, (1 << 31) - 1, 1 << 31, 1 << 62, 1 << 70, -1, "many", None])
+def test_a_fixed_type_of_any_size_costs_no_memory(decoder: str, size: Any) -> None:
+    schema = {"type": "record", "name": "R", "fields": [
+        {"name": "f", "type": ["null", {"type": "fixed", "name": "F", "size": size}]}, {"name": "i", "type": "int"}
+    ]}  # fmt: skip
+    supported = isinstance(size, int) and 0 <= size < 1 << 31
+    data = [b"\0\0\0\0\1\0\x02"] * (2000 if supported else 10)
+    made = AvroConverter()
+    with schema_registry({1: {"schema": json.dumps(schema)}}) as stub, reading_by(decoder):
+        made.configure({"schema.registry.url": stub.url}, is_key=False)
+        start = time.process_time()
+        rows = by_columns(made, data)
+        assert time.process_time() - start < 5
+        made.close()
+    assert all(isinstance(row, str) is not supported for row in rows)

@@ -142,8 +142,7 @@ class Decoded:
 
     @cached_property
     def _leaf(self) -> pa.Array:
-        column = self._imported(_VALUES, self._leaf_type())
-        return column.cast("binary") if self.node.kind is Kind.FIXED else column
+        return self._imported(_VALUES, self._leaf_type())
 
     def array(self) -> pa.Array:
         """Make the Arrow array; of objects with all members."""
@@ -161,13 +160,11 @@ class Decoded:
     def _leaf_type(self) -> pa.DataType:
         import pyarrow as pa
 
-        if self.node.kind is Kind.FIXED:
-            return pa.binary(self.node.high)
         if self.node.kind is Kind.NUMBER:
             return pa.int64() if self._number_kinds == 1 else pa.float64()
         return {
             Kind.BOOLEAN: pa.bool_(), Kind.INT32: pa.int32(), Kind.INT64: pa.int64(), Kind.FLOAT32: pa.float32(),
-            Kind.FLOAT64: pa.float64(), Kind.TEXT: pa.string(), Kind.BYTES: pa.binary(),
+            Kind.FLOAT64: pa.float64(), Kind.TEXT: pa.string(), Kind.BYTES: pa.binary(), Kind.FIXED: pa.binary(),
         }[self.node.kind]  # fmt: skip
 
     def structs(self, names: Sequence[str], members: Sequence[pa.Array]) -> pa.StructArray:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from connect_py.api.compiled import compiled_library
 
-VERSION: Final = 2  # of what crosses to the library: plans, numbers, arrays; `VERSION` in lib.rs is the same
+VERSION: Final = 3  # of what crosses to the library: plans, numbers, arrays; `VERSION` in lib.rs is the same
 ARRAYS: Final = 3  # per node, in Arrow's C data interface: values, which rows are not null, which are absent
 ARRAY_NUMBERS: Final = 10
 NODE_NUMBERS: Final = 4 + ARRAYS * ARRAY_NUMBERS  # rows, nulls, absent rows, kinds of numbers, and the arrays

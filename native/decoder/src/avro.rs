@@ -98,6 +98,10 @@ impl<'a> Body<'a> {
                 let bytes = self.sized()?;
                 return column.push_bytes(bytes);
             }
+            Kind::Fixed => {
+                let bytes = self.take(node.fixed_size())?;
+                return column.push_bytes(bytes);
+            }
             Kind::Null | Kind::Number => return Err(Odd),
             _ => {}
         }
@@ -107,7 +111,6 @@ impl<'a> Body<'a> {
             Values::Int32(values) => values.push(i32::try_from(self.long()?).map_err(|_| Odd)?),
             Values::Float32(values) => values.push(f32::from_le_bytes(self.take(4)?.try_into().map_err(|_| Odd)?)),
             Values::Float64(values) => values.push(f64::from_le_bytes(self.take(8)?.try_into().map_err(|_| Odd)?)),
-            Values::Fixed(values, size) => values.extend_from_slice(self.take(*size)?),
             _ => return Err(Odd),
         }
         column.done();

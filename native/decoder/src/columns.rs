@@ -11,8 +11,6 @@ pub enum Values {
     Float64(Vec<f64>),
     /// Ends, the first one 0, and the bytes between them.
     Bytes(Vec<i32>, Vec<u8>),
-    /// Values of one size.
-    Fixed(Vec<u8>, usize),
     /// Ends, the first one 0; the items are the only child's.
     List(Vec<i32>),
 }
@@ -51,8 +49,8 @@ impl Column {
             Kind::Int64 | Kind::Number => Values::Int64(Vec::with_capacity(rows)),
             Kind::Float32 => Values::Float32(Vec::with_capacity(rows)),
             Kind::Float64 => Values::Float64(Vec::with_capacity(rows)),
-            Kind::Text | Kind::Bytes => Values::Bytes(ends(), Vec::new()),
-            Kind::Fixed => Values::Fixed(Vec::new(), node.fixed_size()),
+            // Values of one size too: their nulls would take as much room, and a schema may ask for any size.
+            Kind::Text | Kind::Bytes | Kind::Fixed => Values::Bytes(ends(), Vec::new()),
             Kind::List => Values::List(ends()),
         };
         let rows_inside = if node.kind == Kind::List { 0 } else { rows };
@@ -109,7 +107,6 @@ impl Column {
             Values::Float32(values) => values.resize(rows, 0.0),
             Values::Float64(values) => values.resize(rows, 0.0),
             Values::Bytes(ends, _) | Values::List(ends) => ends.resize(rows + 1, ends[self.rows]),
-            Values::Fixed(values, size) => values.resize(rows * *size, 0),
         }
         self.rows = rows;
     }
@@ -189,7 +186,6 @@ impl Column {
                 ends.truncate(rows + 1);
                 data.truncate(ends[ends.len() - 1] as usize);
             }
-            Values::Fixed(values, size) => values.truncate(rows * *size),
             Values::List(ends) => {
                 ends.truncate(rows + 1);
                 inside = ends[ends.len() - 1] as usize;

@@ -17,7 +17,7 @@ use std::slice;
 
 const NO_MESSAGE: i64 = -1;
 /// Of plans, numbers and arrays as they cross to Python; `VERSION` in `library.py` is the same.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Which form of calls this library speaks.
 #[no_mangle]
@@ -212,7 +212,6 @@ impl Array {
             Values::Int64(items) => (items.as_ptr() as *const c_void, None),
             Values::Float32(items) => (items.as_ptr() as *const c_void, None),
             Values::Float64(items) => (items.as_ptr() as *const c_void, None),
-            Values::Fixed(items, _) => (items.as_ptr() as *const c_void, None),
             Values::Bytes(ends, data) => (ends.as_ptr() as *const c_void, Some(data.as_ptr() as *const c_void)),
         };
         let nulls = if null_count == 0 {

@@ -99,7 +99,8 @@ impl Description<'_> {
         for _ in 0..self.count()? {
             children.push(self.node()?);
         }
-        if kind == Kind::List && children.len() != 1 || kind == Kind::Fixed && max < 0 {
+        if kind == Kind::List && children.len() != 1 || kind == Kind::Fixed && !(0..=i64::from(i32::MAX)).contains(&max)
+        {
             return None;
         }
         let places = if children.len() > MANY {
@@ -139,7 +140,10 @@ fn width(node: &Node) -> usize {
         Kind::Float32 => 4,
         Kind::Float64 => 8,
         Kind::Fixed => node.fixed_size(),
-        Kind::Object => node.children.iter().map(|child| child.width).sum(),
+        Kind::Object => node
+            .children
+            .iter()
+            .fold(0, |sum, child| sum.saturating_add(child.width)),
         _ => 1,
     }
 }
