@@ -244,13 +244,17 @@ class CommitEngine:
                 f"CREATE BRANCH {quoted(branch)} AS OF VERSION {found.head}"
             )
             fault_point(AFTER_BRANCH)
+        if engine is EngineName.OVERWRITE and head is not None:
+            found.replaced_rows = _count(head, "total-records") - _count(head, "total-position-deletes")
         rows.prepare(whole=engine is EngineName.FULL_MERGE)
         if target is not None and rows.changes:
             if engine is EngineName.FULL_MERGE:
-                statement = full_merge(target, metadata.column_names(), request.key_columns, rows.changes)
+                statement = full_merge(target, metadata.column_names(), request.key_columns, rows.changes, rows.order)
                 self._merge(statement, {**_summary(request, rows), SCRATCH_KEY: str(branch)})
             else:
-                self._merge(delete_matched(target, request.key_columns, rows.changes), {SCRATCH_KEY: str(branch)})
+                self._merge(
+                    delete_matched(target, request.key_columns, rows.changes, rows.order), {SCRATCH_KEY: str(branch)}
+                )
             self._look_at_branch(table, found)
             fault_point(AFTER_MERGE)
         return found

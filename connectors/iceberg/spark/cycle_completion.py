@@ -25,6 +25,7 @@ from connectors.iceberg.staging.completion import (
     CHANGE,
     LEAVES,
     OFFSET,
+    OLD_KEY_COLUMN,
     SEPARATOR,
     UNAVAILABLE,
     Completion,
@@ -33,7 +34,6 @@ from connectors.iceberg.staging.completion import (
     key_type,
 )
 from connectors.iceberg.staging.ordering import ORDER
-from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.staging.types import FIELD_ID
 from connectors.iceberg.table import StagedFile, StagedKind
 

@@ -8,22 +8,23 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.spark.commit_request import CommitRequest
-from connectors.iceberg.spark.completion import Completion
+from connectors.iceberg.spark.completion import Completion, CycleTable
+from connectors.iceberg.spark.cycle_order import FILE, CycleOrder, UnorderedKeysError
 from connectors.iceberg.spark.errors import DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.spark.iceberg_java import JavaTable
-from connectors.iceberg.spark.merge_statement import Source
-from connectors.iceberg.spark.sql_names import quoted
-from connectors.iceberg.spark.staged_rows import CHANGES, content_file, data_file, staged_relation
+from connectors.iceberg.spark.merge_statement import Source, last_deletes
+from connectors.iceberg.spark.sql_names import quoted, relation
+from connectors.iceberg.spark.staged_rows import CHANGES, content_file, data_file, staged_again, staged_relation
 from connectors.iceberg.spark.table_metadata import TableMetadata
 from connectors.iceberg.staging.staged_file_name import StagedFileName
+from connectors.iceberg.staging.types import ORDER
 from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
-_FILE = "__connect_py_file"
 _NAMED = 3  # keys that an error message shows
 
 
@@ -56,6 +57,7 @@ class CycleRows:
         self.data_files: list[Any] = []  # Java's
         self.written: list[Any] = []  # those of `data_files` that were written here
         self.changes: list[Source] = []  # what the MERGE reads
+        self.order: str | None = None  # the column that tells the order of rows
         self.properties: dict[str, str] = {}  # of the table, to be set with the commit
         self.summary: dict[str, str] = {}  # of the snapshot
         self.added_rows = 0
@@ -72,20 +74,59 @@ class CycleRows:
 
         Raises:
             DuplicateKeyError: A key is staged twice, and nothing says which change is newer.
-            TableUnsuitableError: A key is null, or the table lacks a key column.
+            TableUnsuitableError: The table lacks a key column.
         """
         files = [file for file in self._request.files if file.path]
-        if self._request.mode is WriteMode.MERGE and files:
-            self._check_key_columns()
-            files = self._reduced(files)
         rows = [file for file in files if file.kind is StagedKind.ROWS]
-        self.added_rows = sum(file.rows for file in rows)
-        if self._request.mode is WriteMode.MERGE:
-            self._complete([file for file in files if file.kind in (StagedKind.PATCHES, StagedKind.LEFT)])
+        if self._request.mode is WriteMode.MERGE and self._request.files:
+            self._check_key_columns()
+            truncated = any(file.kind is StagedKind.TRUNCATES for file in self._request.files)
+            target = None if truncated else self._target
+            cycle = CycleTable(
+                self._spark, self._catalog, self._table, self._metadata, self._request, target, self._stack
+            )
+            if cycle.ordered:
+                self.order = ORDER
+                rows = self._ordered(cycle, files, rows)
+            else:
+                self._in_cycle(cycle, files)
             if self._target is not None:
-                self._name_sources(files, whole=whole)
+                self._name_sources(files, rows, whole=whole)
+        self.added_rows = sum(file.rows for file in rows) + sum(int(file.recordCount()) for file in self.written)
         if not whole:
             self.data_files = [data_file(self._table, self._metadata, file) for file in rows] + self.written
+
+    def _in_cycle(self, cycle: CycleTable, files: Sequence[StagedFile]) -> None:
+        """Without an order, each key is in one Kafka partition, whose task made one change of it."""
+        changes = [file for file in files if file.kind in CHANGES]
+        if len({_kafka_partition(file) for file in changes}) > 1:
+            self._check_duplicates(changes)
+        self._complete(
+            cycle,
+            cycle.pending([file for file in files if file.kind is StagedKind.PATCHES]),
+            cycle.pending([file for file in files if file.kind is StagedKind.LEFT]),
+        )
+
+    def _ordered(self, cycle: CycleTable, files: Sequence[StagedFile], rows: Sequence[StagedFile]) -> list[StagedFile]:
+        """Keep the last change per key; returns the files that join the table as they are."""
+        order = CycleOrder(cycle, files)
+        self.properties = order.properties
+        files, rows = [*files], [*rows]
+        if later := self._rows_after_truncate(cycle, order):
+            files, rows = [*files, *later], [*rows, *later]
+        changes = [file for file in files if file.kind in CHANGES]
+        history = [file for file in files if file.kind is StagedKind.HISTORY]
+        patches = [file for file in changes if file.kind is StagedKind.PATCHES]
+        try:
+            some_left_out = bool(changes) and order.judge(changes)
+        except UnorderedKeysError as error:
+            raise _not_ordered(self._request, error.rows) from None
+        self.older = order.older
+        self._complete(cycle, order.pending(patches, history), order.images(history))
+        if not some_left_out or not rows:
+            return list(rows)
+        self.written += cycle.write(order.last_rows(rows))
+        return []
 
     def _check_key_columns(self) -> None:
         names = self._metadata.column_names()
@@ -95,39 +136,42 @@ class CycleRows:
                     self._request.table, f"has no key column {key} (any more): rename it back, or set other id-columns"
                 )
 
-    def _name_sources(self, files: Sequence[StagedFile], *, whole: bool) -> None:
-        upserts = [content_file(file) for file in files if file.kind is StagedKind.ROWS]
-        patches = [content_file(file) for file in files if file.kind is StagedKind.PATCHES]
+    def _rows_after_truncate(self, cycle: CycleTable, order: CycleOrder) -> list[StagedFile]:
+        """Rows of the table that are later than this cycle's truncate, staged anew: a partition lagged behind."""
+        head = self._metadata.head(self._request.ref)
+        if not cycle.truncated or head is None:
+            return []
+        table = relation(self._catalog, self._request.table)
+        rows = self._spark.sql(f"SELECT * FROM {table} VERSION AS OF {head['snapshot-id']}")
+        found = order.later_rows(rows)
+        if found is None:
+            return []
+        made = [self._table.content_file(file) for file in cycle.write(found)]
+        return [staged_again(content, self._metadata) for content in made]
+
+    def _name_sources(self, files: Sequence[StagedFile], rows: Sequence[StagedFile], *, whole: bool) -> None:
+        upserts = [content_file(file) for file in rows]
         deletes = [content_file(file) for file in files if file.kind is StagedKind.DELETES]
-        if whole:
-            upserts += [self._table.content_file(file) for file in self.written]
-        elif patches:
-            upserts += patches  # only keys are read
-        for found, removes in ((upserts, False), (deletes, True)):
-            if found:
-                self.changes.append(Source(self._relation(found), removes))
+        upserts += [self._table.content_file(file) for file in self.written]
+        named = self._relation(upserts) if upserts else None
+        if named is not None:
+            self.changes.append(Source(named, False))
+        if deletes:
+            removed = self._relation(deletes)
+            if whole and self.order is not None:
+                removed = last_deletes(removed, named, self._request.key_columns, self.order)
+            self.changes.append(Source(removed, True))
 
     def _relation(self, files: Sequence[Mapping[str, Any]]) -> str:
         return self._stack.enter_context(staged_relation(self._table, files))
 
-    def _complete(self, files: Sequence[StagedFile]) -> None:
-        if not files:
+    def _complete(self, cycle: CycleTable, pending: DataFrame | None, images: DataFrame | None) -> None:
+        if pending is None and images is None:
             return
-        completion = Completion(
-            self._spark, self._catalog, self._table, self._metadata, self._request, self._target, self._stack
-        )
-        self.written, self.summary = completion.complete(files)
+        completion = Completion(cycle)
+        self.written = completion.complete(pending, images)
+        self.summary = completion.summary
         self.unmatched = completion.unmatched
-        self.added_rows += sum(int(file.recordCount()) for file in self.written)
-
-    # --- keys of several Kafka partitions
-
-    def _reduced(self, files: Sequence[StagedFile]) -> list[StagedFile]:
-        """The files with one change per key."""
-        changes = [file for file in files if file.kind in CHANGES]
-        if len({_kafka_partition(file) for file in changes}) > 1:
-            self._check_duplicates(changes)
-        return list(files)
 
     def _check_duplicates(self, files: Sequence[StagedFile]) -> None:
         """One aggregation over the staged keys."""
@@ -135,11 +179,11 @@ class CycleRows:
 
         keys = [F.col(quoted(key)) for key in self._request.key_columns]
         rows = self._spark.table(self._relation([content_file(file) for file in files]))
-        rows = rows.select(*keys, F.input_file_name().alias(_FILE))
-        counted = rows.groupBy(*keys).agg(F.count("*").alias("changes"), F.collect_set(_FILE).alias("files"))
+        rows = rows.select(*keys, F.input_file_name().alias(FILE))
+        counted = rows.groupBy(*keys).agg(F.count("*").alias("changes"))
         found = counted.where("changes > 1")
         if not found.isEmpty():
-            raise _not_ordered(self._request, found.limit(_NAMED + 1).collect())
+            raise _not_ordered(self._request, rows.join(found, list(self._request.key_columns), "left_semi"))
 
 
 def _kafka_partition(file: StagedFile) -> object:
@@ -148,16 +192,22 @@ def _kafka_partition(file: StagedFile) -> object:
     return file.path if name is None else name.partition
 
 
-def _not_ordered(request: CommitRequest, found: Sequence[Any]) -> DuplicateKeyError:
-    told = []
+def _not_ordered(request: CommitRequest, rows: DataFrame) -> DuplicateKeyError:
+    """`rows`: the keys that are staged more than once, and the files of each."""
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    keys = [F.col(quoted(key)) for key in request.key_columns]
+    grouped = rows.groupBy(*keys).agg(F.collect_set(FILE).alias("files"))
+    found = grouped.limit(_NAMED + 1).collect()
+    named = []
     for row in found[:_NAMED]:
         key = tuple(row[name] for name in request.key_columns)
         names = [StagedFileName.decode(path.rpartition("/")[2]) for path in row["files"]]
         where = sorted({"?" if name is None else str(name.partition) for name in names})
-        told.append(f"{key} in partitions {' and '.join(where)}")
+        named.append(f"{key} in partitions {' and '.join(where)}")
     count = f"more than {_NAMED}" if len(found) > _NAMED else str(len(found))
     return DuplicateKeyError(
         request.table,
-        f"{count} keys are staged more than once in one cycle, the first are {', '.join(told)}: nothing says which "
+        f"{count} keys are staged more than once in one cycle, the first are {', '.join(named)}: nothing says which "
         "change is newer (iceberg.ext.ordering-columns would)",
     )

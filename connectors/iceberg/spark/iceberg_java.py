@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.spark.java_errors import is_a
 from connectors.iceberg.spark.table_metadata import TableMetadata
 
@@ -265,20 +266,49 @@ class JavaTable:
         given = java.map(own)
         places = java.iceberg("LocationProviders").locationsFor(self._table.location(), given)
         operations = java.iceberg("StaticTableOperations")(metadata.replaceProperties(given), self._table.io(), places)
+        return self._written(rows, name, operations)
+
+    def _written(self, rows: DataFrame, name: str, operations: Any) -> list[Any]:
+        java = self._java
         cache, written = java.iceberg("spark.SparkTableCache").get(), java.iceberg("spark.FileRewriteCoordinator").get()
-        cache.add(name, java.iceberg("BaseTable")(operations, self._table.name()))
+        table = java.iceberg("BaseTable")(operations, self._table.name())
+        cache.add(name, table)
         try:
             rows.writeTo(f"{STAGING_CATALOG}.{name}").option("fanout-enabled", "true").append()
-            return list(written.fetchNewFiles(self._table, name))
+            return list(written.fetchNewFiles(table, name))
         finally:
-            written.clearRewrite(self._table, name)
+            written.clearRewrite(table, name)
             cache.remove(name)
+
+    def write_images(self, rows: DataFrame, name: str, folder: str) -> list[Any]:
+        """As `write`, unpartitioned, and every column may be null."""
+        java, metadata = self._java, self._operations.current()
+        schema = self.metadata().schema
+        fields = [{**field, "required": False} for field in schema["fields"]]
+        optional = {"type": "struct", "schema-id": 0, "fields": fields}
+        builder = java.iceberg("TableMetadata").buildFromEmpty(2).assignUUID().setLocation(self._table.location())
+        builder.setCurrentSchema(java.iceberg("SchemaParser").fromJson(json.dumps(optional)), metadata.lastColumnId())
+        builder.setDefaultPartitionSpec(java.iceberg("PartitionSpec").unpartitioned())
+        builder.setDefaultSortOrder(java.iceberg("SortOrder").unsorted())
+        location = f"{self.metadata().data_location}/{folder}"
+        properties = java.map({"write.data.path": location})
+        made = builder.setProperties(properties).discardChanges().build()
+        places = java.iceberg("LocationProviders").locationsFor(self._table.location(), properties)
+        return self._written(rows, name, java.iceberg("StaticTableOperations")(made, self._table.io(), places))
+
+    def describe_file(self, path: str) -> tuple[int, int] | None:
+        """Size in bytes and number of rows of a Parquet file; None: it is gone."""
+        java, file = self._java, self._table.io().newInputFile(path)
+        if not file.exists():
+            return None
+        config = java.iceberg("MetricsConfig").getDefault()
+        return int(file.getLength()), int(java.iceberg("parquet.ParquetUtil").fileMetrics(file, config).recordCount())
 
     def data_file(self, content: Mapping[str, Any], spec_id: int, path: str, size: int, rows: int) -> Any:
         """A staged file as a data file of the table, with the metrics of its footer unless `content` has them.
 
         Raises:
-            ValueError: The file holds another number of rows.
+            TableUnsuitableError: The file holds another number of rows.
         """
         java, spec = self._java, self._table.specs()[spec_id]
         file = java.iceberg("ContentFileParser").fromJson(java.tree(content), spec)
@@ -287,7 +317,7 @@ class JavaTable:
         config = java.iceberg("MetricsConfig").forTable(self._table)
         metrics = java.iceberg("parquet.ParquetUtil").fileMetrics(self._table.io().newInputFile(path, size), config)
         if metrics.recordCount() != rows:
-            raise ValueError(f"{path} holds {metrics.recordCount()} rows, reported were {rows}")
+            raise TableUnsuitableError(self.name, f"{path} holds {metrics.recordCount()} rows, reported were {rows}")
         return java.iceberg("DataFiles").builder(spec).copy(file).withMetrics(metrics).build()
 
     def content_file(self, file: Any) -> dict[str, Any]:

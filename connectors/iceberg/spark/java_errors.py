@@ -85,8 +85,6 @@ def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
         raise
     except (Py4JNetworkError, ConnectionError) as error:
         raise SparkDiedError(f"{subject}: the JVM of Spark is gone") from error
-    except ValueError as error:
-        raise TableUnsuitableError(subject, str(error)) from error
     except Exception as error:
         exception = java_exception_of(error)
         if exception is None:

@@ -27,9 +27,9 @@ from connectors.iceberg.spark.staged_keys import StagedKeys
 from connectors.iceberg.spark.table_files import TableFiles
 from connectors.iceberg.spark.table_reader import TableReader
 from connectors.iceberg.staging.columns import any_true, as_array
+from connectors.iceberg.staging.completion import OLD_KEY_COLUMN
 from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.projection import project
-from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:

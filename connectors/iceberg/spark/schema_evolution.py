@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.spark.iceberg_java import JavaTable
 from connectors.iceberg.spark.java_errors import is_a
 
@@ -65,7 +66,7 @@ def _apply(table: JavaTable, update: Any, schema: Field, change: SchemaChange, v
         case ChangeKind.RENAME if beside is not None:
             return False
     if found is None:
-        raise ValueError(f"no column {_dotted(path)}")
+        raise TableUnsuitableError(table.name, f"no column {_dotted(path)}")
     match change.kind:
         case ChangeKind.RENAME:
             update.renameColumn(_dotted(path), change.name)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from connectors.iceberg.staging.completion import OLD_KEY_COLUMN
 from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.projection import project
-from connectors.iceberg.staging.table_stager import OLD_KEY_COLUMN
 from connectors.iceberg.staging.types import FIELD_ID
 
 

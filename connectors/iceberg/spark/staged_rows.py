@@ -8,6 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from connectors.iceberg.staging.completion import (
+    CHANGE,
+    CHANGE_ID,
+    LEAVES,
+    LEAVES_ID,
+    OFFSET,
+    OFFSET_ID,
+    OLD_KEY_COLUMN,
+    OLD_KEY_ID,
+    UNAVAILABLE,
+    UNAVAILABLE_ID,
+)
 from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
@@ -39,6 +51,18 @@ def data_file(java: JavaTable, metadata: TableMetadata, file: StagedFile) -> Any
     return java.data_file(content, file.spec_id, file.path, file.size, file.rows)
 
 
+def staged_again(content: Mapping[str, Any], metadata: TableMetadata) -> StagedFile:
+    """A file of whole rows that was written here, as if a task had staged it."""
+    fields = metadata.spec_of(content["spec-id"])["fields"]
+    values = content.get("partition") or {}
+    partition = [values.get(str(field["field-id"])) for field in fields]
+    return StagedFile(
+        StagedKind.ROWS, content["file-path"], content["record-count"], content["file-size-in-bytes"],
+        metadata.schema["schema-id"], content["spec-id"],
+        tuple(None if value is None else json.dumps(value) for value in partition),
+    )  # fmt: skip
+
+
 @contextmanager
 def staged_relation(
     java: JavaTable, files: Sequence[Mapping[str, Any]], extra: Sequence[Mapping[str, Any]] = ()
@@ -52,3 +76,15 @@ def staged_relation(
     """
     with java.staged(files, f"staged_{uuid.uuid4().hex}", extra) as name:
         yield name
+
+
+def extra_columns(metadata: TableMetadata, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Columns of staged files that the table does not have, as fields of Iceberg's schema JSON."""
+    columns = {column["name"]: column for column in metadata.schema["fields"]}
+    plain = ((OFFSET, OFFSET_ID, "long"), (CHANGE, CHANGE_ID, "int"), (UNAVAILABLE, UNAVAILABLE_ID, "string"),
+             (LEAVES, LEAVES_ID, "boolean"))  # fmt: skip
+    fields = [{"id": number, "name": name, "required": False, "type": type_} for name, number, type_ in plain]
+    for index, key in enumerate(keys):
+        field = {"id": OLD_KEY_ID + index, "name": OLD_KEY_COLUMN + key, "required": False}
+        fields.append({**field, "type": columns[key]["type"]})
+    return fields

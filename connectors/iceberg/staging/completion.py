@@ -18,6 +18,10 @@ CHANGE = "__connect_py_change"
 UNAVAILABLE = "__connect_py_unavailable"  # names of columns, each between two separators; null: every value is known
 LEAVES = "__connect_py_leaves"  # of changes in a file of history: whether a delete begins a change of the key
 SEPARATOR = "\x1f"
+OLD_KEY_COLUMN = "__connect_py_old_"  # before the name of a key column: the key as it was before its change
+# Field ids of columns that tables do not have: beyond those of columns, and below those that Iceberg reserves.
+OFFSET_ID, CHANGE_ID, UNAVAILABLE_ID, LEAVES_ID = 2_000_000_002, 2_000_000_003, 2_000_000_004, 2_000_000_005
+OLD_KEY_ID = 2_000_000_100  # and the number of the key column
 
 Key = tuple[Any, ...]
 
@@ -203,6 +207,13 @@ def key_type(type_: pa.DataType) -> pa.DataType:
     """The type of a key column's values as they are compared: UUIDs are bytes, moments numbers."""
     # `pa.uuid()` is no `pa.ExtensionType`, which is the base of types that Python code defines.
     return storage_type(type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_)
+
+
+def as_key_column(plain: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The way back from `key_type`: values of a key column in the column's own type."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type_, as_key_column(plain, type_.storage_type))
+    return plain if plain.type == type_ else plain.view(type_)
 
 
 def plain_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

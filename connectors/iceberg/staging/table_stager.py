@@ -29,12 +29,19 @@ from connectors.iceberg.staging.changelog import Changes
 from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
 from connectors.iceberg.staging.completion import (
     CHANGE,
+    CHANGE_ID,
     LEAVES,
+    LEAVES_ID,
     OFFSET,
+    OFFSET_ID,
+    OLD_KEY_COLUMN,
+    OLD_KEY_ID,
     SEPARATOR,
     UNAVAILABLE,
+    UNAVAILABLE_ID,
     Completion,
     Key,
+    as_key_column,
     column_names,
     key_type,
     keys_by_offset,
@@ -47,7 +54,7 @@ from connectors.iceberg.staging.ordering import ORDER, order_field, order_of, ru
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.staging.types import arrow_schema, writable_fields
+from connectors.iceberg.staging.types import FIELD_ID, arrow_schema, writable_fields
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 log = logging.getLogger(__name__)
@@ -58,7 +65,6 @@ V = TypeVar("V")
 NULL_IN_KEY = "null in the key"
 NEW_KEY = "__debezium.newkey"  # header of the delete that a change of the key begins with
 OLD_KEY = "__debezium.oldkey"  # header of the insert that a change of the key ends with
-OLD_KEY_COLUMN = "__connect_py_old_"  # before the name of a key column, in patches of such rows
 _LEAST_ROWS_OF_A_PIECE = 200  # on average; smaller ones cost the writer more than copying them together
 _MAX_COMPILED = 500  # schemas known at once; schemaless rows may bring a new type with every batch
 
@@ -763,11 +769,8 @@ class TableStager:
         if not rows.num_rows:
             return
         keys = [old_keys.get(offset) for offset in rows.column(OFFSET).to_pylist()] if old_keys else [None] * len(rows)
-        schema = pa.schema([*self._ordered(self._nullable), *_EXTRA, pa.field(LEAVES, pa.bool_())])
-        for index, key in enumerate(self._keys):
-            values = pa.array([old and old[index] for old in keys], key_type(self._schema.field(key).type))
-            added = pa.field(OLD_KEY_COLUMN + key, values.type)
-            rows, schema = rows.append_column(added, values), schema.append(added)
+        schema = pa.schema([*self._ordered(self._nullable), *_STAGED_EXTRA])
+        rows, schema = self._with_old_keys(rows, schema, keys)
         file = self._write(StagedKind.HISTORY, rows, schema, name, ())
         changed = any_true(as_array(rows.column(LEAVES))) or any(keys)
         yield dataclasses.replace(file, moved=changed)
@@ -781,13 +784,22 @@ class TableStager:
     def _write_moved(
         self, rows: pa.Table, old_keys: Sequence[Key], schema: pa.Schema, name: StagedFileName, lacking: Sequence[str]
     ) -> StagedFile:
-        """Patches with the keys under which the table has their rows, in columns without field ids."""
-        for index, key in enumerate(self._keys):
-            values = pa.array([old[index] for old in old_keys], key_type(self._schema.field(key).type))
-            added = pa.field(OLD_KEY_COLUMN + key, values.type, nullable=False)
-            rows, schema = rows.append_column(added, values), schema.append(added)
+        """Patches with the keys under which the table has their rows."""
+        rows, schema = self._with_old_keys(rows, schema, old_keys)
         file = self._write(StagedKind.PATCHES, rows, schema, name, (), lacking)
         return dataclasses.replace(file, moved=True)
+
+    def _with_old_keys(
+        self, rows: pa.Table, schema: pa.Schema, old_keys: Sequence[Key | None]
+    ) -> tuple[pa.Table, pa.Schema]:
+        """With the keys as they were, null where they did not change, in columns of the keys' own types."""
+        for index, key in enumerate(self._keys):
+            type_ = self._schema.field(key).type
+            plain = pa.array([None if old is None else old[index] for old in old_keys], key_type(type_))
+            values = as_key_column(plain, type_)
+            added = _numbered(OLD_KEY_COLUMN + key, type_, OLD_KEY_ID + index)
+            rows, schema = rows.append_column(added, values), schema.append(added)
+        return rows, schema
 
     def _write(
         self,
@@ -851,7 +863,18 @@ def _by_partition(rows: pa.Table, partitions: pa.Int32Array) -> dict[int, pa.Tab
     return {number: found[0] if len(found) == 1 else pa.concat_tables(found) for number, found in pieces.items()}
 
 
+def _numbered(name: str, type_: pa.DataType, field_id: int) -> pa.Field:
+    """A column that Iceberg finds by its id."""
+    return pa.field(name, type_, metadata={FIELD_ID: str(field_id).encode()})
+
+
 _EXTRA = (pa.field(OFFSET, pa.int64()), pa.field(CHANGE, pa.int8()), pa.field(UNAVAILABLE, pa.string()))
+_STAGED_EXTRA = (
+    _numbered(OFFSET, pa.int64(), OFFSET_ID),
+    _numbered(CHANGE, pa.int8(), CHANGE_ID),
+    _numbered(UNAVAILABLE, pa.string(), UNAVAILABLE_ID),
+    _numbered(LEAVES, pa.bool_(), LEAVES_ID),
+)
 _HELD_ORDER = pa.field(ORDER, pa.string())
 
 

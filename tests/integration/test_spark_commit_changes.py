@@ -1,0 +1,257 @@
+"""Truncates, changed keys and ordered changes, engine by engine, against a real Iceberg."""
+
+from __future__ import annotations
+
+import pytest
+from fixtures.spark_changes import Reader, Source, readers
+from fixtures.spark_lake import Lake, lake
+
+from connectors.iceberg.spark.commit_request import EngineName
+from connectors.iceberg.spark.errors import DuplicateKeyError
+
+__all__ = ["lake"]
+
+pytestmark = pytest.mark.timeout(180)  # several SQL MERGEs each, and the first one starts Spark
+
+
+def both(lake: Lake, source: Source) -> list[Reader]:
+    return list(readers(lake, 3, source))
+
+
+def write(source: Source, *ids: int, big: bool = True) -> None:
+    for id_ in ids:
+        source.apply(("write", id_, "north", big))
+
+
+def ledgers(reader: Reader) -> int:
+    return sum(snapshot.ledger is not None for snapshot in reader.sink.load().view.ancestors)
+
+
+def test_a_truncate_empties_the_table_in_the_commit_of_what_follows_it(lake: Lake) -> None:
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1, 2, 3)
+    for reader in made:
+        reader.take(source, [0])
+    write(source, 4)
+    source.apply(("truncate",))
+    write(source, 2)
+    for reader in made:
+        before = ledgers(reader)
+        outcome = reader.take(source, [0])
+        assert reader.rows() == source.rows
+        assert ledgers(reader) == before + 1, "one snapshot of ours, whatever the engine needs besides"
+        if reader.engine is EngineName.MERGE:
+            assert outcome.counts.replaced_rows == 3
+
+
+def test_a_truncate_alone_is_a_commit(lake: Lake) -> None:
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    for reader in made:
+        reader.take(source, [0])
+    source.apply(("truncate",))
+    for reader in made:
+        outcome = reader.take(source, [0])
+        assert reader.rows() == {}
+        assert outcome.snapshot_id == reader.sink.version().ledger_snapshot
+
+
+def test_a_snapshot_that_is_read_again_replaces_the_rows_that_are_there(lake: Lake) -> None:
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1, 2)
+    source.apply(("snapshot",))
+    write(source, 2)
+    for reader in made:
+        reader.take(source, [0])
+    source.apply(("delete", 1))
+    write(source, 3)
+    source.apply(("snapshot",))
+    for reader in made:
+        reader.take(source, [0])
+        assert reader.rows() == source.rows
+
+
+def test_a_changed_key_finds_its_values_after_the_delete_was_committed(lake: Lake) -> None:
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1, 2)
+    for reader in made:
+        reader.take(source, [0])
+    source.apply(("move", 1, 3))  # delete, tombstone, insert
+    write(source, 2)
+    for reader in made:
+        reader.take(source, [2])
+        assert set(reader.rows()) == {2}, "the delete is in, the insert is not"
+        outcome = reader.take(source, [0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.unmatched_patches == 0
+
+
+def test_a_changed_key_finds_values_that_no_snapshot_had(lake: Lake) -> None:
+    """The row is written and its key changed in one cycle; the insert under the new key comes in the next one."""
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1, 2)
+    for reader in made:
+        reader.take(source, [0])
+    write(source, 1)
+    source.apply(("move", 1, 3))
+    for reader in made:
+        reader.take(source, [1])
+        outcome = reader.take(source, [0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.unmatched_patches == 0
+
+
+def test_a_key_that_was_new_and_changed_in_one_cycle_is_found(lake: Lake) -> None:
+    """That cycle removes no row of the table, and is its first."""
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    source.apply(("move", 1, 3))
+    for reader in made:
+        reader.take(source, [1])
+        assert reader.rows() == {}
+        outcome = reader.take(source, [0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.unmatched_patches == 0
+
+
+def test_a_value_that_is_nowhere_is_null_and_counted(lake: Lake) -> None:
+    source = Source(1, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    write(source, 1, big=False)
+    for reader in made:
+        reader.read[0] = 1  # the insert was never seen
+        outcome = reader.take(source, [0])
+        assert reader.rows()[1]["big"] is None
+        if reader.engine is EngineName.MERGE:
+            assert outcome.counts.unmatched_patches == 1
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # of DataFrame.collect
+def test_changes_in_several_partitions_without_an_order_are_an_error_that_names_them(lake: Lake) -> None:
+    source = Source(2, by_key=False)
+    made = both(lake, source)
+    write(source, 1, 1)
+    for reader in made:
+        reader.ordered = False
+        with pytest.raises(DuplicateKeyError, match=r"\(1,\) in partitions 0 and 1"):
+            reader.take(source, [0, 0])
+
+
+def test_a_partition_that_lags_overwrites_nothing_newer(lake: Lake) -> None:
+    source = Source(2, by_key=False)
+    made = both(lake, source)
+    write(source, 1, 1)  # the first in one partition, the second in the other
+    newest = 1 if source.log[1][-1].value["after"]["n"] == 2 else 0
+    for reader in made:
+        reader.take(source, [newest, 1 - newest])
+        assert reader.rows() == source.rows
+        outcome = reader.take(source, [0, 0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.older_changes == 1
+
+
+ONE_CYCLE = {  # keys lie in partitions of their own
+    "changed after a truncate": [("truncate",), ("write", 2, "north", True), ("move", 2, 4)],
+    "changed twice": [("truncate",), ("write", 2, "north", True), ("move", 2, 4), ("move", 4, 3)],
+    "changed twice, no truncate": [("write", 2, "north", True), ("move", 2, 4), ("move", 4, 3)],
+    "used again": [("write", 2, "north", True), ("move", 2, 4), ("write", 2, "south", True), ("move", 2, 3)],
+    "used again after a truncate": [
+        ("write", 2, "north", True), ("move", 2, 4), ("truncate",), ("write", 2, "south", True), ("move", 2, 3),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", ONE_CYCLE.values(), ids=ONE_CYCLE)
+def test_values_that_were_not_sent_come_from_the_row_that_had_the_key_last(
+    lake: Lake, steps: list[tuple[object, ...]]
+) -> None:
+    source = Source(3, by_key=True)
+    made = both(lake, source)
+    write(source, 1, 2)
+    for reader in made:
+        reader.take(source, [0, 0, 0])
+    for step in steps:
+        source.apply(step)
+    for reader in made:
+        reader.take(source, [0, 0, 0])
+        assert reader.rows() == source.rows
+
+
+ANYWHERE = {  # every third step is in the same partition, wherever its key was before
+    "its own older value": [
+        ("write", 2, "north", True), ("write", 2, "north", True), ("write", 3, "north", True),
+        ("write", 2, "south", False),
+    ],
+    "that of a row that is gone": [
+        ("write", 2, "north", True), ("delete", 2), ("write", 2, "north", True), ("write", 2, "south", False),
+    ],
+    "written in one partition, its key changed in another": [("write", 2, "north", True), ("move", 2, 4)],
+    "the old key used again": [
+        ("write", 2, "north", True), ("move", 2, 4), ("write", 3, "north", True), ("write", 2, "south", True),
+    ],
+    "written once more under the new key": [
+        ("write", 2, "north", True), ("move", 2, 4), ("write", 3, "north", True), ("delete", 3),
+        ("write", 4, "south", False),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", ANYWHERE.values(), ids=ANYWHERE)
+def test_values_that_were_not_sent_are_the_newest_of_all_partitions(
+    lake: Lake, steps: list[tuple[object, ...]]
+) -> None:
+    """A partition alone would take its own value, though another partition has a newer one, or a delete."""
+    source = Source(3, by_key=False)
+    made = both(lake, source)
+    write(source, 1, 2)
+    for step in steps:
+        source.apply(step)
+    for reader in made:
+        outcome = reader.take(source, [0, 0, 0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.unmatched_patches == 0
+
+
+def test_a_key_that_is_used_again_before_the_change_of_it_was_read_gives_its_older_row(lake: Lake) -> None:
+    source = Source(3, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    for reader in made:
+        reader.take(source, [0, 0, 0])
+    source.apply(("move", 1, 3))
+    write(source, 1)
+    for reader in made:
+        reader.take(source, [1, 0, 0])
+        assert set(reader.rows()) == {1}
+        outcome = reader.take(source, [0, 0, 0])
+        assert reader.rows() == source.rows
+        assert outcome.counts.unmatched_patches == 0
+
+
+def test_values_of_a_row_whose_partition_lags_behind_the_change_of_its_key_are_told_of(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has read yet what came between the row in the table and the change of its key."""
+    source = Source(3, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    for reader in made:
+        reader.take(source, [0, 0, 0])
+    write(source, 1)
+    source.apply(("move", 1, 3))
+    for reader in made:
+        caplog.clear()
+        reader.take(source, [0, len(source.log[1]), 0])
+        assert "1 rows have values of rows that are still there under another key" in caplog.text
+        assert reader.rows()[3]["big"] == "big 1"
+        caplog.clear()
+        reader.take(source, [0, 0, 0])
+        assert set(reader.rows()) == {3}
+        assert "still there" not in caplog.text
