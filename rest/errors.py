@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
 
 from connect_py.api.errors import AlreadyExistsError, NotFoundError
 from connect_py.herder.herder import BadRequestError, RequestConflictError, RequestTargetError, UnavailableError
@@ -82,6 +83,8 @@ class AnsweringRoute(APIRoute):
                 except RequestTargetError as target:
                     forwarded: Response = await request.app.state.forwarder.forward(request, target)
                     return forwarded
+            except ClientDisconnect:
+                return error_response(408, "HTTP 408 Request Timeout")  # nobody reads it
             except Exception as error:
                 status, message = status_and_message(error)
                 if status >= 500 and not isinstance(error, RestError):

@@ -14,12 +14,14 @@ import ssl
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from connect_py.api.errors import ConfigError, ConnectError
-from rest.http_connection import HttpConnection
+from rest.http_connection import ConnectionLimits, HttpConnection, OncePerMinute, OpenConnections
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +30,12 @@ logging.getLogger(
 ).addFilter(  # Java's client offers an upgrade with each first request: nothing to warn of
     lambda record: record.funcName != "_unsupported_upgrade_warning"
 )
+logging.getLogger("uvicorn.error").addFilter(OncePerMinute("Invalid HTTP request received."))
+logging.getLogger("asyncio").addFilter(OncePerMinute("socket.accept() out of system resource"))
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
-IDLE_SECONDS = 90
+BACKLOG = 128
 
 _LISTENER = re.compile(r"(?P<protocol>[^:/]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*?)\]?:(?P<port>-?[0-9]+)")
 
@@ -76,12 +80,13 @@ class Site:
 class RestServer:
     """Serves some sites until it is stopped. Start and stop from any thread, once each."""
 
-    def __init__(self, sites: Sequence[Site]) -> None:
+    def __init__(self, sites: Sequence[Site], limits: ConnectionLimits | None = None) -> None:
         """Open the sockets at once, so that a port in use is known before anything else starts.
 
         Raises:
             PortInUseError: A listener's port is taken.
         """
+        self._connections = OpenConnections(limits or ConnectionLimits())
         self._sockets: list[tuple[Listener, socket.socket]] = []
         self._servers: list[tuple[uvicorn.Server, list[socket.socket]]] = []
         try:
@@ -101,9 +106,12 @@ class RestServer:
         for listener in listeners:
             sockets.append(_bind(listener))
             self._sockets.append((listener, sockets[-1]))
+        # Config wants the number of seconds between requests in whole ones, and hands on whatever it is given.
+        idle_seconds: Any = self._connections.limits.idle_seconds
+        connection: Any = partial(HttpConnection, others=self._connections)
         config = uvicorn.Config(
-            site.app, http=HttpConnection, loop="asyncio", ws="none", lifespan="off", log_config=None, access_log=False,
-            server_header=False, proxy_headers=False, timeout_keep_alive=IDLE_SECONDS,
+            site.app, http=connection, backlog=BACKLOG, loop="asyncio", ws="none", lifespan="off", log_config=None,
+            access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=idle_seconds,
             timeout_graceful_shutdown=int(STOP_SECONDS),
             ssl_context_factory=None if tls is None else lambda _config, _default: tls,
         )  # fmt: skip
@@ -161,7 +169,7 @@ def _bind(listener: Listener) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((listener.host, listener.port))
-        sock.listen(128)
+        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
         raise PortInUseError(f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}") from error
