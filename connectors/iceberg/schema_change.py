@@ -15,7 +15,7 @@ class ChangeKind(Enum):
     WIDEN = "widen"  # a wider primitive type
     OPTIONAL = "make optional"  # no longer required
     RENAME = "rename"  # another name, the same field id
-    VERSION = "add version"  # one more column, for values of a type that the column cannot take
+    VERSION = "add version"  # one more column, for values of a type that the column cannot take; both are optional
 
 
 @dataclass(frozen=True, slots=True)

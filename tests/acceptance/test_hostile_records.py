@@ -96,3 +96,32 @@ def test_columns_in_brackets_are_the_key_and_the_partitions(case: SinkCase) -> N
     table = case.lakehouse.table(case.table)
     assert table is not None
     assert [str(field.transform) for field in table.spec().fields] == ["bucket[4]"]
+
+
+def typed(id_: int, **members: tuple[str, Any]) -> bytes:
+    """A message with its schema; each member is a type and a value, and required."""
+    given = {"id": ("int64", id_), **members}
+    fields = [{"field": name, "type": type_, "optional": False} for name, (type_, _) in given.items()]
+    payload = {name: value for name, (_, value) in given.items()}
+    return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload}).encode()
+
+
+def test_a_required_column_takes_nulls_once_its_field_is_dropped_or_of_another_type(case: SinkCase) -> None:
+    case.create_topic()
+    case.produce(typed(1, c=("int32", 1), gone=("string", "x")), typed(2, c=("int32", 2), gone=("string", "y")))
+    case.start(
+        value__converter__schemas__enable="true",
+        iceberg__tables__evolve_schema_enabled="true",
+        iceberg__ext__evolution__incompatible="apply",
+    )
+    case.assert_complete([1, 2])
+    table = case.lakehouse.table(case.table)
+    assert table is not None
+    assert all(field.required for field in table.schema().fields)
+    case.produce(typed(3, c=("int32", 3)), typed(4, c=("string", "four")), typed(5, c=("int32", 5)))
+    case.assert_complete([1, 2, 3, 4, 5])
+    rows = sorted(case.lakehouse.rows(case.table).to_pylist(), key=lambda row: row["id"])
+    assert [row["gone"] for row in rows] == ["x", "y", None, None, None]
+    assert [row["c"] for row in rows] == [1, 2, 3, None, 5]
+    assert [row["c_v2"] for row in rows] == [None, None, None, "four", None]
+    assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]

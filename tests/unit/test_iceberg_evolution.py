@@ -79,10 +79,42 @@ def test_changes_are_additions_widenings_and_relaxations_at_every_depth() -> Non
         SchemaChange(ChangeKind.OPTIONAL, ("l", "element", "a")),
         SchemaChange(ChangeKind.WIDEN, ("l", "element", "a"), '"long"'),
         SchemaChange(ChangeKind.ADD, ("l", "element", "b"), '"string"'),
+        SchemaChange(ChangeKind.OPTIONAL, ("gone",)),
     )
     assert [SchemaChange.from_json(c.to_json()) for c in made] == list(made)
     kept = changes(table(columns, required=["id", "gone"], keys=["id"]), row)
     assert SchemaChange(ChangeKind.OPTIONAL, ("id",)) not in kept
+
+
+def test_a_required_column_whose_field_is_gone_becomes_optional() -> None:
+    inner = {"type": "struct", "fields": [{"id": 30, "name": "gone", "required": True, "type": "int"}]}
+    have = table([("id", "int"), ("gone", "int"), ("s", inner)], required=["id", "gone", "s"])
+    row = struct(("id", INT32), ("s", struct(("more", STRING))))
+    relaxed = (SchemaChange(ChangeKind.OPTIONAL, ("s", "gone")), SchemaChange(ChangeKind.OPTIONAL, ("gone",)))
+    found = tuple(c for c in changes(have, row) if c.kind is ChangeKind.OPTIONAL)
+    assert found == relaxed
+    assert not changes(have, row, ext__evolution__make_optional="ignore", ext__evolution__add_column="ignore")
+    schemaless = changes(have, None, pa.struct([("id", pa.int32())]))
+    assert schemaless == (), "the row may lack what others have"
+    # Neither the key nor what Iceberg knows a row by can be null, and a column with a default is not.
+    for key_columns in (["gone"], []):
+        schema = json.loads(table([("id", "int"), ("gone", "int")], required=["id", "gone"]).schema)
+        if not key_columns:
+            schema["identifier-field-ids"] = [2]
+        kept = replace(table([("id", "int")]), schema=json.dumps(schema), key_columns=tuple(key_columns))
+        assert changes(kept, struct(("id", INT32))) == ()
+    schema = json.loads(have.schema)
+    schema["fields"][1]["write-default"] = 7
+    assert changes(replace(have, schema=json.dumps(schema)), row)[-1] == relaxed[0]
+
+
+def test_a_version_that_is_there_makes_the_first_column_optional() -> None:
+    have = table(
+        [("id", "int"), ("c", "int"), ("c_v2", "string")], required=["id", "c"],
+        properties={HISTORY: json.dumps({"versions": {"2": [3]}})},
+    )  # fmt: skip
+    text = struct(("id", INT32), ("c", STRING))
+    assert changes(have, text) == (SchemaChange(ChangeKind.OPTIONAL, ("c",)),)
 
 
 def test_schemaless_rows_add_columns_and_widen_nothing() -> None:

@@ -44,9 +44,11 @@ class SchemaDifferences:
     keys: frozenset[str] = frozenset()
     former: Mapping[str, str] = field(default_factory=dict)  # configured: field -> the name it had
     changes: list[SchemaChange] = field(default_factory=list)
+    identifiers: frozenset[int] = frozenset()  # ids of columns that Iceberg keeps required
 
     def find(self, table: Mapping[str, Any], schema: Schema | None, type_: pa.DataType) -> tuple[SchemaChange, ...]:
         """What a table with this Iceberg schema (JSON form) lacks to hold such rows."""
+        self.identifiers = frozenset(table.get("identifier-field-ids", ()))
         if schema is None:
             if pa.types.is_struct(type_):
                 self._level(table["fields"], [(f.name, None, f.type) for f in type_], (), self.names.mapping)
@@ -73,6 +75,24 @@ class SchemaDifferences:
                     continue
                 taken.add(column["id"])
             self._column(column, schema, type_, path, mapping, fields)
+            self._relax_versions(column, path, fields)
+        if any(schema is not None for _, schema, _ in members):  # rows without a schema may lack what others have
+            for column in fields:
+                if column["id"] not in taken and column.get("write-default") is None:
+                    self._relax(column, path)
+
+    def _relax(self, column: ColumnField, path: Path) -> None:
+        """A required column has to take nulls: the field is optional, or gone."""
+        change = SchemaChange(ChangeKind.OPTIONAL, (*path, column["name"]))
+        wanted = self._wanted(ChangeKind.OPTIONAL) and not self._is_key(path, column["name"])
+        if column["required"] and wanted and column["id"] not in self.identifiers and change not in self.changes:
+            self.changes.append(change)
+
+    def _relax_versions(self, column: ColumnField, path: Path, fields: Sequence[ColumnField]) -> None:
+        """Of the versions of a column, a row has a value in one; earlier releases left the first one required."""
+        siblings = self.names.siblings(column, fields)
+        for version in [column, *siblings] if siblings else []:
+            self._relax(version, path)
 
     def _renamed(
         self, name: str, schema: Schema | None, fields: Sequence[ColumnField], path: Path, taken: set[int]
@@ -117,8 +137,8 @@ class SchemaDifferences:
     ) -> None:
         here = (*path, column["name"])
         relaxed = schema is not None and (schema.optional or self.options.force_optional)
-        if column["required"] and relaxed and self._wanted(ChangeKind.OPTIONAL) and not self._is_key(path, here[-1]):
-            self.changes.append(SchemaChange(ChangeKind.OPTIONAL, here))
+        if relaxed:
+            self._relax(column, path)
         if self._wanted(ChangeKind.VERSION) and not self._is_key(path, here[-1]):
             widens = self._wanted(ChangeKind.WIDEN)
             widened = _widened(column["type"], schema, self.options) if widens else column["type"]

@@ -263,6 +263,9 @@ public class TableAccess {
             }
             String doc = "Values of " + path.get(path.size() - 1) + " since their type changed";
             update.addColumn(parent(path), change.get("name").asText(), type(change.get("type").asText()), doc);
+            if (!schema.identifierFieldIds().contains(Integer.valueOf(field.fieldId()))) {
+                update.makeColumnOptional(dotted(path)); // each row has its value in one version
+            }
             return true;
         }
         if (kind.equals("widen")) {
