@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from rest.errors import RestError
 
+MAX_KEYS = 10_000  # of a configuration: each is looked at many times
 _STRING = "java.lang.String"
 _FRACTION = re.compile(r"-?[0-9]+[.eE]")
 _LIST = f"java.util.ArrayList<java.util.LinkedHashMap<{_STRING},{_STRING}>>"
@@ -113,9 +114,11 @@ def string_map(value: Any) -> dict[str, str | None]:
     """Bind an object to a map of texts, as configurations are.
 
     Raises:
-        RestError: 500, not an object of scalars.
+        RestError: 500, not an object of scalars; 413, more keys than any configuration has.
     """
     members = expect_object(value, _MAP)
+    if len(members) > MAX_KEYS:
+        raise RestError(413, f"A configuration has at most {MAX_KEYS} keys; this one has {len(members)}")
     bound: dict[str, str | None] = {}
     for key, member in members.items():
         bound[key] = optional_text(member)

@@ -284,16 +284,15 @@ def test_void_and_nested_partition_fields_work(tmp_path: Path) -> None:
     assert partitions(stage(stager(description), batch(rows))) == {('"a"', None): [0, 2], ('"b"', None): [1]}
 
 
-def test_rows_beyond_the_memory_budget_are_written_in_order_and_the_scratch_is_cleaned(tmp_path: Path) -> None:
+def test_rows_beyond_the_memory_budget_are_written_in_order_and_the_spill_file_goes(tmp_path: Path) -> None:
     made = stager(table(COLUMNS, folder=tmp_path), memory=200)
     for start in range(0, 100, 10):
         made.add(made.prepare(batch([row(start + i, start + i) for i in range(10)])))
     assert made.held_bytes <= 200
-    scratch = made._own_scratch
-    assert scratch is not None
+    assert made._spill_file is not None
     files = made.close_cycle(1, ORDERS_0)
     assert [r["id"] for r in read(files)] == list(range(100))
-    assert not scratch.exists()
+    assert made._spill_file is None
 
 
 def test_large_rows_are_cut_into_several_files(tmp_path: Path) -> None:

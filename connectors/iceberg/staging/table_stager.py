@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +51,7 @@ from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
 from connectors.iceberg.staging.ordering import ORDER, order_field, order_of, running_maximum
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
+from connectors.iceberg.staging.spill_file import SpilledRows, SpillFile
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.types import FIELD_ID, arrow_schema, writable_fields
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
@@ -119,7 +118,7 @@ class _Held:
     old_keys: list[pa.Table] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     bytes: int = 0
-    spilled: list[Path] = field(default_factory=list)
+    spilled: list[SpilledRows] = field(default_factory=list)
     spilled_bytes: int = 0
 
 
@@ -151,7 +150,7 @@ class TableStager:
         self._budget = budget
         self._scratch = scratch
         self._partition_count = partition_count
-        self._own_scratch: Path | None = None
+        self._spill_file: SpillFile | None = None
         self._conversion = ConversionOptions.of(config)
         self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
         self._held: dict[TopicPartition, _Held] = {}
@@ -547,19 +546,12 @@ class TableStager:
         for held in self._held.values():
             if not held.chunks:
                 continue
-            path = self._scratch_folder() / f"{id(held):x}-{len(held.spilled)}.arrow"
-            rows = self._joined(held.chunks)
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-                writer.write_table(rows)
-            held.spilled.append(path)
+            if self._spill_file is None:
+                self._spill_file = SpillFile(self._scratch)
+            held.spilled.append(self._spill_file.append(self._joined(held.chunks)))
             held.spilled_bytes += held.bytes
             self._budget.spilled += held.bytes
             self._free(held)
-
-    def _scratch_folder(self) -> Path:
-        if self._own_scratch is None:
-            self._own_scratch = Path(tempfile.mkdtemp(prefix="connect-py-staging-", dir=self._scratch))
-        return self._own_scratch
 
     def _free(self, held: _Held) -> None:
         self._budget.used -= held.bytes
@@ -572,8 +564,9 @@ class TableStager:
 
     def _pieces(self, held: _Held) -> Iterator[pa.Table]:
         """Held rows in offset order: what was spilled, then what is in memory."""
-        for path in held.spilled:
-            yield project(pa.ipc.open_file(pa.memory_map(str(path))).read_all(), self._nullable)
+        for place in held.spilled:
+            assert self._spill_file is not None  # it is there as long as a partition has spilled rows
+            yield project(self._spill_file.read(place), self._nullable)
         if held.chunks:
             yield self._joined(held.chunks)
 
@@ -832,10 +825,9 @@ class TableStager:
             return
         self._free(held)
         self._budget.spilled -= held.spilled_bytes
-        for path in held.spilled:
-            path.unlink(missing_ok=True)
-        if not any(other.spilled for other in self._held.values()):
-            self._remove_scratch()
+        if self._spill_file is not None and not any(other.spilled for other in self._held.values()):
+            self._spill_file.close()
+            self._spill_file = None
 
     def discard(self) -> None:
         """Forget everything, and remove files that nobody was told of. The stager may be used again."""
@@ -844,11 +836,6 @@ class TableStager:
         for uri in self._unreported:
             self._output.remove(uri)
         self._unreported.clear()
-
-    def _remove_scratch(self) -> None:
-        if self._own_scratch is not None:
-            shutil.rmtree(self._own_scratch, ignore_errors=True)
-            self._own_scratch = None
 
 
 def _by_partition(rows: pa.Table, partitions: pa.Int32Array) -> dict[int, pa.Table]:
