@@ -517,6 +517,21 @@ def test_rolled_back_table_waits_for_an_owner_that_may_still_commit_what_it_was_
         only(life.state.on_group_offsets(seen, 1000), follows)
 
 
+def test_table_made_in_place_of_a_rolled_back_one_waits_for_the_lowered_group_as_that_would_have() -> None:
+    life = Life()
+    assert life.attach(P0).partitions[P0].floor == 100  # the owner may have committed it under this epoch's mark
+    life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
+    life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)  # from 60 on
+    life.cycle(life.report(p0=rows(60, 130), p1=idle(200)))
+    only(life.state.on_table_loaded(FACTS, table(uuid="t-2"), 1000), Rewind)  # replaced: opened at the floor, 60
+    seen = {P0: mark(100, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}
+    for lowered, follows in ((100, ReportTrouble), (60, ProveLeadership)):
+        seen[P0] = GroupOffset(lowered, Mark(life.epoch, 0, "id-1", 2))
+        life.cycle(life.report(p0=rows(60, 130, uuid="t-2"), p1=idle(200)))
+        only(life.state.on_table_loaded(FACTS, table(uuid="t-2"), 1000), ReadGroupOffsets)
+        only(life.state.on_group_offsets(seen, 1000), follows)
+
+
 def test_roll_back_noticed_at_the_commit_rewinds_the_readers() -> None:
     life = Life()
     only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)

@@ -149,7 +149,7 @@ class _Table:
     opened: dict[TopicPartition, Position]  # where the table began, for the property
     needs: dict[TopicPartition, int]  # E: the offset from which rows are still needed
     bases: dict[TopicPartition, int]  # where the next ledger's entries begin
-    guarded: bool  # rolled back: no commit before the group is seen at or below `needs`
+    guarded: bool  # opened below what the group may hold: no commit before the group is seen at or below `needs`
     answer: str | None = None
     missing: bool = False
     committed: bool = False  # by this epoch
@@ -682,7 +682,7 @@ class CoordinatorState:
             opened,
             needs,
             bases,
-            guarded=rolled_back,
+            guarded=rolled_back or self._is_below_what_was_told(needs),
             answer=old.answer if old and old.uuid == lookup.version.uuid else None,
             committed=bool(old and old.committed and old.uuid == lookup.version.uuid),
             failures=old.failures if old else 0,
@@ -690,6 +690,12 @@ class CoordinatorState:
         if ledger is not None:
             self._commits.note(lookup.version.uuid, ledger)
         return [Warn(_WENT_BACK.format(name=name))] if went_back else []
+
+    def _is_below_what_was_told(self, needs: Mapping[TopicPartition, int]) -> bool:
+        """Whether a floor of this epoch from before a rewind, perhaps in the group by now, lies above such needs."""
+        if Rule.LOWERED_GROUP_BEFORE_NEW_TABLE not in self._rules:
+            return False
+        return any(needed < max(self._partitions[partition].told) for partition, needed in needs.items())
 
     def _went_back(self, lookup: Lookup) -> bool:
         """Whether a newer commit was seen than the table knows of, and no roll-back tells of it."""

@@ -23,6 +23,7 @@ class Rule(Enum):
     NEWER_LEDGER_BEFORE_GROUP = "7 group"  # what an owner of an earlier epoch committed late would fill a new table
     REFILL_EXACTLY_FROM_LEDGER = "8"  # a rolled-back table would keep its hole
     LOWERED_GROUP_BEFORE_REFILL = "8 guard"  # a crash after the first refill would leave the rest out
+    LOWERED_GROUP_BEFORE_NEW_TABLE = "8 new"  # so would a table that is made in place of one that was rolled back
     OWNER_FOLLOWED_BEFORE_REFILL = "8 owner"  # what an owner was told before the roll-back would get into the group
     PROOF_BEFORE_FIRST_LEDGER = "9"  # a sleeper would give a re-created table another start
     HIGHER_EPOCH_DETACHES = "10"  # files of an ended epoch, which are removed, would be reported to the next

@@ -1,0 +1,150 @@
+"""What may go wrong in the simulated world of the sink's protocol, which rules can be off, and what a row is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeVar
+
+from connectors.iceberg.protocol.rules import Rule
+
+KEYS = 3  # per partition
+
+RowId = tuple[str, int, int]  # topic id, partition, offset
+T = TypeVar("T")
+
+
+class Fault(Enum):
+    """What the storm may do. Every kind must happen in a run of many seeds."""
+
+    MESSAGE_LOST = auto()
+    MESSAGE_TWICE = auto()
+    MESSAGE_LATE = auto()
+    CHANNEL_WIPED = auto()
+    TASK_KILLED = auto()
+    TASK_KILLED_BEFORE_REPORT = auto()
+    COORDINATOR_KILLED = auto()
+    COORDINATOR_SLEEPS = auto()
+    SLEEPER_WAKES = auto()
+    EVERYTHING_KILLED = auto()
+    REBALANCE = auto()
+    ZOMBIE_TASK = auto()
+    ZOMBIE_OF_EARLIER_START = auto()
+    GROUP_LOST = auto()
+    GROUP_RESET = auto()
+    GROUP_COMMIT_REFUSED = auto()
+    FOREIGN_COMMIT = auto()
+    SPURIOUS_CONFLICT = auto()
+    ROLL_BACK = auto()
+    EXPIRE = auto()
+    DROP = auto()
+    REPLACE = auto()
+    REPLACE_WITH_PROPERTIES = auto()
+    REPLACE_BY_ITS_ROWS = auto()
+    RESTORED = auto()
+    UNKNOWN_APPLIED = auto()
+    UNKNOWN_LOST = auto()
+    UNKNOWN_LATE = auto()
+    COMMIT_FAILED = auto()
+    LOAD_FAILED = auto()
+    TOPIC_REPLACED = auto()
+    PARTITION_ADDED = auto()
+    ROUTE_ADDED = auto()
+    OFFSETS_ALTERED = auto()
+    OFFSETS_ALTERED_LATE = auto()
+    OFFSETS_SKIPPED = auto()
+    RETENTION = auto()
+    RETENTION_TOO_SOON = auto()
+    OTHER_CLUSTER = auto()
+    TIMEOUT_SHORT = auto()
+    FOREIGN_UPSERT = auto()
+    COMPACTION = auto()
+    MANIFESTS_REWRITTEN = auto()
+    BRANCH_DROPPED = auto()
+    DRIVER_LOST = auto()
+    MERGE_LATE = auto()
+    SETTINGS_LOST = auto()
+    REFUSED_THOUGH_MADE = auto()
+
+
+# Drawn from a random source of their own, so that storms without them stay what they were.
+APART = (Fault.REPLACE_BY_ITS_ROWS, Fault.RESTORED)
+
+
+class Switch(Enum):
+    """Rules that hold outside the two state machines, or that are policy methods of theirs."""
+
+    RETAINED_IS_NOT_ROLLED_BACK = "3 retained"  # a branch may keep the ledger's snapshot when main's history is expired
+    HOLD_AT_UNOPENED_TABLE = "6"
+    ONLY_OWNERS_COMMIT = "12"
+    ONE_RANGE_PER_CYCLE = "13"
+    COMPARE_AND_SWAP = "16"
+    CHECK_ON_THE_BASE = "16 base"  # and not at the head that the MERGE began from
+    PROPERTY_IN_VERSION = "16 property"
+    PROPERTY_IN_THE_SWAP = "16 together"
+    VALIDATE_DATA_FILES = "16 validation"  # a delete that was found on an older head must still fit
+    MERGE_AGAIN = "16 repeat"  # where deletes do not name their data files, nothing could be validated
+    PUBLISH_ON_ITS_HEAD = "16 full"  # the snapshot of a full MERGE follows the head that it was made on, no other
+    LOOK_FOR_COMMIT_ID = "17"
+    KEEP_OLD_FILES_UNTIL_OWN_COMMIT = "18"
+    RAISE_GENERATION = "21"
+    OWN_SCRATCH_BRANCH = "25"
+    SCRATCH_STILL_THERE = "25 there"  # on the base, else an expiry may have taken the delete files that were found
+    SCRATCH_NAMES_ITS_BRANCH = "26 name"  # else nobody would know it for one
+    REMOVE_SCRATCH_SNAPSHOTS = "26"
+    ONLY_SCRATCH_SNAPSHOTS = "26 main"  # a branch whose MERGE changed nothing points at a snapshot of main
+    SWEEP_WITH_EVERY_SWAP = "26 sweep"
+    REMOVE_FILES_AFTER_THE_SWAP = "26 files"
+    PUBLISHED_NAMES_THE_COMMIT = "27"
+
+
+Off = frozenset[Rule | Switch]
+
+
+class ToldWorldError(Exception):
+    """Rows are beyond reach, by somebody's act, and the connector says so instead of going on: a good end."""
+
+
+class WrongWorldError(AssertionError):
+    """A table holds too much or too little, a ledger does not chain, or the world does not come to rest."""
+
+
+class Effect(Enum):
+    """What a row does to a merge table."""
+
+    WRITE = auto()  # of its key
+    DELETE = auto()
+    MOVE = auto()  # touches two keys: the old one goes, its key is written
+    TRUNCATE = auto()  # touches all keys of its partition, which are those of its table of the database
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    key: str
+    tables: tuple[str, ...]
+    effect: Effect = Effect.WRITE
+    old: str = ""  # of a move
+
+    def apply(self, state: dict[str, T], last: T, gone: T | None = None) -> None:
+        """Change what a table holds by key: `last` where it is written, `gone` (None: nothing) where it is removed."""
+        for key in self.removed():
+            state.pop(key, None)
+            if gone is not None:
+                state[key] = gone
+        if self.effect in (Effect.WRITE, Effect.MOVE):
+            state[self.key] = last
+
+    def removed(self) -> list[str]:
+        match self.effect:
+            case Effect.DELETE:
+                return [self.key]
+            case Effect.MOVE:
+                return [self.old]
+            case Effect.TRUNCATE:
+                partition, _, _ = self.key.partition("-")
+                return [f"{partition}-{number}" for number in range(KEYS)]
+        return []
+
+    def touched(self) -> list[str]:
+        """The keys whose rows a merge removes, to write another in their place or none."""
+        return [self.key, *self.removed()]
