@@ -229,9 +229,11 @@ class TableView:
 
     `ancestors` runs newest first along the commit ref and may stop after the first one with our key.
     `complete` is False when the walk ended at a snapshot whose parent is gone (expired). `present` holds
-    the ids of all snapshots in the metadata, ancestors or not. `replaced` says that the head holds data, and
-    that none of its ancestors is one of the snapshot that the property names; `branch_missing`, that the commit
-    ref is a branch that is not there, so that main's snapshots are shown, where a new one would begin.
+    the ids of the snapshots in the metadata, ancestors or not, that are not older than the last one of the walk: an
+    older one may have been an ancestor, which a branch or a tag kept when what followed it was expired. `replaced`
+    says that the head holds data, and that none of its ancestors is one of the snapshot that the property names;
+    `branch_missing`, that the commit ref is a branch that is not there, so that main's snapshots are shown, where a
+    new one would begin.
     """
 
     uuid: str

@@ -105,8 +105,10 @@ public class TableAccess {
         ArrayNode ancestors = answer.putArray("ancestors");
         boolean complete = true;
         int ledgers = 0;
+        Snapshot oldest = null;
         for (Object each : LedgerCheck.ancestors(table, head)) {
             Snapshot snapshot = (Snapshot) each;
+            oldest = snapshot;
             String ledger = (String) snapshot.summary().get(key);
             ancestors.addArray().add(String.valueOf(snapshot.snapshotId())).add(ledger);
             if (ledger != null && ++ledgers == LEDGERS) {
@@ -117,7 +119,10 @@ public class TableAccess {
         answer.put("complete", complete);
         ArrayNode present = answer.putArray("present");
         for (Object each : table.snapshots()) {
-            present.add(String.valueOf(((Snapshot) each).snapshotId()));
+            Snapshot snapshot = (Snapshot) each; // format 1 has no numbers: there all of them count
+            if (oldest == null || snapshot.sequenceNumber() >= oldest.sequenceNumber()) {
+                present.add(String.valueOf(snapshot.snapshotId()));
+            }
         }
         answer.put("head", head == null ? null : String.valueOf(head.snapshotId()));
         boolean empty = head == null || "0".equals(head.summary().get("total-data-files"));
