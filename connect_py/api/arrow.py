@@ -478,7 +478,7 @@ def schemaless_column(values: Sequence[Value], tombstone: pa.BooleanArray | None
     absent: dict[Path, pa.BooleanArray] = {}
     try:
         data = _infer(values, (), absent, inside_list=False)
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError) as error:
         raise NotColumnar(f"schemaless: {error}") from error
     return Column(None, data, tombstone, absent)
 

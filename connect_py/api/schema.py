@@ -26,6 +26,7 @@ SCALE = "scale"  # the parameter of DECIMAL
 PRECISION = "connect.decimal.precision"  # a parameter of DECIMAL that registry converters set
 MAX_DECIMAL_SCALE = 76  # either side of zero: digits of Arrow's widest decimal, whose casts check no scale themselves
 MAX_DECIMAL_PRECISION = 147_455  # digits of PostgreSQL's longest numeric; values of more than 76 have no column
+MAX_NESTING = 64  # levels of structs, arrays and maps one in another: as deep as Arrow's own forms go
 ALIASES = "connect_py.aliases"  # a parameter of ours: former names of a field, comma separated
 
 
@@ -76,6 +77,7 @@ class Schema:
     __slots__ = (
         "_by_name",
         "_hash",
+        "_levels",
         "default",
         "doc",
         "fields",
@@ -117,7 +119,8 @@ class Schema:
 
         Raises:
             SchemaBuilderError: Two fields share a name, a container lacks its member schema, the default does not
-                fit the type, or a Decimal has no scale, or a scale or precision that no column can have.
+                fit the type, a Decimal has no scale, or a scale or precision that no column can have, or members are
+                nested deeper than `MAX_NESTING`.
         """
         put = object.__setattr__
         put(self, "type", type)
@@ -146,6 +149,13 @@ class Schema:
                 decimal_precision(self)
             except DataError as error:
                 raise SchemaBuilderError(str(error)) from error
+        levels = 0
+        if type in _CONTAINERS:
+            inside = (*(f.schema for f in self.fields), key_schema, value_schema)
+            levels = 1 + max((s._levels for s in inside if s is not None), default=0)  # type: ignore[attr-defined] # set through object.__setattr__
+            if levels > MAX_NESTING:
+                raise SchemaBuilderError(f"Schemas may be nested {MAX_NESTING} levels deep, not more")
+        put(self, "_levels", levels)
         put(self, "_hash", hash((
             type, optional, name, version, doc, tuple(sorted(self.parameters.items())),
             self.fields, key_schema, value_schema, repr(default),

@@ -10,10 +10,10 @@ from connect_py.api.config import ConfigDef, Importance, Type, Width, one_of
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import MutableHeaders, RawHeaders
-from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
+from connect_py.api.schema import MAX_NESTING, NULL, Schema, SchemaAndValue, Value
 from connect_py.converters.enveloped_json_reader import ENVELOPES, EnvelopedJsonReader
 from connect_py.converters.json_schema_text import read_schema, write_schema
-from connect_py.converters.json_text import MAX_DEPTH, read_json
+from connect_py.converters.json_text import MAX_DEPTH, check_nesting, read_json
 from connect_py.converters.json_values import JsonValueReader, JsonValueWriter, Tree
 from connect_py.converters.schemaless_json_reader import REFUSED, SchemalessJsonReader
 from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
@@ -57,7 +57,7 @@ class JsonConverter(ValueAndHeaderConverter):
         if self._enveloped and parsed["schema.content"]:
             try:
                 tree = read_json(parsed["schema.content"].encode(), exact=True)
-                self._fixed_schema = read_schema(tree, self._values)
+                self._fixed_schema = self._schema_of_tree(tree)
             except DataError as error:
                 raise ConfigError("schema.content", BAD_SCHEMA_CONTENT + str(error)) from error
         cache_size: int = parsed["schemas.cache.size"]
@@ -69,7 +69,7 @@ class JsonConverter(ValueAndHeaderConverter):
         if data is None:
             return NULL
         if not self._enveloped:
-            return SchemaAndValue(None, read_json(data))
+            return SchemaAndValue(None, read_json(data, levels=MAX_NESTING))
         if self._fixed_schema is not None:
             return SchemaAndValue(
                 self._fixed_schema, self._values.read(self._fixed_schema, read_json(data, exact=True))
@@ -82,13 +82,23 @@ class JsonConverter(ValueAndHeaderConverter):
             else:
                 payload = read_json(bytes(envelope.payload), exact=True)
                 schema = self._schema_of(bytes(envelope.schema))
+                if schema is None:
+                    check_nesting(payload)
                 return SchemaAndValue(schema, self._values.read(schema, payload))
         schema_tree, payload = _envelope(read_json(data, exact=True))
-        schema = read_schema(schema_tree, self._values)
+        schema = self._schema_of_tree(schema_tree)
+        if schema is None:
+            check_nesting(payload)
         return SchemaAndValue(schema, self._values.read(schema, payload))
 
     def _read_schema(self, text: bytes) -> Schema | None:
-        return read_schema(read_json(text, exact=True), self._values)
+        return self._schema_of_tree(read_json(text, exact=True))
+
+    def _schema_of_tree(self, tree: Tree) -> Schema | None:
+        try:
+            return read_schema(tree, self._values)
+        except RecursionError as error:
+            raise DataError("The schema is nested too deep") from error
 
     def from_connect(
         self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None

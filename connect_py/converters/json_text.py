@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from connect_py.api.errors import DataError
 from connect_py.api.java_text import double_text, wrap
+from connect_py.api.schema import MAX_NESTING
 
 SERIALIZATION_ERROR: Final = "Converting byte[] to Kafka Connect data failed due to serialization error: "
 LARGE_BYTES: Final = 1 << 20
@@ -23,6 +24,7 @@ _LARGEST_EXPONENT: Final = 1 << 31  # of a BigDecimal
 MAX_NAME_LENGTH: Final = 50_000  # characters
 MAX_STRING_LENGTH: Final = 20_000_000  # characters
 
+_TOO_DEEP: Final = "Document nesting depth exceeds the maximum allowed ({})"
 _BLANK = " \t\n\r"
 _SPOILT = "\xaa"  # for bytes that are no text: they may follow a value, but not a number or word directly
 _STRING = r'"(?:[^"\\]++|\\.)*+"'  # without a way back: one costs memory and time by the character
@@ -74,18 +76,18 @@ _LONGS_AND_DOUBLES = json.JSONDecoder(parse_int=_long, parse_float=_double, pars
 _AS_WRITTEN = json.JSONDecoder(parse_int=_exact_integer, parse_float=_exact_decimal, parse_constant=_refuse_constant)
 
 
-def read_json(data: bytes, *, exact: bool = False) -> Any:
+def read_json(data: bytes, *, exact: bool = False, levels: int = MAX_DEPTH) -> Any:
     """Read the first JSON value; text after it is ignored, leading zeros are allowed, blank bytes are None.
 
     Numbers: integers become `int`, wrapped to 64 bits as Java's `longValue`; others `float`. With `exact` they keep
     their value as written, as `int` and `Decimal`. Lone surrogates become U+FFFD in texts;
-    names must have none.
+    names must have none. Objects and arrays may be nested so many `levels` deep: Jackson's limit, or that of values.
 
     Raises:
         DataError: This is no JSON, or beyond Jackson's limits.
     """
     try:
-        return _read(data, _AS_WRITTEN if exact else _LONGS_AND_DOUBLES)
+        return _read(data, _AS_WRITTEN if exact else _LONGS_AND_DOUBLES, levels)
     except (ValueError, RecursionError) as error:
         if len(data) > LARGE_BYTES:
             _let_go(error)
@@ -99,7 +101,22 @@ def _let_go(error: Exception) -> None:
     traceback.clear_frames(error.__traceback__)
 
 
-def _read(data: bytes, decoder: json.JSONDecoder) -> Any:
+def check_nesting(tree: Any) -> None:
+    """Look whether a tree may become a value without a schema.
+
+    Raises:
+        DataError: It is nested too deep.
+    """
+    level = [tree]
+    for _ in range(MAX_NESTING + 1):
+        inside = (v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list))
+        level = [member for members in inside for member in members]
+        if not level:
+            return
+    raise DataError(_TOO_DEEP.format(MAX_NESTING))
+
+
+def _read(data: bytes, decoder: json.JSONDecoder, levels: int) -> Any:
     try:
         text = data.decode(json.detect_encoding(data)).lstrip(_BLANK)
     except UnicodeDecodeError as error:
@@ -108,7 +125,10 @@ def _read(data: bytes, decoder: json.JSONDecoder) -> Any:
         return None
     if _ZEROS_FIRST.match(text):
         text = _LEADING_ZEROS.sub(lambda m: m[1] if m[1] is not None else m[0], text)
-    deep = data.count(b"[") + data.count(b"{") > MAX_DEPTH // 4
+    brackets = data.count(b"[") + data.count(b"{")
+    if brackets > levels:
+        _check_depth(text, levels)
+    deep = brackets > MAX_DEPTH // 4
     try:
         value, end = _decode(decoder, text, deep=deep)
     except json.JSONDecodeError as error:
@@ -134,7 +154,6 @@ def _read(data: bytes, decoder: json.JSONDecoder) -> Any:
 def _decode(decoder: json.JSONDecoder, text: str, *, deep: bool) -> tuple[Any, int]:
     if not deep:
         return decoder.raw_decode(text)
-    _check_depth(text)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + 4 * MAX_DEPTH)  # the C scanner counts its own depth against this limit
     try:
@@ -143,14 +162,14 @@ def _decode(decoder: json.JSONDecoder, text: str, *, deep: bool) -> tuple[Any, i
         sys.setrecursionlimit(limit)
 
 
-def _check_depth(text: str) -> None:
+def _check_depth(text: str, levels: int) -> None:
     depth = 0
     for match in _STRUCTURE.finditer(text):
         token = match[0]
         if token in "[{":
             depth += 1
-            if depth > MAX_DEPTH:
-                raise ValueError(f"Document nesting depth exceeds the maximum allowed ({MAX_DEPTH})")
+            if depth > levels:
+                raise ValueError(_TOO_DEEP.format(levels))
         elif token in "]}":
             depth -= 1
 

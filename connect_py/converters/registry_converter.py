@@ -239,7 +239,10 @@ class RegistryConverter(Converter):
             raise DataError(UNKNOWN_MAGIC)
         if registered.kind != self.kind:
             raise DataError(f"the schema is of type {registered.kind}, not {self.kind}")
-        reader = self.make_reader(registered, version, rest)
+        try:
+            reader = self.make_reader(registered, version, rest)
+        except RecursionError as error:
+            raise DataError("The schema is nested too deep") from error
         reader.prefix = head
         return reader
 

@@ -12,6 +12,7 @@ import msgspec
 from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.schema import MAX_NESTING
 from connect_py.converters.json_shape import Reader, Shape, column_of
 from connect_py.converters.json_text import read_json
 from connect_py.converters.native.schemaless_json import NativeSchemalessJson
@@ -100,7 +101,7 @@ class SchemalessJsonReader:
             except REFUSED:
                 index = len(rows)
             try:
-                value = read_json(messages[index])
+                value = read_json(messages[index], levels=MAX_NESTING)
             except DataError as error:
                 failures[index] = error
                 rows.append(None)
@@ -120,7 +121,7 @@ class SchemalessJsonReader:
     def _look_at(self, messages: Iterable[bytes]) -> None:
         for message in messages:
             try:
-                self._shape.widen(read_json(message))
+                self._shape.widen(read_json(message, levels=MAX_NESTING))
             except (DataError, NotColumnar):  # its own turn will come
                 return
 

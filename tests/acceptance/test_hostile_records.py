@@ -9,6 +9,8 @@ import pytest
 from bad_input import case, lakehouse, worker
 from sink_case import SinkCase
 
+from connect_py.api.schema import MAX_NESTING
+
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
 pytestmark = pytest.mark.timeout(120)  # a task with a Spark driver that starts on a busy machine
@@ -51,6 +53,32 @@ def test_decimals_of_an_absurd_scale_or_exponent_are_dead_letters(case: SinkCase
     case.assert_complete([1, 7])
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert len(case.read_dead_letters(5)) == 5
+
+
+def nested(id_: int, levels: int) -> bytes:
+    """A record with so many objects one in another."""
+    return f'{{"id":{id_},"d":'.encode() + b'{"a":' * (levels - 1) + b"1" + b"}" * levels
+
+
+def test_records_that_are_nested_too_deep_are_dead_letters_whether_the_table_is_there_or_not(case: SinkCase) -> None:
+    case.create_topic()
+    deep = [nested(1, 80), nested(2, 501), nested(3, 999)]
+    case.produce(*deep[:2], nested(4, 40))
+    case.start(**tolerant(case), iceberg__tables__evolve_schema_enabled="true")
+    case.assert_complete([4])
+    case.produce(deep[2], {"id": 5})
+    case.assert_complete([4, 5])
+    assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
+    assert [m.value() for m in case.read_dead_letters(3)] == deep
+
+
+def test_a_record_that_is_nested_too_deep_is_named_by_the_trace(case: SinkCase) -> None:
+    case.create_topic()
+    case.produce({"id": 1}, nested(2, 80))
+    case.start()
+    trace = case.await_failure()
+    assert f"topic '{case.name}' partition 0 at offset 1" in trace
+    assert f"nesting depth exceeds the maximum allowed ({MAX_NESTING})" in trace
 
 
 def test_records_that_no_table_can_be_made_of_are_dead_letters(case: SinkCase) -> None:

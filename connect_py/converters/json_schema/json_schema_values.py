@@ -10,7 +10,7 @@ from typing import Any
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Struct, Type, Value
 from connect_py.converters.json_schema.json_schema_type import ANY, EXTRAS, JsonSchemaType, Tree, is_enum
-from connect_py.converters.json_text import write_json
+from connect_py.converters.json_text import check_nesting, write_json
 from connect_py.converters.json_values import JsonValueReader, node_type, without_schema
 
 
@@ -95,6 +95,8 @@ class JsonSchemaValueReader(JsonValueReader):
     def read(self, schema: Schema | None, tree: Tree) -> Value:
         if schema is not None and tree is not None:
             branches = self.type.branches_of(schema)
+            if branches is not None or schema.name == ANY or is_enum(schema):
+                check_nesting(tree)  # nothing else bounds what is inside
             if branches is not None:
                 return self._union(schema, branches, tree)
             if schema.name == ANY:

@@ -9,7 +9,7 @@ import msgspec
 
 from connect_py.api.batch import Column, Path
 from connect_py.api.errors import DataError, NotColumnar
-from connect_py.api.schema import Value
+from connect_py.api.schema import MAX_NESTING, Value
 from connect_py.converters.json_shape import Kind as ShapeKind
 from connect_py.converters.json_shape import Shape
 from connect_py.converters.json_text import read_json
@@ -57,7 +57,7 @@ class NativeSchemalessJson:
 
 def _is_null(message: bytes) -> bool:
     """No: a null is not odd here. DataError: this is no JSON."""
-    read_json(message)
+    read_json(message, levels=MAX_NESTING)
     return False
 
 
