@@ -146,8 +146,10 @@ _REFUSALS: Final[Mapping[int, str]] = {
     404: "Not there",
     406: "The client takes no JSON",
     409: "Taken, or the group of workers is being rebalanced: try again",
-    413: "The body is too large",
+    413: "The body, or the number of keys in it, is too large",
+    414: "The path with its parameters is longer than 8 KiB",
     415: "The body is not JSON",
+    431: "The headers are larger than 8 KiB",
     500: "A body that cannot be read, a time-out (the message names what the worker was doing), or a failure",
     503: "The worker is not ready for this yet",
 }
@@ -174,7 +176,7 @@ def describe(
         forwarded: Whether another worker may have to answer.
         media_type: Of the answer; what is no JSON is given whatever the client accepts.
     """
-    statuses = {400, 500, *refusals}
+    statuses = {400, 414, 431, 500, *refusals}
     if media_type == JSON:
         statuses.add(406)
     if forwarded:

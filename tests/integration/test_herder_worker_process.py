@@ -187,7 +187,7 @@ def test_bad_properties_end_with_2_and_javas_words(tmp_path: Path) -> None:
     ("more", "said"),
     [
         ({"ssl.endpoint.identification.algorithm": "foo"}, "Failed to create new KafkaAdminClient: "),
-        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism: GSSAPI (Kerberos) needs"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism: GSSAPI (Kerberos), the default, is of Java"),
         ({"key.converter": "com.example.Nope"}, "Class com.example.Nope could not be found."),
     ],
 )
