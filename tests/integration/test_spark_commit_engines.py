@@ -128,6 +128,28 @@ def test_branch_that_was_dropped_unpublished_is_missed_also_after_its_snapshots_
     assert look_up(sink.load().view).standing is Standing.BRANCH_LOST
 
 
+def test_commit_that_a_tag_keeps_while_main_is_expired_was_not_rolled_back(lake: Lake) -> None:
+    sink = lake.make(mode=WriteMode.APPEND)
+    sink.commit(sink.stage([order(1, "a")]))
+    lake.sql(f"ALTER TABLE lake.{sink.name} CREATE TAG kept")
+    for number in (1, 2):
+        lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES ({number}, 'of somebody else')")
+    older_than = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+    lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', {older_than})")
+    assert look_up(sink.load().view).standing is Standing.EXPIRED
+
+
+def test_roll_back_to_below_which_everything_was_expired_is_not_guessed_at(lake: Lake) -> None:
+    sink = lake.make(mode=WriteMode.APPEND)
+    first = sink.commit(sink.stage([order(1, "a")])).snapshot_id
+    lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES (2, 'of somebody else')")
+    head = sink.load().head
+    sink.commit(sink.stage([order(3, "b")]))
+    lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', snapshot_ids => ARRAY({first}))")
+    lake.sql(f"CALL lake.system.set_current_snapshot('{sink.name}', {head})")
+    assert look_up(sink.load().view).standing is Standing.LOST
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_patch_takes_unavailable_values_from_the_row_in_the_table(lake: Lake, engine: EngineName) -> None:
     sink = lake.make(spec=BY_REGION)
@@ -257,6 +279,25 @@ def test_compaction_during_a_commit_makes_it_start_over(
     outcome = sink.commit(sink.stage([order(1, "a", amount=None)]), engine)
     assert outcome.counts.foreign_conflicts >= 1
     assert keys(sink) == [(1, "a"), (1, "b"), (1, "c")]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_expiry_that_takes_the_scratch_branch_makes_a_commit_start_over(
+    lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a"), order(1, "b")]), engine)
+
+    def expire() -> None:
+        (scratch,) = {str(dict(row)["name"]) for row in lake.rows(f"{sink.name}.refs", "name")} - {"main"}
+        lake.sql(f"ALTER TABLE lake.{sink.name} DROP BRANCH `{scratch}`")
+        older_than = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+        lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', {older_than})")
+
+    hold_before_commit(lake, monkeypatch, expire)
+    outcome = sink.commit(sink.stage([order(1, "a", amount=None)]), engine)
+    assert outcome.counts.foreign_conflicts >= 1
+    assert keys(sink) == [(1, "a"), (1, "b")]
 
 
 @pytest.mark.parametrize("engine", [*ENGINES])

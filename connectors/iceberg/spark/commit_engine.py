@@ -348,6 +348,9 @@ class CommitEngine:
         moved = (None if head is None else head["snapshot-id"]) != found.head
         if moved and found.head is not None and not any(s["snapshot-id"] == found.head for s in base.ancestors(head)):
             raise ValidationFailed(f"{request.ref} was rolled back while the MERGE ran")
+        if found.scratch is not None and base.refs.get(str(found.branch)) != found.scratch:
+            # An expiry may have dropped the branch by its age, and taken the delete files that we are about to add.
+            raise ValidationFailed(f"scratch branch {found.branch} was dropped")
         summary, files = _summary(request, found.rows), found.rows.data_files
         if found.engine is EngineName.FULL_MERGE and found.scratch is not None:
             if moved:

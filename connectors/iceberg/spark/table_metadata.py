@@ -118,8 +118,9 @@ class TableMetadata:
         """What the protocol asks, of the ledger under this key."""
         head = self.head(ref)
         ancestors: list[SnapshotView] = []
-        complete, ledgers = True, 0
+        complete, ledgers, oldest = True, 0, 0
         for snapshot in self.ancestors(head):
+            oldest = snapshot.get("sequence-number", 0)  # format 1 has none: there all snapshots count
             ledger = snapshot["summary"].get(key)
             ancestors.append(SnapshotView(snapshot["snapshot-id"], ledger))
             ledgers += ledger is not None
@@ -131,7 +132,7 @@ class TableMetadata:
             uuid=self.uuid,
             ancestors=ancestors,
             complete=complete,
-            present=frozenset(self.snapshots),
+            present=frozenset(n for n, each in self.snapshots.items() if each.get("sequence-number", 0) >= oldest),
             property=self.properties.get(key),
             replaced=ledgers == 0 and not self.is_empty(ref) and self._is_replaced(head, key),
             branch_missing=self.is_missing(ref),
