@@ -78,6 +78,7 @@ KEEP_ALIVE = "iceberg.coordinator-executor-keep-alive-timeout-ms"
 WRITE_MODE = "iceberg.ext.write-mode"
 COMMIT_ENGINE = "iceberg.ext.commit-engine"
 COMMIT_ATTEMPT_TIMEOUT = "iceberg.ext.commit-attempt-timeout-ms"
+KEEP_WRITE_MODE = "iceberg.ext.keep-write-mode"
 TOPIC_TO_TABLE = "iceberg.ext.topic-to-table"
 UNROUTED = "iceberg.ext.unrouted"
 PRESERVE_CASE = "iceberg.ext.preserve-case"
@@ -408,7 +409,16 @@ def _config_def() -> ConfigDef:
         default="auto",
         validator=one_of(*_values(CommitEngine)),
         importance=medium,
-        doc="How staged files become a snapshot: append, merge (SQL MERGE) or delta (row positions).",
+        doc="`merge` has Spark's MERGE insert and update rows itself. By default MERGE removes replaced rows, and "
+        "staged files join the table as they are. `append` and `delta` are accepted, and mean the default.",
+    )
+    d.define(
+        KEEP_WRITE_MODE,
+        Type.BOOLEAN,
+        default=False,
+        importance=low,
+        doc="Whether a merge table without the property `write.merge.mode` stays so: Spark then rewrites whole files. "
+        "By default the sink sets the property to merge-on-read, once.",
     )
     d.define(
         COMMIT_ATTEMPT_TIMEOUT,
@@ -416,8 +426,8 @@ def _config_def() -> ConfigDef:
         default=600_000,
         validator=at_least(1_000),
         importance=low,
-        doc="Milliseconds that one attempt at a table's commit may take. Then a statement behind Spark Connect is "
-        "given up and counts as failed; Spark in the sink's own JVM is ended with it.",
+        doc="Milliseconds that a table's commit may take. Then its statement is interrupted, and the commit is tried "
+        "again.",
     )
     d.define(
         TOPIC_TO_TABLE,
@@ -813,6 +823,7 @@ class IcebergSinkConfig:
     kafka: Mapping[str, str] = field(repr=False)
     spark: Mapping[str, str] = field(repr=False)  # keys as Spark knows them: `spark.master`
     commit_engine: CommitEngine
+    keep_write_mode: bool
     commit_attempt_timeout_ms: int
     missing_table: MissingTable
     lenient: bool
@@ -1235,9 +1246,9 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     if asked and mode is WriteMode.MERGE and family is ClassFamily.APACHE:
         warnings.append(f"{CDC_FIELD} and {UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
     engine = CommitEngine(values[COMMIT_ENGINE])
-    if engine is CommitEngine.APPEND and mode is WriteMode.MERGE:
-        problems.append((COMMIT_ENGINE, "append cannot keep one row per key"))
-    if engine in (CommitEngine.MERGE, CommitEngine.DELTA) and mode is WriteMode.APPEND:
+    if engine in (CommitEngine.APPEND, CommitEngine.DELTA):
+        warnings.append(f"{COMMIT_ENGINE}={engine.value} means {CommitEngine.AUTO.value}: there is one engine now")
+    if engine is CommitEngine.MERGE and mode is WriteMode.APPEND:
         problems.append((COMMIT_ENGINE, f"{engine.value} needs keys; rows are appended here"))
     logical = LogicalTypes.CONNECT
     if values[LOGICAL_TYPES] != "auto":
@@ -1301,7 +1312,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         commit_timeout_ms=values[COMMIT_TIMEOUT], commit_threads=values[COMMIT_THREADS],
         commit_max_failures=values[COMMIT_MAX_FAILURES] if COMMIT_MAX_FAILURES in known else None,
         kafka=with_prefix(known, KAFKA_PREFIX), spark=_spark(known),
-        commit_engine=engine, commit_attempt_timeout_ms=values[COMMIT_ATTEMPT_TIMEOUT],
+        commit_engine=engine, keep_write_mode=values[KEEP_WRITE_MODE],
+        commit_attempt_timeout_ms=values[COMMIT_ATTEMPT_TIMEOUT],
         missing_table=MissingTable(values[MISSING_TABLE]), lenient=values[LENIENT],
         logical_types=logical, json_type=JsonType(values[JSON_TYPE]),
         out_of_range=OutOfRange(values[OUT_OF_RANGE]), variable_scale=values[VARIABLE_SCALE],

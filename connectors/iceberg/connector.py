@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from connect_py.api.config import ConfigValue
 from connect_py.api.connector import SinkConnector
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.service import SharedService
 from connectors.iceberg.config import CONFIG_DEF, IcebergSinkConfig, validate
 from connectors.iceberg.offset_alteration import alter
 from connectors.iceberg.sink_task import IcebergSinkTask
+from connectors.iceberg.spark.driver import driver_service
+from connectors.iceberg.spark.spark_config import worker_spark_config
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,16 @@ class IcebergSinkConnector(SinkConnector):
             log.warning("%s", warning)
         self._props = dict(props)
 
+    @classmethod
+    def shared_services(
+        cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
+    ) -> Sequence[SharedService]:
+        """The Spark driver, which starts beside the tasks."""
+        config = IcebergSinkConfig.parse(props)
+        if config.spark.get("spark.remote"):
+            return ()
+        return (driver_service(worker_spark_config(config, worker_settings)),)
+
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [self._props] * max_tasks
 
@@ -36,4 +49,4 @@ class IcebergSinkConnector(SinkConnector):
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
         """Mark the new offsets as a deliberate rewind or skip, which tables follow in spite of their ledgers."""
-        return alter(IcebergSinkConfig.parse(props), self.cluster, offsets)
+        return alter(IcebergSinkConfig.parse(props), self.cluster, self.services, offsets)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from connect_py.api.cluster import SinkCluster
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.service import SharedServices
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import TopicInfo
@@ -23,16 +24,20 @@ from connectors.iceberg.source_topics import (
     group_offsets,
     likely_tables,
 )
-from connectors.iceberg.spark.catalog import TableCatalog
 from connectors.iceberg.spark.commit_request import MAIN
+from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.errors import TableMissingError
-from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.spark.spark_config import worker_spark_config
 
 log = logging.getLogger(__name__)
 
 
 def alter(
-    config: IcebergSinkConfig, cluster: SinkCluster, offsets: Mapping[TopicPartition, int | None]
+    config: IcebergSinkConfig,
+    cluster: SinkCluster,
+    services: SharedServices,
+    offsets: Mapping[TopicPartition, int | None],
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
     """Return what to commit to the group, all in one request; None: the offset is to be deleted.
 
@@ -47,7 +52,7 @@ def alter(
     """
     topics = describe_topics(cluster)
     group = group_offsets(cluster, topics)
-    lookups = _look_up(config, likely_tables(config, topics))
+    lookups = _look_up(config, services, likely_tables(config, topics))
     first = first_positions(cluster, topics)
     wanted: dict[TopicPartition, int] = {}
     never_ran = not group and not any(found.ledger for found in lookups.values())
@@ -85,23 +90,19 @@ def _words(tp: TopicPartition) -> str:
     return f"partition {tp.partition} of topic {tp.topic}"
 
 
-def _look_up(config: IcebergSinkConfig, tables: Iterable[str]) -> dict[str, Lookup]:
+def _look_up(config: IcebergSinkConfig, services: SharedServices, tables: Iterable[str]) -> dict[str, Lookup]:
     """The ledgers of those tables that exist. CatalogUnavailableError and its like: the catalog does not answer."""
-    spark = SparkConfig(config.catalog_name, config.catalog, config.hadoop_settings(), config.spark, quick_jvm=True)
     found: dict[str, Lookup] = {}
-    driver: SparkDriver | None = None
-    try:
-        for name in tables:
-            if driver is None:
-                driver = SparkDriver(spark)
-                driver.start()
+    names = list(tables)
+    if not names:
+        return found
+    with SparkDriver(services, worker_spark_config(config, services.worker_settings), user=config.connector) as driver:
+        lake = LakeClient(driver)
+        for name in names:
             ref = config.table(name).commit_branch or MAIN
             try:
-                loaded = TableCatalog(driver).load(name, ledger_key(config.connect_group), ref)
+                loaded = lake.load(name, ledger_key(config.connect_group), ref)
             except TableMissingError:
                 continue
             found[name] = look_up(loaded.view)
-    finally:
-        if driver is not None:
-            driver.stop()
     return found

@@ -147,7 +147,8 @@ class IcebergSinkTask(SinkTask):
                 config.catalog_name,
                 EventWriter(context.client_config, config.control_topic, config.channel_replication, config.kafka),
             )
-            tables = TableKeeper(config, events, self._metrics)
+            tables = TableKeeper(config, events, self._metrics, context)
+            tables.request()
             self._coordinator = Coordinator(config, context, tables, events, self._metrics)
             self._coordinator.start()
 

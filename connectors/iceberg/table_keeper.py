@@ -6,6 +6,7 @@ Everything runs on the coordinator's table thread, through the one Spark driver 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import logging
 import threading
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from connect_py.api.errors import DataError
+from connect_py.api.service import SharedServices
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.evolution.evolution_policy import ChangeAction
@@ -27,31 +29,33 @@ from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog, add_order, keeps_order
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.commit_request import (
     COMMIT_ID_KEY,
     MAIN,
     SNAPSHOT_ID,
+    CommitOutcome,
     CommitRequest,
     CommitStatus,
-    EngineName,
-    holds_deletes,
-    may_merge_by_sql,
-    why_not_merged,
 )
-from connectors.iceberg.spark.committer import TableCommitter
+from connectors.iceberg.spark.connect_lake import ConnectLake
+from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
+    SparkDiedError,
     SparkLostError,
     TableForbiddenError,
     TableMissingError,
     TableNotCreatedError,
     TableUnsuitableError,
 )
-from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.spark.lake_session import LoadedTable
+from connectors.iceberg.spark.spark_config import worker_spark_config
 from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.staging.types import partition_spec, time_columns
+from connectors.iceberg.staging.types import ORDER, partition_spec, time_columns
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import TableDescription, WriteMode
@@ -60,8 +64,8 @@ log = logging.getLogger(__name__)
 
 TASK_ID_KEY = "kafka.connect.task-id"
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
-REPLACEMENTS = 3  # of a driver that died, without a commit in between; then the task fails
-BACKOFF_SECONDS = (0.0, 2.0, 8.0)  # before each of them
+DEATHS = 3  # of the driver while it makes one commit; then the task fails
+WRITE_MODES = ("write.merge.mode", "write.update.mode", "write.delete.mode")
 
 _OUTCOMES: Mapping[CommitStatus, Outcome] = {
     CommitStatus.COMMITTED: Outcome.COMMITTED,
@@ -81,61 +85,55 @@ class Committed:
 
 
 class TableKeeper:
-    """Owns the Spark driver. All methods but `stop` are called on one thread at a time."""
+    """Owns a session in the Spark driver. All methods but `stop` are called on one thread at a time."""
 
-    def __init__(self, config: IcebergSinkConfig, listener: CommitListener, metrics: IcebergMetrics) -> None:
+    def __init__(
+        self,
+        config: IcebergSinkConfig,
+        listener: CommitListener,
+        metrics: IcebergMetrics,
+        services: SharedServices,
+    ) -> None:
         self._config = config
         self._listener = listener
         self._metrics = metrics
-        hadoop = config.hadoop_settings()
-        merges_by_sql = config.commit_engine.value == EngineName.MERGE.value
-        spark = SparkConfig(config.catalog_name, config.catalog, hadoop, config.spark, config.quick_jvm)
-        self._needs_spark = config.mode is WriteMode.MERGE and (merges_by_sql or not spark.local)
-        self._driver = SparkDriver(dataclasses.replace(spark, needs_spark=self._needs_spark and not spark.remote))
-        self._catalog = TableCatalog(self._driver)
-        self._committer = TableCommitter(
-            self._driver,
-            self._catalog,
-            EngineName(config.commit_engine.value),
-            refuse_foreign_rows=config.foreign_writers.value == "refuse",
-            deadline_seconds=config.commit_attempt_timeout_ms / 1000,
-            write_props=config.write_props,
+        self._full_merge = config.commit_engine.value == "merge"
+        self._lake: LakeClient | ConnectLake = (
+            ConnectLake(config) if config.spark.get("spark.remote") else _lake_of(config, services)
         )
-        self._remote = bool(spark.remote)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
         self._held = HeldChanges(metrics)
         self._stopping = threading.Event()
         self._started = False
-        self._deaths = 0  # of the driver, since the last commit
+        self._deaths: dict[str, int] = {}  # of the driver, by the commit that it was asked for at that time
+
+    def request(self) -> None:
+        """Have the driver started beside the task, and not by the first commit."""
+        self._lake.request()
 
     def start(self) -> None:
-        """Have the driver running; starts it, or a new one when it died.
+        """Have a session; makes one in the next driver when the last one died.
 
         Raises:
-            CatalogUnavailableError: It does not start.
-            SparkLostError: It died again and again.
+            RetriableError: The driver does not start now.
+            ConnectError: It cannot start.
         """
-        if self._driver.alive():
+        if self._lake.alive():
             return
         if self._started:
-            self._deaths += 1
-            if self._deaths > REPLACEMENTS:
-                raise SparkLostError(f"the Spark driver died {self._deaths} times without a commit in between")
-            log.warning("the Spark driver died and is replaced (%d of %d)", self._deaths, REPLACEMENTS)
+            log.warning("the Spark driver died: a session is made in the next one")
             self._metrics.driver_replaced()
-            if self._stopping.wait(BACKOFF_SECONDS[self._deaths - 1]):
+            if self._stopping.is_set():
                 raise CatalogUnavailableError("the task stops")
-        self._driver.restart()
-        if self._needs_spark:
-            self._driver.start_session()  # now, and not while the first cycle waits
+        self._lake.start()
         self._started = True
 
     def stop(self) -> None:
-        """End the driver and its JVM, for good. From any thread; a call under way fails."""
+        """End the session, for good. From any thread; a call under way fails."""
         self._stopping.set()
-        self._driver.stop()
+        self._lake.stop()
 
     def view(self, name: str) -> TableView | None:
         """What the protocol wants to know of a table, from the catalog; None: it does not exist.
@@ -154,7 +152,7 @@ class TableKeeper:
     def _load(self, name: str) -> LoadedTable:
         self.start()
         table = self._config.table(name)
-        loaded = self._catalog.load(
+        loaded = self._lake.load(
             name, self._property_key, table.commit_branch or MAIN, self._config.mode_of(name), table.id_columns
         )
         description = loaded.description
@@ -184,10 +182,9 @@ class TableKeeper:
             loaded = self._load(name)
         if need is Need.EVOLVE and wish.changes:
             loaded = self._evolve(loaded, wish)
-        engine = EngineName(config.commit_engine.value)
-        if why := why_not_written(loaded.description) or why_not_merged(loaded.description, engine):
+        if why := why_not_written(loaded.description) or why_not_merged(loaded.description):
             raise TableUnsuitableError(name, why)
-        loaded = self._with_order(loaded)
+        loaded = self._with_write_mode(self._with_order(loaded))
         description = loaded.description
         if description.mode is WriteMode.MERGE:
             _check_merged(name, description.key_columns, json.loads(description.schema))
@@ -197,24 +194,34 @@ class TableKeeper:
         return loaded.view, json.dumps(told.to_json(), separators=(",", ":"))
 
     def _with_order(self, loaded: LoadedTable) -> LoadedTable:
-        """With a column for the order of rows, where SQL would lose it otherwise."""
+        """With a column for the order of rows, where the changes of a key come in several partitions."""
         table = loaded.description
-        engine = EngineName(self._config.commit_engine.value)
-        if not self._config.ordering_columns or not may_merge_by_sql(engine, table, self._remote):
+        columns = {column["name"] for column in json.loads(table.schema)["fields"]}
+        if not self._config.ordering_columns or table.mode is not WriteMode.MERGE or ORDER in columns:
             return loaded
-        if keeps_order(table):
+        self._lake.evolve(table.name, [SchemaChange(ChangeKind.ADD, (ORDER,), '"string"')])
+        log.info("table %s: column %s keeps the order of rows", table.name, ORDER)
+        return self._load(table.name)
+
+    def _with_write_mode(self, loaded: LoadedTable) -> LoadedTable:
+        """With merge-on-read, where the table's owner says nothing: Iceberg's default rewrites whole files."""
+        table = loaded.description
+        if table.mode is not WriteMode.MERGE or table.format_version < 2 or self._full_merge:
             return loaded
-        by_deltas = engine is EngineName.AUTO and not self._remote and holds_deletes(table)
-        if by_deltas and self.has_ledger(loaded.view):
-            return loaded  # rows that are there keep their order where SQL does not see it: deltas go on
-        add_order(self._catalog, table.name)
+        if WRITE_MODES[0] in table.properties or self._config.keep_write_mode or isinstance(self._lake, ConnectLake):
+            return loaded
+        self._lake.set_properties(table.name, dict.fromkeys(WRITE_MODES, "merge-on-read"))
+        log.info(
+            "table %s says nothing of %s: it is set to merge-on-read (iceberg.ext.keep-write-mode=true would keep it)",
+            table.name, WRITE_MODES[0], extra={"action": "write_mode_set", "table": table.name},
+        )  # fmt: skip
         return self._load(table.name)
 
     def _evolve(self, loaded: LoadedTable, wish: Wish) -> LoadedTable:
         """Make the changes that may be made; hold the rows if they need others."""
         policy, name = self._config.evolution, loaded.description.name
         wanted = [c for c in wish.changes if policy.action(c.kind) is ChangeAction.APPLY]
-        changed = bool(wanted) and self._catalog.evolve(name, wanted)
+        changed = bool(wanted) and self._lake.evolve(name, wanted)
         if changed:
             made = ", ".join(map(str, wanted))
             log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
@@ -236,7 +243,7 @@ class TableKeeper:
             return
         name = self._config.evolution_view.replace("{table}", description.name)
         try:
-            shown = self._catalog.replace_view(name, view.schema, view.sql)
+            shown = self._lake.replace_view(name, view.schema, view.sql)
         except (TableForbiddenError, TableUnsuitableError) as error:
             log.warning("view %s over table %s is not made: %s", name, description.name, error.why)
             return
@@ -261,9 +268,9 @@ class TableKeeper:
         properties = {"format-version": str(config.format_version_of(name))}
         by_deletes = config.mode_of(name) is WriteMode.MERGE and config.format_version_of(name) >= 2
         if by_deletes:  # for SQL merges: rewriting whole files costs several times more
-            properties |= dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read")
+            properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")
         properties |= config.auto_create_props
-        created = self._catalog.create(name, json.dumps(wish.schema), json.dumps(spec), properties)
+        created = self._lake.create(name, json.dumps(wish.schema), json.dumps(spec), properties)
         fault_point("after_create_table")
         if created:
             log.info("created table %s", name, extra={"action": "table_created", "table": name})
@@ -292,7 +299,7 @@ class TableKeeper:
             valid_through = datetime.fromtimestamp(request.valid_through_ms / 1000, UTC)
             summary[VALID_THROUGH_KEY] = valid_through.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fault_point("before_prepare")
-        outcome = self._committer.commit(
+        outcome = self._commit(
             CommitRequest(
                 table=request.table,
                 commit_id=request.commit,
@@ -306,7 +313,7 @@ class TableKeeper:
                 key_columns=description.key_columns,
                 ordered=bool(config.ordering_columns) and description.mode is WriteMode.MERGE,
                 ref=table.commit_branch or MAIN,
-                work_branch=f"connect-{config.connector}-{epoch.number}-{epoch.nonce}",
+                work_branch=scratch_prefix(config.connect_group),
                 file_prefix=StagedFileName.epoch_prefix(  # so that `clean` finds orphans
                     config.connector, epoch, table_digits(description.uuid)
                 ),
@@ -314,7 +321,7 @@ class TableKeeper:
         )
         fault_point("after_compare_and_swap")
         if outcome.status is CommitStatus.COMMITTED:
-            self._deaths = 0
+            self._deaths.pop(request.commit, None)
         self._metrics.committed(request.table, outcome, request.valid_through_ms)
         counts = outcome.counts
         log.info(
@@ -328,18 +335,55 @@ class TableKeeper:
             self._listener.on_table_commit(request, outcome.snapshot_id, valid_through)
         return Committed(_OUTCOMES[outcome.status], outcome.reason, outcome.snapshot_id)
 
+    def _commit(self, request: CommitRequest) -> CommitOutcome:
+        """Ask the driver; a request that killed it several times fails its own task, and no other connector's."""
+        try:
+            return self._lake.commit(request)
+        except SparkDiedError as error:
+            deaths = self._deaths[request.commit_id] = self._deaths.get(request.commit_id, 0) + 1
+            if deaths < DEATHS:
+                raise
+            raise SparkLostError(
+                f"the Spark driver died {deaths} times while it made commit {request.commit_id} to {request.table}"
+            ) from error
+
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
         """Remove what earlier epochs left: staged files that no snapshot references, and their branches."""
         config = self._config
         fault_point("before_clean")
         if config.mode_of(name) is WriteMode.MERGE:  # a life before may have merged by SQL
-            self._catalog.drop_branches(name, f"connect-{config.connector}-", epoch.number)
-        removed = self._catalog.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
+            self._lake.drop_branches(name, f"connect-{config.connector}-", epoch.number)
+        removed = self._lake.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
         fault_point("after_clean")
         if removed is None:
             log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
         elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
+
+
+def scratch_prefix(connect_group: str) -> str:
+    """What the names of a connector's scratch branches begin with, and of no other's: names may begin each other."""
+    digest = hashlib.sha256(connect_group.encode()).hexdigest()[:12]
+    return f"connect-py-scratch-{digest}-"
+
+
+def why_not_merged(table: TableDescription) -> str | None:
+    """Why rows of a table cannot be replaced, and what to do about it; None: they can."""
+    if table.mode is not WriteMode.MERGE or table.format_version >= 2:
+        return None
+    if table.properties.get(WRITE_MODES[0], "").lower() != "merge-on-read":
+        return None
+    return (
+        "is of format version 1, which has no deletes, and its property write.merge.mode says merge-on-read: set "
+        "format-version to 2, or write.merge.mode to copy-on-write"
+    )
+
+
+def _lake_of(config: IcebergSinkConfig, services: SharedServices) -> LakeClient:
+    spark = worker_spark_config(config, services.worker_settings)
+    settings = EngineSettings(config.commit_engine.value == "merge", config.foreign_writers.value == "refuse")
+    driver = SparkDriver(services, spark, settings, config.connector)
+    return LakeClient(driver, commit_deadline_seconds=config.commit_attempt_timeout_ms / 1000)
 
 
 def _check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from connectors.iceberg.staging.staged_file_name import PREFIX
 
 if TYPE_CHECKING:
-    from connectors.iceberg.spark.session import SparkDriver
+    from connectors.iceberg.spark.lake_client import LakeClient
+    from connectors.iceberg.spark.lake_session import LakeSession
 
 LEDGER_PREFIX = "connect-py.ledger."
 
@@ -47,19 +48,17 @@ class TableHistory:
     added_twice: tuple[tuple[str, int, int], ...] = ()  # path, older and newer snapshot that added it
 
     @staticmethod
-    def read(driver: SparkDriver, table: str, ref: str) -> TableHistory:
+    def read(lake: LakeClient | LakeSession, table: str, ref: str) -> TableHistory:
         """Ask the catalog, and read every manifest that the ref's snapshots have left.
 
         Raises:
             TableMissingError, TableForbiddenError, CatalogUnavailableError: As the catalog answers.
         """
-        return TableHistory.of(
-            table, ref, driver.call(table, "TableHistory", "read", table, ref, LEDGER_PREFIX, PREFIX)
-        )
+        return TableHistory.of(table, ref, lake.history(table, ref, LEDGER_PREFIX, PREFIX))
 
     @staticmethod
     def of(table: str, ref: str, answer: Mapping[str, Any]) -> TableHistory:
-        """From the JSON form of `TableHistory.java`."""
+        """From the form of `LakeSession.history`."""
         return TableHistory(
             table=table,
             ref=ref,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import command_services, uses_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from connectors.iceberg.audit.table_audit import AuditReport, Finding, GroupAudit
-    from connectors.iceberg.spark.session import SparkConfig
+    from connectors.iceberg.spark.spark_config import SparkConfig
 
 UNDECIDED = 2
 
@@ -68,7 +68,7 @@ def _settings(
     from connect_py.api.errors import ConfigError
     from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
     from connectors.iceberg.config import IcebergSinkConfig
-    from connectors.iceberg.spark.session import SparkConfig
+    from connectors.iceberg.spark.spark_config import SparkConfig
 
     given: dict[str, str] = {}
     for item in catalog_properties:
@@ -91,10 +91,11 @@ def _settings(
 def _audit(settings: SparkConfig, table: str, ref: str, group: str | None) -> AuditReport:
     from connectors.iceberg.audit.table_audit import audit as judge
     from connectors.iceberg.audit.table_history import TableHistory
-    from connectors.iceberg.spark.session import SparkDriver
+    from connectors.iceberg.spark.driver import SparkDriver
+    from connectors.iceberg.spark.lake_client import LakeClient
 
-    with SparkDriver(settings) as driver:
-        return judge(TableHistory.read(driver, table, ref), group)
+    with SparkDriver(command_services(), settings) as driver:
+        return judge(TableHistory.read(LakeClient(driver), table, ref), group)
 
 
 def _lines(report: AuditReport) -> Iterable[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import command_services, uses_java
 from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
 
 if TYPE_CHECKING:
@@ -92,15 +92,17 @@ def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[Tab
 def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[TableTrace]:
     from connectors.iceberg.audit.table_history import TableHistory
     from connectors.iceberg.migration.java_position import TableTrace
+    from connectors.iceberg.spark.driver import SparkDriver
     from connectors.iceberg.spark.errors import TableMissingError
-    from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+    from connectors.iceberg.spark.lake_client import LakeClient
+    from connectors.iceberg.spark.spark_config import worker_spark_config
 
-    settings = SparkConfig(config.catalog_name, config.catalog, config.hadoop_settings(), config.spark, True)
+    services = command_services()
     traces = []
-    with SparkDriver(settings) as driver:
+    with SparkDriver(services, worker_spark_config(config, services.worker_settings)) as driver:
         for name in tables:
             try:
-                history = TableHistory.read(driver, name, config.table(name).commit_branch or "main")
+                history = TableHistory.read(LakeClient(driver), name, config.table(name).commit_branch or "main")
             except TableMissingError:
                 traces.append(TableTrace(name, exists=False))
             else:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.config import DEAD_LETTER_TABLE, IcebergSinkConfig
 from connectors.iceberg.dead_letters.letter import Letter, Place
-from connectors.iceberg.spark.catalog import TableCatalog
+from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.errors import TableMissingError
-from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.spark.spark_config import worker_spark_config
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -72,10 +74,10 @@ class LetterTable:
         config, name = self.config, self.config.dead_letter_table
         if name is None:
             raise ConfigError(DEAD_LETTER_TABLE, "is not set: this connector keeps no dead letters in a table")
-        spark = SparkConfig(config.catalog_name, config.catalog, config.hadoop_settings(), config.spark, quick_jvm=True)
+        services = command_services()
         try:
-            with SparkDriver(spark) as driver:
-                location, io = TableCatalog(driver).metadata(name)
+            with SparkDriver(services, worker_spark_config(config, services.worker_settings)) as driver:
+                location, io = LakeClient(driver).metadata(name)
         except TableMissingError:
             return None
         from pyiceberg.table import StaticTable

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import SnapshotView, TableView
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.errors import TableMissingError
+from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import TableDescription, WriteMode
@@ -27,17 +27,6 @@ log = logging.getLogger(__name__)
 
 _CLEAN_SECONDS = 60  # listing a large table and reading its manifests may take long, while commits wait
 _POSITIONS = ("connect-py.ledger.", "kafka.connect.source-offsets.")  # long, and none of the tasks' business
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedTable:
-    """What the catalog says about a table right now."""
-
-    description: TableDescription
-    view: TableView  # of the ref that was asked for
-    ref: str
-    head: int | None  # newest snapshot of the ref; of main when the ref is missing; None: no snapshot at all
-    empty: bool  # the head holds no data files
 
 
 class TableCatalog:

@@ -19,7 +19,7 @@ from connect_py.api.errors import CommitStateUnknownError, ConnectError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import TableVersion, table_version
 from connectors.iceberg.spark.append import AppendEngine
-from connectors.iceberg.spark.catalog import LoadedTable, TableCatalog, add_order, keeps_order
+from connectors.iceberg.spark.catalog import TableCatalog, add_order, keeps_order
 from connectors.iceberg.spark.commit_request import (
     MAIN,
     SNAPSHOT_ID,
@@ -40,6 +40,7 @@ from connectors.iceberg.spark.delta import DeltaEngine
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableError, TableUnsuitableError
 from connectors.iceberg.spark.key_join import NotJoinable
 from connectors.iceberg.spark.key_reduction import KeyReduction
+from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.spark.merge import MergeEngine
 from connectors.iceberg.spark.patch_completion import PatchCompletion, left_key
 from connectors.iceberg.spark.row_writer import RowWriter

@@ -1,8 +1,6 @@
 """The Spark driver process: an ordinary PySpark program that serves coordinators and commands over a Unix socket.
 
-Run as `python -m connectors.iceberg.spark.driver_program`. The first line of its standard input says where to listen,
-with which secret, and the static settings. When it listens it prints `{"ready": true}`; when it cannot ever start, it
-prints `{"failed": "why"}` and exits with 78. It ends, and its JVM with it, at the end of its standard input.
+The worker runs it as a shared service (`connect_py.api.service`). Its JVM ends with it.
 
 Each connection is one user with a session of its own. Requests of one connection are answered one after the other, on
 a thread of their own; Spark shares its cores among the threads.
@@ -15,14 +13,13 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping
 from contextlib import closing, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
-from pathlib import Path
 from typing import Any, Final
 
 from connect_py.api.errors import ConnectError
+from connect_py.api.service import ServiceLogHandler, ServiceProgram
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
 from connectors.iceberg.spark.lake_session import LakeSession
@@ -30,9 +27,7 @@ from connectors.iceberg.spark.spark_runtime import SparkRuntime
 
 log = logging.getLogger(__name__)
 
-LASTING_FAILURE: Final = 78  # exit status: starting again will not help
 JVM_DIED: Final = 3
-_POLL_SECONDS: Final = 0.2
 _KILL_SECONDS: Final = 10.0  # a statement that ignores its interruption as long as this costs the driver its life
 
 
@@ -41,7 +36,7 @@ class DriverProgram:
 
     def __init__(self, runtime: SparkRuntime, socket: str, secret: str) -> None:
         self._runtime = runtime
-        self._listener = Listener(socket, "AF_UNIX", backlog=64, authkey=bytes.fromhex(secret))
+        self._listener = Listener(socket, "AF_UNIX", backlog=64, authkey=secret.encode())
 
     def serve(self) -> None:
         """Accept connections for ever, each on a thread of its own."""
@@ -70,7 +65,7 @@ class _User:
 
     def serve(self) -> None:
         opened: Opened = self._connection.recv()
-        logging.getLogger().info("a session for %s", opened.user)
+        log.info("a Spark session for %s", opened.user, extra={"connector": opened.user})
         while True:
             request: Request = self._connection.recv()
             self._connection.send(self._answer(opened, request))
@@ -97,7 +92,7 @@ class _User:
             self._spark.sparkContext.addJobTag(self._tag)
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", opened.user)
             self._session = LakeSession(self._spark, opened.catalog, opened.engine)
-        return getattr(self._session, request.method)(*request.arguments, **request.options)
+        return getattr(self._session, request.method)(*request.arguments)
 
 
 class _Deadline:
@@ -135,32 +130,30 @@ class _Deadline:
 
 def main() -> None:
     """See the module."""
-    start: Mapping[str, Any] = json.loads(sys.stdin.readline())
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    program = ServiceProgram.begin()
+    logging.basicConfig(handlers=[ServiceLogHandler()], level=logging.INFO)
     for noisy in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
-    settings = start["settings"]
-    log_path = settings.get("log_path")
+    options, static = json.loads(program.settings["jvm_options"]), json.loads(program.settings["static"])
     try:
-        runtime = SparkRuntime(settings["jvm_options"], settings["static"], Path(log_path) if log_path else None)
+        runtime = SparkRuntime(options, static)
     except SparkLostError as error:
-        print(json.dumps({"failed": str(error)}), flush=True)
-        sys.exit(LASTING_FAILURE)
+        program.failed(str(error))
     except ConnectError as error:
-        print(json.dumps({"error": str(error)}), flush=True)
+        log.error("the Spark driver does not start: %s", error)
         sys.exit(1)
-    program = DriverProgram(runtime, start["socket"], start["secret"])
-    threading.Thread(target=program.serve, name="spark-listener", daemon=True).start()
-    threading.Thread(target=_end_with_input, args=(runtime,), name="spark-owner", daemon=True).start()
-    print(json.dumps({"ready": True, "jvm": runtime.pid}), flush=True)
+    served = DriverProgram(runtime, program.socket, program.secret)
+    threading.Thread(target=served.serve, name="spark-listener", daemon=True).start()
+    threading.Thread(target=_end_with_worker, args=(program, runtime), name="spark-owner", daemon=True).start()
+    program.ready()
+    log.info("Spark driver: master %s, process %d of Java", static["spark.master"], runtime.pid)
     runtime.wait()
+    log.error("the JVM of the Spark driver ended")
     os._exit(JVM_DIED)
 
 
-def _end_with_input(runtime: SparkRuntime) -> None:
-    """The owner is gone, or wants us to end."""
-    while sys.stdin.readline():
-        pass
+def _end_with_worker(program: ServiceProgram, runtime: SparkRuntime) -> None:
+    program.wait_for_end()
     runtime.stop()
     os._exit(0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from connect_py.api.errors import ConnectError
@@ -29,7 +29,6 @@ class Request:
     subject: str  # mostly the table, for messages
     method: str
     arguments: tuple[Any, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
     deadline_seconds: float = 600.0
 
 

@@ -100,6 +100,7 @@ class SparkGateway:
         start_seconds: float = 60.0,
         *,
         with_spark: bool = True,
+        inherit_output: bool = False,
     ) -> None:
         """Start the JVM and return when its gateway listens, after some tenths of a second.
 
@@ -110,6 +111,7 @@ class SparkGateway:
             log_path: The JVM's output is appended here; without it, to a file that goes with `stop`.
             env: Variables on top of ours.
             start_seconds: How long the start may take.
+            inherit_output: The JVM's output goes where that of this process goes.
             with_spark: False: of Spark's jars only those that Iceberg needs are on the class path.
 
         Raises:
@@ -121,6 +123,7 @@ class SparkGateway:
             raise SparkAbsentError(f"{java} could not be started: there is no such program")
         self._scratch = Path(tempfile.mkdtemp(prefix="connect-py-spark-"))
         self.log_path = log_path or self._scratch / "spark.log"
+        self._inherit_output = inherit_output
         self._said = self._scratch / "stdout"  # holds the secret, so nobody else may read it; mkdtemp sees to that
         self.port = 0
         self.secret = ""
@@ -153,6 +156,7 @@ class SparkGateway:
         environment: Mapping[str, str] | None = None,
         *,
         with_spark: bool = True,
+        inherit_output: bool = False,
     ) -> Self:
         """Start a JVM as CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS and CONNECT_PY_SPARK_JAVA_OPTIONS say.
 
@@ -175,7 +179,9 @@ class SparkGateway:
         if kept := environment.get(CLASSES_VARIABLE):
             options += library_options(jars, Path(kept))
         java = Path(environment[JAVA_VARIABLE])
-        return cls(java, jars, [*options, *java_options], log_path, with_spark=with_spark)
+        return cls(
+            java, jars, [*options, *java_options], log_path, with_spark=with_spark, inherit_output=inherit_output
+        )
 
     @property
     def pid(self) -> int:
@@ -238,7 +244,7 @@ class SparkGateway:
                     [*launcher, *command],
                     stdin=subprocess.PIPE,  # open as long as we live: the JVM ends at its end
                     stdout=said,
-                    stderr=log,
+                    stderr=None if self._inherit_output else log,
                     env=dict(environment),
                     start_new_session=True,  # Ctrl-C in a terminal is ours to handle, not the JVM's
                 )

@@ -46,6 +46,10 @@ class JavaClasses:
         """A Java list of texts, through JSON: one call, however long it is."""
         return self._parsed([*texts], "java.util.ArrayList")
 
+    def each(self, iterable: Any) -> Iterator[Any]:
+        """What a Java `Iterable` has."""
+        return iter(self.iceberg("relocated.com.google.common.collect.Lists").newArrayList(iterable))
+
     def objects(self, objects: Iterable[Any]) -> Any:
         """A Java list of Java objects."""
         made = self("java.util.ArrayList")()
@@ -375,7 +379,7 @@ class JavaTable:
         io = self._table.io()
         if not self._java.is_instance(io, "org.apache.iceberg.io.SupportsPrefixOperations"):
             return None
-        return (str(info.location()) for info in io.listPrefix(location))
+        return (str(info.location()) for info in self._java.each(io.listPrefix(location)))
 
     def files_of_manifest(self, manifest: Any) -> Iterator[str]:
         """Paths of the live entries of a manifest."""
@@ -383,7 +387,7 @@ class JavaTable:
         data = str(manifest.content()) == "DATA"
         read = manifests.read(manifest, io, specs) if data else manifests.readDeleteManifest(manifest, io, specs)
         try:
-            for file in read:
+            for file in self._java.each(read):
                 yield str(file.location())
         finally:
             read.close()

@@ -23,6 +23,21 @@ class LakeClient:
         self._deadline_seconds = deadline_seconds
         self._commit_deadline_seconds = commit_deadline_seconds
 
+    def request(self) -> None:
+        """Have the driver started, and return at once."""
+        self._driver.request()
+
+    def alive(self) -> bool:
+        return self._driver.alive()
+
+    def start(self) -> None:
+        """Have a session in a driver that runs; see `SparkDriver.start`."""
+        self._driver.start()
+
+    def stop(self) -> None:
+        """End the session. From any thread."""
+        self._driver.stop()
+
     def load(
         self,
         name: str,

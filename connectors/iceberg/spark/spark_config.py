@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.spark.gateway import JARS_VARIABLE
 from connectors.iceberg.spark.iceberg_java import STAGING_CATALOG
 
@@ -19,6 +20,7 @@ STEADY_JVM_OPTIONS: Final = (
     "-XX:Tier4CompileThreshold=150000", "-XX:Tier4BackEdgeThreshold=400000",
 )  # fmt: skip
 QUICK_JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+WORKER_PREFIX: Final = "connect_py.spark."  # of worker properties: the defaults of all drivers
 _CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _LOOPBACK = "127.0.0.1"
@@ -129,6 +131,19 @@ class SparkConfig:
         if "spark.executor.extraClassPath" in self.spark_properties:
             return {}
         return {"spark.jars": ",".join(filter(None, os.environ.get(JARS_VARIABLE, "").split(os.pathsep)))}
+
+
+def worker_spark_config(config: IcebergSinkConfig, worker_settings: Callable[[str], Mapping[str, str]]) -> SparkConfig:
+    """What a connector's session is made from: its own settings, and the worker's `connect_py.spark.*` below them.
+
+    `worker_settings`: of `SharedServices`.
+    """
+    begin = len(WORKER_PREFIX) - len("spark.")
+    defaults = {key[begin:]: value for key, value in worker_settings(WORKER_PREFIX).items()}
+    defaults.pop("spark.drivers.max", None)
+    return SparkConfig(
+        config.catalog_name, config.catalog, config.hadoop_settings(), {**defaults, **config.spark}, config.quick_jvm
+    )
 
 
 def _is_static(key: str) -> bool:

@@ -28,14 +28,14 @@ class SparkRuntime:
         Args:
             jvm_options: `SparkConfig.jvm_options`.
             settings: `SparkConfig.static_settings`.
-            log_path: Where the JVM's output goes.
+            log_path: Where the JVM's output goes; None: where that of this process goes.
 
         Raises:
             CatalogUnavailableError: Java or the session did not start.
             SparkLostError: Java or a jar is missing.
         """
         try:
-            self._gateway = SparkGateway.from_environment(jvm_options, log_path)
+            self._gateway = SparkGateway.from_environment(jvm_options, log_path, inherit_output=log_path is None)
         except SparkAbsentError as error:
             raise SparkLostError(str(error)) from error
         except SparkGatewayError as error:
