@@ -75,6 +75,8 @@ def _apply(table: JavaTable, update: Any, schema: Field, change: SchemaChange, v
                 return False
             doc = f"Values of {path[-1]} since their type changed"
             update.addColumn(parent, change.name, table.type(change.type or ""), doc)
+            if found["id"] not in (schema.get("identifier-field-ids") or ()):
+                update.makeColumnOptional(_dotted(path))  # each row has its value in one version
         case ChangeKind.WIDEN:
             if found["type"] == json.loads(change.type or "null"):
                 return False
