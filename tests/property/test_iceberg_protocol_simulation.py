@@ -79,6 +79,7 @@ SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
     (Switch.ONE_RANGE_PER_CYCLE, 16),
     (Switch.COMPARE_AND_SWAP, 13),
     (Switch.CHECK_ON_THE_BASE, 4),
+    (Switch.PROPERTY_IN_VERSION, 115),  # A-B-A: a roll-back to the ledger that a sleeper knows
     (Switch.PROPERTY_IN_THE_SWAP, 0),
     (Switch.VALIDATE_DATA_FILES, 318),
     (Switch.MERGE_AGAIN, 114),
@@ -110,7 +111,6 @@ RARELY: list[Rule | Switch] = [
     Switch.ONLY_OWNERS_COMMIT,
     Rule.OWNER_FOLLOWED_BEFORE_REFILL,
     Rule.PROOF_BEFORE_FIRST_LEDGER,
-    Switch.PROPERTY_IN_VERSION,  # A-B-A: a roll-back to the snapshot that a late request was prepared on
 ]
 MASKED_BY: dict[Rule | Switch, Rule] = {  # what the first prevents, the second catches: so both are off
     Rule.ACCEPT_CONTIGUOUS_ONLY: Rule.CHECK_FILTER_AND_FIRST,
@@ -132,6 +132,9 @@ STORMS: dict[Rule | Switch, Sequence[Fault]] = {  # storms of these faults only,
     ),
     Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT: (
         Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.UNKNOWN_LATE, Fault.COORDINATOR_KILLED, Fault.DRIVER_LOST,
+    ),
+    Switch.PROPERTY_IN_VERSION: (
+        Fault.ROLL_BACK, Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.COORDINATOR_KILLED, Fault.MESSAGE_LATE,
     ),
     Switch.VALIDATE_DATA_FILES: (
         Fault.COMPACTION, Fault.FOREIGN_COMMIT, Fault.FOREIGN_UPSERT, Fault.SPURIOUS_CONFLICT,
