@@ -142,18 +142,22 @@ def main() -> None:
     except ConnectError as error:
         log.error("the Spark driver does not start: %s", error)
         sys.exit(1)
+    ending = threading.Event()
     served = DriverProgram(runtime, program.socket, program.secret)
     threading.Thread(target=served.serve, name="spark-listener", daemon=True).start()
-    threading.Thread(target=_end_with_worker, args=(program, runtime), name="spark-owner", daemon=True).start()
+    threading.Thread(target=_end_with_worker, args=(program, runtime, ending), name="spark-owner", daemon=True).start()
     program.ready()
     log.info("Spark driver: master %s, process %d of Java", static["spark.master"], runtime.pid)
     runtime.wait()
+    if ending.is_set():
+        os._exit(0)
     log.error("the JVM of the Spark driver ended")
     os._exit(JVM_DIED)
 
 
-def _end_with_worker(program: ServiceProgram, runtime: SparkRuntime) -> None:
+def _end_with_worker(program: ServiceProgram, runtime: SparkRuntime, ending: threading.Event) -> None:
     program.wait_for_end()
+    ending.set()
     runtime.stop()
     os._exit(0)
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_LOOPBACK = "127.0.0.1"
+
+
 class SparkRuntime:
     """Made and stopped by one owner."""
 
@@ -34,6 +37,8 @@ class SparkRuntime:
             CatalogUnavailableError: Java or the session did not start.
             SparkLostError: Java or a jar is missing.
         """
+        if settings.get("spark.driver.bindAddress") == _LOOPBACK:
+            os.environ["SPARK_LOCAL_IP"] = _LOOPBACK  # else Spark warns of the machine's name
         try:
             self._gateway = SparkGateway.from_environment(jvm_options, log_path, inherit_output=log_path is None)
         except SparkAbsentError as error:
