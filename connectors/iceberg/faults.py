@@ -5,8 +5,8 @@ Off unless the environment variable `CONNECT_PY_FAULTS` names points::
     before_compare_and_swap=stop@2,after_report=delay:500,before_release=kill
 
 `name=action[@n]`, separated by commas; `@n` acts at the nth time that this process comes by (default: the
-first), `@n+` from then on. Actions: `kill` (SIGKILL to this process), `killgroup` (SIGKILL to its process
-group), `stop` (SIGSTOP: a sleeper, until somebody sends SIGCONT), `delay:ms`, `raise` (`FaultInjected`),
+first), `@n+` from then on. Actions: `kill` (SIGKILL to this process), `killgroup` (SIGKILL to the worker and all
+that it started), `stop` (SIGSTOP: a sleeper, until somebody sends SIGCONT), `delay:ms`, `raise` (`FaultInjected`),
 `raise:unknown`, `raise:unavailable`, `raise:forbidden`, `raise:full` (an outcome that nobody knows, a catalog that does
 not answer or refuses, a full disk).
 
@@ -134,13 +134,20 @@ class _Faults:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "killgroup":
-                os.killpg(os.getpgrp(), signal.SIGKILL)
+                _kill_group()
             case "stop":
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # of this thread: it goes no step further
             case "delay":
                 threading.Event().wait(plan.delay_ms / 1000)
             case "raise":
                 raise _ERRORS[plan.error](name)
+
+
+def _kill_group() -> None:
+    """Kill the worker and all that it started. The Spark driver has a group of its own, and is the worker's child."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _from_environment() -> _Faults | None:
