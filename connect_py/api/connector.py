@@ -36,7 +36,7 @@ class Connector(ABC):
     version: ClassVar[str | None] = None  # None: the distribution's version
 
     context: ConnectorContext
-    services: SharedServices  # set before `initialize` and before `alter_offsets`; any thread
+    services: SharedServices  # set before `validate`, `initialize` and `alter_offsets`; any thread
 
     @classmethod
     def shared_services(

@@ -299,10 +299,18 @@ class ConnectorProcess:
             return plain_keys(config_def)
         with log_context(request.props.get("name") or request.plugin.name, scope="validate"):
             if request.plugin.kind in (PluginKind.SINK, PluginKind.SOURCE):
-                values = cls().validate(dict(request.props))
+                values = self._validated(cls(), request)
             else:
                 values = config_def.validate(request.props)
         return plain_keys(config_def), {name: plain_value(value) for name, value in values.items()}
+
+    def _validated(self, connector: Any, request: Validate) -> Mapping[str, ConfigValue]:
+        connector.services = self._services_of(request.number, request.plugin.name)
+        try:
+            values: Mapping[str, ConfigValue] = connector.validate(dict(request.props))
+            return values
+        finally:
+            self._services.pop(request.number, None)
 
     def _alter_offsets(self, request: AlterOffsets) -> object:
         connector = self._registry.load(request.plugin)()

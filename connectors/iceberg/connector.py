@@ -9,7 +9,8 @@ from connect_py.api.config import ConfigValue
 from connect_py.api.connector import SinkConnector
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.service import SharedService
-from connectors.iceberg.config import CONFIG_DEF, IcebergSinkConfig, validate
+from connectors.iceberg.allowed_settings import refused_settings
+from connectors.iceberg.config import CONFIG_DEF, TABLES, IcebergSinkConfig, validate
 from connectors.iceberg.offset_alteration import alter
 from connectors.iceberg.sink_task import IcebergSinkTask
 from connectors.iceberg.spark.driver import driver_service
@@ -43,7 +44,11 @@ class IcebergSinkConnector(SinkConnector):
         return [self._props] * max_tasks
 
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
-        return validate(props)
+        values = validate(props)
+        given = {key: value for key, value in props.items() if value is not None}
+        for key, why in refused_settings(given, self.services.worker_settings):
+            values[key if key in values else TABLES].errors.append(why if key in values else f"{key}: {why}")
+        return values
 
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]

@@ -20,9 +20,7 @@ STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 
 
 @pytest.fixture
-def worker(
-    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path
-) -> Iterator[WorkerProcess]:
+def worker(kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path) -> Iterator[WorkerProcess]:
     logs = tmp_path / "events"
     logs.mkdir()
     properties = {"connect_py.spark.eventLog.enabled": "true", "connect_py.spark.eventLog.dir": f"file://{logs}"}
@@ -85,7 +83,7 @@ def test_each_cycle_that_replaces_rows_is_one_merge_on_the_scratch_branch(
     assert settings["spark.app.name"] == "connect-py"
     assert settings["spark.driver.host"] == "127.0.0.1"
     assert {row["id"]: row["v"] for row in lakehouse.rows(case.table).to_pylist()} == {
-        **{n: "first" for n in range(10)},
+        **dict.fromkeys(range(10), "first"),
         **{cycle: f"cycle {cycle}" for cycle in range(CYCLES)},
         **{100 + cycle: "new" for cycle in range(CYCLES)},
     }

@@ -8,6 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.allowed_settings import (
+    CATALOG_PREFIX,
+    HADOOP_PREFIX,
+    SPARK_PREFIX,
+    refused_settings,
+)
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.spark.gateway import JARS_VARIABLE
 from connectors.iceberg.spark.iceberg_java import STAGING_CATALOG
@@ -137,10 +144,21 @@ def worker_spark_config(config: IcebergSinkConfig, worker_settings: Callable[[st
     """What a connector's session is made from: its own settings, and the worker's `connect_py.spark.*` below them.
 
     `worker_settings`: of `SharedServices`.
+
+    Raises:
+        ConfigError: A setting needs the worker's leave.
     """
+    given = {
+        **{SPARK_PREFIX + key.removeprefix("spark."): value for key, value in config.spark.items()},
+        **{CATALOG_PREFIX + key: value for key, value in config.catalog.items()},
+        **{HADOOP_PREFIX + key: value for key, value in config.hadoop.items()},
+    }
+    for key, why in refused_settings(given, worker_settings):
+        raise ConfigError(key, why)
     begin = len(WORKER_PREFIX) - len("spark.")
     defaults = {key[begin:]: value for key, value in worker_settings(WORKER_PREFIX).items()}
-    defaults.pop("spark.drivers.max", None)
+    for of_worker in ("spark.drivers.max", "spark.settings.allowed", "spark.user-code.allowed"):
+        defaults.pop(of_worker, None)
     return SparkConfig(
         config.catalog_name, config.catalog, config.hadoop_settings(), {**defaults, **config.spark}, config.quick_jvm
     )
