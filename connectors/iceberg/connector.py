@@ -46,7 +46,9 @@ class IcebergSinkConnector(SinkConnector):
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
         values = validate(props)
         given = {key: value for key, value in props.items() if value is not None}
-        for key, why in refused_settings(given, self.services.worker_settings):
+        services = getattr(self, "services", None)  # outside a worker there are no settings of one
+        settings = services.worker_settings if services is not None else _no_settings
+        for key, why in refused_settings(given, settings):
             values[key if key in values else TABLES].errors.append(why if key in values else f"{key}: {why}")
         return values
 
@@ -55,3 +57,7 @@ class IcebergSinkConnector(SinkConnector):
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
         """Mark the new offsets as a deliberate rewind or skip, which tables follow in spite of their ledgers."""
         return alter(IcebergSinkConfig.parse(props), self.cluster, self.services, offsets)
+
+
+def _no_settings(prefix: str) -> Mapping[str, str]:
+    return {}
