@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from contextlib import closing, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
@@ -28,7 +29,40 @@ from connectors.iceberg.spark.spark_runtime import SparkRuntime
 log = logging.getLogger(__name__)
 
 JVM_DIED: Final = 3
+REPORT_SECONDS: Final = 5.0
 _KILL_SECONDS: Final = 10.0  # a statement that ignores its interruption as long as this costs the driver its life
+
+
+class DriverMetrics:
+    """What the driver did so far. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values = {"sessions": 0.0, "requests_total": 0.0, "request_seconds_total": 0.0, "interrupted_total": 0.0}
+
+    def add(self, name: str, value: float = 1.0) -> None:
+        with self._lock:
+            self._values[name] += value
+
+    def values(self) -> dict[str, float]:
+        with self._lock:
+            return dict(self._values)
+
+
+class _ConnectorContext(logging.Filter):
+    """Gives log records the connector whose request the thread serves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = threading.local()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "connector"):
+            record.connector = getattr(self.thread, "user", None)
+        return True
+
+
+_context = _ConnectorContext()
 
 
 class DriverProgram:
@@ -36,6 +70,7 @@ class DriverProgram:
 
     def __init__(self, runtime: SparkRuntime, socket: str, secret: str) -> None:
         self._runtime = runtime
+        self.metrics = DriverMetrics()
         self._listener = Listener(socket, "AF_UNIX", backlog=64, authkey=secret.encode())
 
     def serve(self) -> None:
@@ -49,26 +84,36 @@ class DriverProgram:
             threading.Thread(target=self._serve_one, args=(connection,), name="spark-user", daemon=True).start()
 
     def _serve_one(self, connection: Connection) -> None:
-        with closing(connection), suppress(EOFError, ConnectionError):  # the user is gone
-            _User(self._runtime, connection).serve()
+        self.metrics.add("sessions")
+        try:
+            with closing(connection), suppress(EOFError, ConnectionError):  # the user is gone
+                _User(self._runtime, connection, self.metrics).serve()
+        finally:
+            self.metrics.add("sessions", -1)
 
 
 class _User:
     """One connection."""
 
-    def __init__(self, runtime: SparkRuntime, connection: Connection) -> None:
+    def __init__(self, runtime: SparkRuntime, connection: Connection, metrics: DriverMetrics) -> None:
         self._runtime = runtime
         self._connection = connection
+        self._metrics = metrics
         self._session: LakeSession | None = None
         self._spark: Any = None
         self._tag = f"connect-py-{id(self):x}"
 
     def serve(self) -> None:
         opened: Opened = self._connection.recv()
+        _context.thread.user = opened.user
         log.info("a Spark session for %s", opened.user, extra={"connector": opened.user})
         while True:
             request: Request = self._connection.recv()
-            self._connection.send(self._answer(opened, request))
+            started = time.monotonic()
+            answer = self._answer(opened, request)
+            self._metrics.add("requests_total")
+            self._metrics.add("request_seconds_total", time.monotonic() - started)
+            self._connection.send(answer)
 
     def _answer(self, opened: Opened, request: Request) -> Succeeded | Failed:
         with _Deadline(self._runtime, self._tag, request) as deadline:
@@ -78,6 +123,7 @@ class _User:
                 if not self._runtime.running:
                     os._exit(JVM_DIED)  # the owner of this process starts another one
                 if deadline.passed and not isinstance(error, SparkDiedError):
+                    self._metrics.add("interrupted_total")
                     error = CatalogUnavailableError(
                         f"{request.subject}: did not end within {request.deadline_seconds:.0f} s and was interrupted"
                     )
@@ -131,7 +177,9 @@ class _Deadline:
 def main() -> None:
     """See the module."""
     program = ServiceProgram.begin()
-    logging.basicConfig(handlers=[ServiceLogHandler()], level=logging.INFO)
+    handler = ServiceLogHandler()
+    handler.addFilter(_context)
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     for noisy in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     options, static = json.loads(program.settings["jvm_options"]), json.loads(program.settings["static"])
@@ -146,6 +194,7 @@ def main() -> None:
     served = DriverProgram(runtime, program.socket, program.secret)
     threading.Thread(target=served.serve, name="spark-listener", daemon=True).start()
     threading.Thread(target=_end_with_worker, args=(program, runtime, ending), name="spark-owner", daemon=True).start()
+    threading.Thread(target=_report, args=(program, served, runtime), name="spark-metrics", daemon=True).start()
     program.ready()
     log.info("Spark driver: master %s, process %d of Java", static["spark.master"], runtime.pid)
     runtime.wait()
@@ -153,6 +202,13 @@ def main() -> None:
         os._exit(0)
     log.error("the JVM of the Spark driver ended")
     os._exit(JVM_DIED)
+
+
+def _report(program: ServiceProgram, served: DriverProgram, runtime: SparkRuntime) -> None:
+    while True:
+        with suppress(Exception):  # the JVM may be gone
+            program.report({**served.metrics.values(), "heap_bytes": runtime.heap_bytes()})
+        time.sleep(REPORT_SECONDS)
 
 
 def _end_with_worker(program: ServiceProgram, runtime: SparkRuntime, ending: threading.Event) -> None:

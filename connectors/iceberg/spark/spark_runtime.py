@@ -73,6 +73,12 @@ class SparkRuntime:
         jvm: Any = session._jvm
         jvm.SparkSession.setActiveSession(session._jsparkSession)
 
+    def heap_bytes(self) -> int:
+        """The part of the JVM's heap that is in use."""
+        jvm: Any = self.spark._jvm
+        runtime = jvm.java.lang.Runtime.getRuntime()
+        return int(runtime.totalMemory() - runtime.freeMemory())
+
     def wait(self) -> None:
         """Return when the JVM has ended."""
         self._gateway.wait()
