@@ -32,7 +32,7 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.evolution.evolution_policy import ChangeAction, EvolutionPolicy
 from connectors.iceberg.hadoop_files import read_hadoop_files
 from connectors.iceberg.java_pattern import compile_java_pattern
-from connectors.iceberg.spark.connect_session import RemotePlace
+from connectors.iceberg.spark.remote_url import check_installed, remote_address
 from connectors.iceberg.staging.partition_by import (
     PartitionTerm,
     list_items,
@@ -1148,7 +1148,8 @@ def _remote_problems(spark: Mapping[str, str], engine: CommitEngine) -> tuple[li
     remote = SPARK_PREFIX + "remote"
     problems: list[tuple[str, str]] = []
     try:
-        RemotePlace.of(spark["spark.remote"])
+        remote_address(spark["spark.remote"])
+        check_installed()
     except ConfigError as error:
         problems.append((remote, error.why))
     if "spark.master" in spark:

@@ -13,6 +13,7 @@ from connectors.iceberg.allowed_settings import refused_settings
 from connectors.iceberg.config import CONFIG_DEF, TABLES, IcebergSinkConfig, validate
 from connectors.iceberg.offset_alteration import alter
 from connectors.iceberg.sink_task import IcebergSinkTask
+from connectors.iceberg.spark.connect_client import CONNECT_SERVICE
 from connectors.iceberg.spark.driver import driver_service
 from connectors.iceberg.spark.spark_config import worker_spark_config
 
@@ -34,11 +35,10 @@ class IcebergSinkConnector(SinkConnector):
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """The Spark driver, which starts beside the tasks."""
+        """The Spark driver, which starts beside the tasks, and what speaks to a Spark Connect server."""
         config = IcebergSinkConfig.parse(props)
-        if config.spark.get("spark.remote"):
-            return ()
-        return (driver_service(worker_spark_config(config, worker_settings)),)
+        driver = driver_service(worker_spark_config(config, worker_settings))
+        return (driver, CONNECT_SERVICE) if config.spark.get("spark.remote") else (driver,)
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [self._props] * max_tasks

@@ -39,7 +39,6 @@ from connectors.iceberg.spark.commit_request import (
     CommitRequest,
     CommitStatus,
 )
-from connectors.iceberg.spark.connect_lake import ConnectLake
 from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
@@ -97,10 +96,8 @@ class TableKeeper:
         self._config = config
         self._listener = listener
         self._metrics = metrics
-        self._full_merge = config.commit_engine.value == "merge"
-        self._lake: LakeClient | ConnectLake = (
-            ConnectLake(config) if config.spark.get("spark.remote") else _lake_of(config, services)
-        )
+        self._full_merge = config.commit_engine.value == "merge" or bool(config.spark.get("spark.remote"))
+        self._lake = _lake_of(config, services)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
@@ -208,7 +205,7 @@ class TableKeeper:
         table = loaded.description
         if table.mode is not WriteMode.MERGE or table.format_version < 2 or self._full_merge:
             return loaded
-        if WRITE_MODES[0] in table.properties or self._config.keep_write_mode or isinstance(self._lake, ConnectLake):
+        if WRITE_MODES[0] in table.properties or self._config.keep_write_mode:
             return loaded
         self._lake.set_properties(table.name, dict.fromkeys(WRITE_MODES, "merge-on-read"))
         log.info(

@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError
 from connectors.iceberg.faults import fault_point
@@ -39,7 +39,13 @@ from connectors.iceberg.spark.commit_request import (
 )
 from connectors.iceberg.spark.cycle_rows import CycleRows
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableError, TableUnsuitableError
-from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable, PreparedCommit, ValidationFailed
+from connectors.iceberg.spark.iceberg_java import (
+    SCRATCH_KEY,
+    JavaCatalog,
+    JavaTable,
+    PreparedCommit,
+    ValidationFailed,
+)
 from connectors.iceberg.spark.java_errors import translating
 from connectors.iceberg.spark.merge_statement import delete_matched, full_merge
 from connectors.iceberg.spark.sql_names import quoted, relation
@@ -49,9 +55,10 @@ from connectors.iceberg.table import StagedKind, WriteMode
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from connectors.iceberg.spark.connect_client import ConnectClient
+
 log = logging.getLogger(__name__)
 
-SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapshot: the name of its branch
 AFTER_BRANCH, AFTER_MERGE = "after_scratch_branch", "after_merge"  # fault points
 BEFORE_SWAP, AFTER_SWAP = "before_compare_and_swap", "after_swap"
 _SUMMARY = "spark.sql.iceberg.snapshot-property."  # holds for every commit of the session until unset
@@ -105,10 +112,15 @@ class CommitEngine:
         self._catalog = catalog
         self._catalog_name = catalog_name
         self._settings = settings
+        self._connect: ConnectClient | None = None
         self._sleep: Callable[[float], None] = time.sleep
 
-    def commit(self, request: CommitRequest) -> CommitOutcome:
+    def commit(self, request: CommitRequest, connect: ConnectClient | None = None) -> CommitOutcome:
         """Make one snapshot, or say why not. The same request may be made again after every outcome.
+
+        Args:
+            request: What to commit.
+            connect: Runs the `MERGE` on a Spark Connect server; None: this Spark runs it.
 
         Raises:
             TableMissingError, TableForbiddenError, TableUnsuitableError: It cannot be done.
@@ -116,6 +128,7 @@ class CommitEngine:
             CatalogUnavailableError: Nothing was committed as far as we know; ask again.
         """
         started = time.monotonic()
+        self._connect = connect
         attempts = _Attempts()
         try:
             with ExitStack() as stack:
@@ -156,15 +169,15 @@ class CommitEngine:
                     extra={"action": "commit_repeated", "table": request.table},
                 )  # fmt: skip
                 self._sleep(_BACKOFF_SECONDS[min(attempt - 1, len(_BACKOFF_SECONDS) - 1)])
-            if found is None:
-                found = self._find(table, metadata, request, attempt, attempts, stack)
             try:
+                if found is None:
+                    found = self._find(table, metadata, request, attempt, attempts, stack)
                 if (landed := self._swap(table, request, found, attempts)) is not None:
                     return self._concluded(table, request, attempts, landed, foreign)
             except ValidationFailed as failed:
                 found, reason = None, str(failed)
             except ConnectError as refused:
-                if not attempts.open:
+                if found is None or not attempts.open:
                     raise
                 refusal, reason = refused, str(refused)  # of unknown outcome: the table is read before anything else
                 log.info("commit %s to %s was refused: %s", request.commit_id, request.table, reason)
@@ -235,7 +248,8 @@ class CommitEngine:
         if engine in (EngineName.MERGE, EngineName.FULL_MERGE):
             branch = f"{request.work_branch}{request.commit_id[:8]}-{attempt}-{uuid.uuid4().hex[:8]}"
             target = relation(self._catalog_name, request.table, branch)
-        rows = CycleRows(self._spark, self._catalog_name, table, metadata, request, target, stack)
+        lending = branch if self._connect is not None else None
+        rows = CycleRows(self._spark, self._catalog_name, table, metadata, request, target, stack, lending)
         found = _Found(engine, because, None if head is None else head["snapshot-id"], rows, branch)
         attempts.found.append(found)
         if branch is not None:
@@ -250,11 +264,10 @@ class CommitEngine:
         if target is not None and rows.changes:
             if engine is EngineName.FULL_MERGE:
                 statement = full_merge(target, metadata.column_names(), request.key_columns, rows.changes, rows.order)
-                self._merge(statement, {**_summary(request, rows), SCRATCH_KEY: str(branch)})
+                self._merge(request.table, statement, {**_summary(request, rows), SCRATCH_KEY: str(branch)})
             else:
-                self._merge(
-                    delete_matched(target, request.key_columns, rows.changes, rows.order), {SCRATCH_KEY: str(branch)}
-                )
+                statement = delete_matched(target, request.key_columns, rows.changes, rows.order)
+                self._merge(request.table, statement, {SCRATCH_KEY: str(branch)})
             self._look_at_branch(table, found)
             fault_point(AFTER_MERGE)
         return found
@@ -273,18 +286,24 @@ class CommitEngine:
             return EngineName.FULL_MERGE, "the table's format has no deletes"
         if self._settings.full_merge:
             return EngineName.FULL_MERGE, "the configuration says so"
+        if self._connect is not None:
+            return EngineName.FULL_MERGE, "Spark is behind Spark Connect"
         if metadata.properties.get(_MERGE_MODE, "copy-on-write").lower() != "merge-on-read":
             return EngineName.FULL_MERGE, "the table is copy-on-write"
         return EngineName.MERGE, "rows may replace others"
 
-    def _merge(self, statement: str, summary: Mapping[str, str]) -> None:
-        for key, value in summary.items():
-            self._spark.conf.set(_SUMMARY + key, value)
+    def _merge(self, table: str, statement: str, summary: Mapping[str, str]) -> None:
+        settings = {_SUMMARY + key: value for key, value in summary.items()}
+        if self._connect is not None:
+            self._connect.run(table, statement, settings)
+            return
+        for key, value in settings.items():
+            self._spark.conf.set(key, value)
         try:
             self._spark.sql(statement)
         finally:
-            for key in summary:
-                self._spark.conf.unset(_SUMMARY + key)
+            for key in settings:
+                self._spark.conf.unset(key)
 
     def _look_at_branch(self, table: JavaTable, found: _Found) -> None:
         """Take over what the MERGE made."""
@@ -426,7 +445,7 @@ class CommitEngine:
                 table = self._catalog.load(request.table)
                 prepared = table.prepare()
                 base = prepared.base()
-                there = [name for name in branches if name in base.refs]
+                there = [name for name in base.refs if name.startswith(tuple(branches))]  # with staged files' own
                 if there:
                     prepared.change()
                     gone = prepared.remove(there, _own_snapshots(base, there))

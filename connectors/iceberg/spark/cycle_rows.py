@@ -40,11 +40,14 @@ class CycleRows:
         request: CommitRequest,
         target: str | None,
         stack: ExitStack,
+        lending: str | None = None,
     ) -> None:
         """Read nothing yet.
 
         Args:
             target: The scratch branch, from which unavailable values are taken; None: the table has no rows.
+            lending: What names of branches begin with that show staged files to a Spark that is elsewhere; None: the
+                `MERGE` runs in this one.
             stack: Owns the relations of staged files, for as long as the statements run.
         """
         self._spark = spark
@@ -54,6 +57,7 @@ class CycleRows:
         self._request = request
         self._target = target
         self._stack = stack
+        self._lending = lending
         self.data_files: list[Any] = []  # Java's
         self.written: list[Any] = []  # those of `data_files` that were written here
         self.changes: list[Source] = []  # what the MERGE reads
@@ -153,14 +157,23 @@ class CycleRows:
         upserts = [content_file(file) for file in rows]
         deletes = [content_file(file) for file in files if file.kind is StagedKind.DELETES]
         upserts += [self._table.content_file(file) for file in self.written]
-        named = self._relation(upserts) if upserts else None
+        relations = iter(self._sources([files for files in (upserts, deletes) if files]))
+        named = next(relations) if upserts else None
         if named is not None:
             self.changes.append(Source(named, False))
         if deletes:
-            removed = self._relation(deletes)
+            removed = next(relations)
             if whole and self.order is not None:
                 removed = last_deletes(removed, named, self._request.key_columns, self.order)
             self.changes.append(Source(removed, True))
+
+    def _sources(self, groups: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
+        """Relations for the Spark that runs the `MERGE`."""
+        if self._lending is None or not groups:
+            return [self._relation(files) for files in groups]
+        branches = {f"{self._lending}s{number}": files for number, files in enumerate(groups)}
+        self._table.stage_on_branches(branches)
+        return [relation(self._catalog, self._request.table, branch) for branch in branches]
 
     def _relation(self, files: Sequence[Mapping[str, Any]]) -> str:
         return self._stack.enter_context(staged_relation(self._table, files))

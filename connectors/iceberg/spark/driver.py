@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from connect_py.api.service import ServiceAddress, SharedService, SharedServices
 from connectors.iceberg.spark.commit_engine import EngineSettings
+from connectors.iceberg.spark.connect_client import CONNECT_SERVICE, RemoteSpark
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError
 from connectors.iceberg.spark.spark_config import SparkConfig
@@ -63,6 +64,8 @@ class SparkDriver:
     def request(self) -> None:
         """Have the process started, and return at once."""
         self._services.request_shared_service(self._service)
+        if self.config.remote:
+            self._services.request_shared_service(CONNECT_SERVICE)
 
     def start(self) -> None:
         """Have a process running, and a session in it. After a death: in the next process.
@@ -81,6 +84,19 @@ class SparkDriver:
             raise CatalogUnavailableError(f"the Spark driver cannot be reached: {error}") from error
         self._connection = connection
 
+    def remote(self) -> RemoteSpark | None:
+        """The Spark that runs the `MERGE`, where the configuration names a Spark Connect server; None: the driver.
+
+        Raises:
+            RetriableError: The Spark Connect process does not start now.
+            ConnectError: It cannot start. The text says why.
+        """
+        config = self.config
+        if not config.remote:
+            return None
+        program = self._services.shared_service(CONNECT_SERVICE, timeout_seconds=_START_SECONDS)
+        return RemoteSpark(config.remote, config.remote_settings(), program)
+
     def alive(self) -> bool:
         """Whether there is a connection. The process may have died since the last call."""
         return self._connection is not None
@@ -89,6 +105,8 @@ class SparkDriver:
         """End the session; the process ends with its last user. A call under way fails."""
         self._disconnect()
         self._services.release_shared_service(self._service)
+        if self.config.remote:
+            self._services.release_shared_service(CONNECT_SERVICE)
 
     def __enter__(self) -> SparkDriver:
         self.start()

@@ -14,14 +14,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
-from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from typing import Any, Final
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceLogHandler, ServiceProgram
-from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
+from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded, serve_connections
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
 from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.spark.spark_runtime import SparkRuntime
@@ -75,13 +75,7 @@ class DriverProgram:
 
     def serve(self) -> None:
         """Accept connections for ever, each on a thread of its own."""
-        while True:
-            try:
-                connection = self._listener.accept()
-            except (AuthenticationError, EOFError, ConnectionError) as error:
-                log.warning("a connection was refused: %s", error)
-                continue
-            threading.Thread(target=self._serve_one, args=(connection,), name="spark-user", daemon=True).start()
+        serve_connections(self._listener, self._serve_one, "spark-user")
 
     def _serve_one(self, connection: Connection) -> None:
         self.metrics.add("sessions")
@@ -116,7 +110,7 @@ class _User:
             self._connection.send(answer)
 
     def _answer(self, opened: Opened, request: Request) -> Succeeded | Failed:
-        with _Deadline(self._runtime, self._tag, request) as deadline:
+        with _Deadline(self._runtime, request, self._interrupt) as deadline:
             try:
                 return Succeeded(self._call(opened, request))
             except Exception as error:
@@ -131,6 +125,13 @@ class _User:
                     log.exception("request %s failed", request.method)
                 return Failed.of(error)
 
+    def _interrupt(self) -> None:
+        """End what runs in the JVM, and what runs on a server for it."""
+        with suppress(Exception):  # the JVM may be gone
+            self._runtime.spark.sparkContext.cancelJobsWithTag(self._tag)
+        if self._session is not None:
+            self._session.interrupt()
+
     def _call(self, opened: Opened, request: Request) -> Any:
         if self._session is None:
             self._spark = self._runtime.new_session(opened.settings)
@@ -144,10 +145,10 @@ class _User:
 class _Deadline:
     """Interrupts what takes longer; kills the JVM if the interruption is ignored."""
 
-    def __init__(self, runtime: SparkRuntime, tag: str, request: Request) -> None:
+    def __init__(self, runtime: SparkRuntime, request: Request, interrupt: Callable[[], None]) -> None:
         self._runtime = runtime
-        self._tag = tag
         self._request = request
+        self._interrupt = interrupt
         self._done = threading.Event()
         self.passed = False
 
@@ -166,8 +167,7 @@ class _Deadline:
         log.error(
             "%s: %s did not end within %.0f s: it is interrupted", self._request.subject, self._request.method, seconds
         )
-        with suppress(Exception):  # the JVM may be gone
-            self._runtime.spark.sparkContext.cancelJobsWithTag(self._tag)
+        self._interrupt()
         if not self._done.wait(_KILL_SECONDS):
             log.error("%s: the interruption was ignored: the driver ends", self._request.subject)
             self._runtime.kill()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
+from typing import Any, NoReturn
 
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.errors import JavaError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +64,14 @@ class Failed:
     def reraise(self) -> None:
         """Raise it, with the Java exception as its cause."""
         raise self.error from (JavaError(self.cause) if self.cause else None)
+
+
+def serve_connections(listener: Listener, serve_one: Callable[[Connection], None], name: str) -> NoReturn:
+    """Accept connections for ever, each on a thread of its own. `name`: of the threads."""
+    while True:
+        try:
+            connection = listener.accept()
+        except (AuthenticationError, EOFError, ConnectionError) as error:
+            log.warning("a connection was refused: %s", error)
+            continue
+        threading.Thread(target=serve_one, args=(connection,), name=name, daemon=True).start()

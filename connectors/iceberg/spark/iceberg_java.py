@@ -17,8 +17,10 @@ from connectors.iceberg.spark.table_metadata import TableMetadata
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapshot: the name of its branch
 STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
 _EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
+_STAGED_KEY: Final = "connect-py.staged"  # in the summary of a snapshot that lends staged files to a server
 _LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")  # a format 3 writer asks for them when it rewrites rows
 
 
@@ -238,6 +240,45 @@ class JavaTable:
             sets.removeTasks(table, name)
             cache.remove(name)
 
+    def stage_on_branches(self, groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Make branches for a Spark that is elsewhere: it reads them with the table's schema, names and file access.
+
+        Each is one snapshot without a parent that has the staged files of one group. They lack partitions, because keys
+        alone lack the columns of partitions: a partitioned table gets a partition spec without columns beside its own.
+
+        Args:
+            groups: Content files as of `staged`, by the name of their branch.
+
+        Raises:
+            ValidationFailed: Another commit came in between.
+        """
+        java = self._java
+        self._table.refresh()
+        base = self._operations.current()
+        builders = java.iceberg("TableMetadata")
+        unpartitioned = java.iceberg("PartitionSpec").unpartitioned()
+        # As if the table had no rows: what is appended has no parent. Sequence numbers and row ids go on.
+        alone = builders.buildFrom(base).addPartitionSpec(unpartitioned).removeRef("main").build()
+        spec = next(spec for spec in alone.specs() if spec.isUnpartitioned())
+        transaction = java.iceberg("Transactions").replaceTableTransaction(self.name, self._operations, alone)
+        next_ = builders.buildFrom(base).addPartitionSpec(unpartitioned)
+        for branch, files in groups.items():
+            update = transaction.newFastAppend()
+            for file in files:
+                content = {**file, "spec-id": spec.specId(), "partition": {}}
+                update.appendFile(java.iceberg("ContentFileParser").fromJson(java.tree(content), spec))
+            update.set(SCRATCH_KEY, branch)
+            update.set(_STAGED_KEY, "true")
+            update.toBranch(branch).commit()  # into the transaction, which is not committed
+            after = transaction.currentMetadata()
+            next_.setBranchSnapshot(after.snapshot(after.ref(branch).snapshotId()), branch)
+        try:
+            self._operations.commit(base, next_.build())
+        except Exception as error:
+            if is_a(error, f"{_EXCEPTIONS}CommitFailedException"):
+                raise ValidationFailed(str(error).split("\n", 1)[0]) from error
+            raise
+
     def _with_columns(self, extra: Sequence[Mapping[str, Any]]) -> Any:
         """The table as if it had more columns; the catalog does not see it."""
         java, metadata = self._java, self._operations.current()
@@ -365,7 +406,9 @@ class JavaTable:
         return [str(snapshot.manifestListLocation()), *map(str, own)]
 
     def files_added_by(self, snapshot: Any) -> list[str]:
-        """The data and delete files that a snapshot added."""
+        """The data and delete files that a snapshot added; staged files that it lends are none of them."""
+        if _STAGED_KEY in self._java.json(snapshot.summary()):
+            return []
         found = self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(snapshot).build()
         return [str(file.location()) for file in [*found.addedDeleteFiles(), *found.addedDataFiles()]]
 

@@ -82,8 +82,9 @@ class LakeClient:
         return found
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
+        remote = self._driver.remote() if request.mode is WriteMode.MERGE and request.files else None
         with self._driver.deadline(self._commit_deadline_seconds):
-            outcome: CommitOutcome = self._driver.call(request.table, "commit", request)
+            outcome: CommitOutcome = self._driver.call(request.table, "commit", request, remote)
         return outcome
 
     def _call(self, name: str, method: str, *arguments: Any) -> Any:

@@ -14,6 +14,7 @@ from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.spark import orphan_files, schema_evolution, snapshot_history
 from connectors.iceberg.spark.commit_engine import CommitEngine, EngineSettings
 from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest
+from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark
 from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
 from connectors.iceberg.spark.java_errors import translating
 from connectors.iceberg.spark.table_metadata import TableMetadata
@@ -59,6 +60,7 @@ class LakeSession:
             self._catalog = JavaCatalog(spark, catalog)
         self.spark = spark
         self.engine = CommitEngine(spark, self._catalog, catalog, settings)
+        self._connect: ConnectClient | None = None
 
     def load(
         self,
@@ -144,9 +146,15 @@ class LakeSession:
         with translating(name):
             return self._catalog.replace_view(name, schema, sql)
 
-    def commit(self, request: CommitRequest) -> CommitOutcome:
-        """See `CommitEngine.commit`."""
-        return self.engine.commit(request)
+    def commit(self, request: CommitRequest, remote: RemoteSpark | None = None) -> CommitOutcome:
+        """See `CommitEngine.commit`. `remote`: whose Spark runs the `MERGE`; None: this one."""
+        self._connect = None if remote is None else ConnectClient(remote)
+        return self.engine.commit(request, self._connect)
+
+    def interrupt(self) -> None:
+        """End a statement that runs on a server. From any thread."""
+        if self._connect is not None:
+            self._connect.interrupt()
 
     def remove_files(self, name: str, uuid: str, prefix: str, below: int) -> int | None:
         """Delete files of earlier epochs below the table's data location, unless a snapshot references them.

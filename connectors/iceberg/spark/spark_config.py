@@ -112,6 +112,19 @@ class SparkConfig:
             **{key: value for key, value in self.spark_properties.items() if not _is_static(key)},
         }
 
+    def remote_settings(self) -> dict[str, str]:
+        """Settings of a session behind Spark Connect: few, because the server belongs to others."""
+        prefix = f"spark.sql.catalog.{self.catalog}"
+        return {
+            "spark.sql.iceberg.distribution-mode": "none",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.ansi.enabled": "true",
+            prefix: _SPARK_CATALOG,
+            **{f"{prefix}.{key}": value for key, value in self.catalog_settings().items()},
+            **{f"{prefix}.hadoop.{key}": value for key, value in self.hadoop_settings().items()},
+            **{key: value for key, value in self.spark_properties.items() if not _is_static(key)},
+        }
+
     def catalog_settings(self) -> dict[str, str]:
         """What Iceberg's catalog is made from; what is said in Spark's words wins."""
         in_sparks_words = _below(f"spark.sql.catalog.{self.catalog}.", self.spark_properties)
