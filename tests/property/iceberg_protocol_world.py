@@ -442,7 +442,7 @@ class World:
         if "rows are lost" in reason:
             # A new table begins at the floor, and there may be tables that nobody knows of: retention may have removed
             # what they would have got, and nobody can tell that they were not owed it.
-            new_tables = (Fault.DROP, Fault.REPLACE, Fault.REPLACE_WITH_PROPERTIES)
+            new_tables = (Fault.DROP, Fault.REPLACE, Fault.REPLACE_WITH_PROPERTIES, Fault.ROUTE_ADDED)
             lost = (Fault.RETENTION_TOO_SOON, Fault.ROLL_BACK, Fault.RESTORED, *new_tables)
             if self.dynamic or any(self.faults[fault] for fault in lost):
                 raise ToldWorldError(reason)
