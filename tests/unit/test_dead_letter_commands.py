@@ -17,13 +17,14 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from typer.testing import CliRunner
 
 from connect_py.api.errors import ConnectError
+from connect_py.testing import FakeSharedServices
 from connectors.iceberg.commands.dlq import app
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.dead_letters import letter_table, replay_log
 from connectors.iceberg.dead_letters.letter import Letter
 from connectors.iceberg.dead_letters.letter_table import LetterTable
 from connectors.iceberg.dead_letters.replay_log import ReplayLog
-from connectors.iceberg.spark.catalog import TableCatalog
+from connectors.iceberg.spark.lake_client import LakeClient
 
 CONFIG = {
     "name": "orders",
@@ -113,7 +114,7 @@ class Kept:
         ]  # fmt: skip
         self.table.append(pa.Table.from_pylist(rows, schema=self.schema))
 
-    def location(self, _catalog: object, name: str) -> tuple[str, dict[str, str]]:
+    def location(self, _lake: object, name: str) -> tuple[str, dict[str, str]]:
         assert name == "db.dead"
         return self.table.metadata_location, {}
 
@@ -122,7 +123,8 @@ class Kept:
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     made = Kept(tmp_path)
     monkeypatch.setattr(letter_table, "SparkDriver", NoJvm)
-    monkeypatch.setattr(TableCatalog, "metadata", lambda catalog, name: made.location(catalog, name))
+    monkeypatch.setattr(letter_table, "command_services", FakeSharedServices)
+    monkeypatch.setattr(LakeClient, "metadata", lambda lake, name: made.location(lake, name))
     return made
 
 

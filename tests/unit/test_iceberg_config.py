@@ -90,10 +90,7 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
             "delta is not SQL",
         ),
         ({"iceberg.ext.topic-to-table": "no-template"}, "not of the form pattern:template"),
-        (
-            {"iceberg.tables": "db.a", "iceberg.tables.cdc-field": "op", "iceberg.ext.commit-engine": "append"},
-            "append cannot keep one row per key",
-        ),
+        ({"iceberg.tables": "db.a", "iceberg.ext.commit-engine": "merge"}, "merge needs keys; rows are appended here"),
         ({"iceberg.tables": "db.a", "iceberg.ext.unrouted": "explode"}, "must be one of"),
     ],
 )
@@ -397,6 +394,12 @@ def test_java_patterns_without_a_translation_are_refused(pattern: str) -> None:
 def test_the_class_name_decides_the_family() -> None:
     assert ClassFamily.of(APACHE) is ClassFamily.APACHE
     assert ClassFamily.of(TABULAR) is ClassFamily.TABULAR
+
+
+@pytest.mark.parametrize("engine", ["append", "delta"])
+def test_an_engine_of_former_versions_is_taken_for_the_default_and_said_so(engine: str) -> None:
+    made = IcebergSinkConfig.parse(STATIC | {"iceberg.tables.cdc-field": "op", "iceberg.ext.commit-engine": engine})
+    assert [w for w in made.warnings if f"commit-engine={engine} means auto" in w]
 
 
 def test_a_number_of_commit_threads_is_taken_and_said_to_have_no_effect() -> None:

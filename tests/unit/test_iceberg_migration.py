@@ -15,6 +15,7 @@ from no_jvm import NoJvm
 from typer.testing import CliRunner
 
 from connect_py.api.record import TopicPartition
+from connect_py.testing import FakeSharedServices
 from connectors.iceberg.audit.table_history import HistoricSnapshot, TableHistory
 from connectors.iceberg.commands.migrate import migrate
 from connectors.iceberg.config import EVOLVE_ADD
@@ -200,12 +201,13 @@ def legacy(
     """What the command finds in Kafka and in the catalog."""
     known = {table.table: table for table in tables}
 
-    def read(_driver: object, name: str, _ref: str) -> TableHistory:
+    def read(_lake: object, name: str, _ref: str) -> TableHistory:
         if name not in known:
             raise TableMissingError(name, "does not exist")
         return known[name]
 
-    monkeypatch.setattr("connectors.iceberg.spark.session.SparkDriver", NoJvm)
+    monkeypatch.setattr("connectors.iceberg.spark.driver.SparkDriver", NoJvm)
+    monkeypatch.setattr("connectors.iceberg.commands.migrate.command_services", FakeSharedServices)
     monkeypatch.setattr(TableHistory, "read", staticmethod(read))
     monkeypatch.setattr("connectors.iceberg.migration.kafka_traces.control_events", lambda *_: events)
     monkeypatch.setattr("connectors.iceberg.migration.kafka_traces.group_offsets", lambda *_: group)

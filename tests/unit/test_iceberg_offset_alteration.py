@@ -6,7 +6,7 @@ import pytest
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
-from connect_py.testing import FakeSinkTaskContext
+from connect_py.testing import FakeSharedServices, FakeSinkTaskContext
 from connectors.iceberg import offset_alteration
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.offset_alteration import alter
@@ -27,6 +27,7 @@ P0, P1, OLD = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPar
 CONFIG = IcebergSinkConfig.parse(
     {"name": "c", "iceberg.tables": "db.t", "iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://h"}
 )
+NOBODY = FakeSharedServices()  # is not asked
 LEDGER = Ledger(Epoch(7, "x"), "c1", 1, "t1", "k", {"orders": TopicLedger("id-of-orders", {0: LedgerEntry(2, 0, 90)})})
 
 
@@ -39,7 +40,7 @@ def table(ledger: Ledger) -> Lookup:
 def tables(monkeypatch: pytest.MonkeyPatch) -> dict[str, Lookup]:
     """What the catalog holds."""
     found: dict[str, Lookup] = {}
-    monkeypatch.setattr(offset_alteration, "_look_up", lambda _config, _tables: found)
+    monkeypatch.setattr(offset_alteration, "_look_up", lambda _config, _services, _tables: found)
     return found
 
 
@@ -69,12 +70,12 @@ def test_a_generation_is_above_those_of_the_group_and_of_all_tables(
 ) -> None:
     cluster.group_offsets = {P0: marked(90), P1: marked(40, generation=1)}
     tables["db.t"] = table(LEDGER)
-    answer = alter(CONFIG, cluster, {P0: 20, P1: 50})
+    answer = alter(CONFIG, cluster, NOBODY, {P0: 20, P1: 50})
     assert seen(answer) == {P0: (20, 3), P1: (50, 2)}
     mark = Mark.from_text(answer[P0].metadata if answer[P0] else None)
     assert mark is not None
     assert mark.epoch.number == 8  # above the ledger's
-    assert seen(alter(CONFIG, cluster, {P1: None})) == {P1: (0, 2)}
+    assert seen(alter(CONFIG, cluster, NOBODY, {P1: None})) == {P1: (0, 2)}
 
 
 def test_a_reset_of_all_that_the_group_has_also_resets_what_it_lost_and_drops_what_is_consumed_no_more(
@@ -82,21 +83,21 @@ def test_a_reset_of_all_that_the_group_has_also_resets_what_it_lost_and_drops_wh
 ) -> None:
     cluster.group_offsets = {P0: marked(90)}
     tables["db.t"] = table(LEDGER)
-    assert seen(alter(CONFIG, cluster, {P0: None, OLD: None})) == {P0: (10, 3), P1: (0, 1), OLD: None}
+    assert seen(alter(CONFIG, cluster, NOBODY, {P0: None, OLD: None})) == {P0: (10, 3), P1: (0, 1), OLD: None}
     cluster.group_offsets = {}
-    assert seen(alter(CONFIG, cluster, {})) == {P0: (10, 3), P1: (0, 1)}
+    assert seen(alter(CONFIG, cluster, NOBODY, {})) == {P0: (10, 3), P1: (0, 1)}
 
 
 def test_a_reset_begins_where_a_new_connector_would(cluster: FakeSinkTaskContext, tables: dict[str, Lookup]) -> None:
     cluster.client_settings["auto.offset.reset"] = "latest"
-    assert alter(CONFIG, cluster, {}) == {}  # it never ran: nothing is to be reset
-    assert seen(alter(CONFIG, cluster, {P0: 30})) == {P0: (30, 1), P1: (50, 1)}
+    assert alter(CONFIG, cluster, NOBODY, {}) == {}  # it never ran: nothing is to be reset
+    assert seen(alter(CONFIG, cluster, NOBODY, {P0: 30})) == {P0: (30, 1), P1: (50, 1)}
     cluster.group_offsets = {P0: marked(90), P1: marked(40)}
-    assert seen(alter(CONFIG, cluster, {P0: None})) == {P0: (100, 1)}
+    assert seen(alter(CONFIG, cluster, NOBODY, {P0: None})) == {P0: (100, 1)}
     cluster.open_transactions = {P0: 95}
-    assert seen(alter(CONFIG, cluster, {P0: None})) == {P0: (100, 1)}
+    assert seen(alter(CONFIG, cluster, NOBODY, {P0: None})) == {P0: (100, 1)}
     cluster.client_settings["isolation.level"] = "read_committed"
-    assert seen(alter(CONFIG, cluster, {P0: None})) == {P0: (95, 1)}, "its rows are still to be read"
+    assert seen(alter(CONFIG, cluster, NOBODY, {P0: None})) == {P0: (95, 1)}, "its rows are still to be read"
 
 
 @pytest.mark.parametrize(
@@ -112,4 +113,4 @@ def test_an_offset_that_no_coordinator_could_go_on_from_is_refused(
     cluster: FakeSinkTaskContext, tables: dict[str, Lookup], where: TopicPartition, offset: int, why: str
 ) -> None:
     with pytest.raises(ConnectError, match=why):
-        alter(CONFIG, cluster, {where: offset})
+        alter(CONFIG, cluster, NOBODY, {where: offset})

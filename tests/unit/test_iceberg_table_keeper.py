@@ -1,26 +1,26 @@
-"""A driver that dies is replaced, but not for ever; what a table needs is made, also at a second attempt."""
+"""A driver that dies is replaced, but not for a commit that kills it; what a table needs is made, also later."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from iceberg_staging_rows import config, table
 
 from connect_py.api.errors import ConnectError
-from connect_py.testing import FakePluginMetrics
-from connectors.iceberg import table_keeper
+from connect_py.api.service import ServiceAddress
+from connect_py.testing import FakePluginMetrics, FakeSharedServices
 from connectors.iceberg.coordinator import _outcome_of
 from connectors.iceberg.evolution.column_history import HISTORY
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.coordinator_state import Outcome
-from connectors.iceberg.protocol.ledger import TableView
+from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.catalog import LoadedTable
-from connectors.iceberg.spark.commit_request import CommitCounts, CommitOutcome, CommitStatus, EngineName
+from connectors.iceberg.spark.commit_request import CommitCounts, CommitOutcome, CommitRequest, CommitStatus, EngineName
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
     SparkDiedError,
@@ -28,77 +28,91 @@ from connectors.iceberg.spark.errors import (
     TableMissingError,
     TableUnsuitableError,
 )
+from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table import TableDescription, WriteMode
-from connectors.iceberg.table_keeper import REPLACEMENTS, TableKeeper
+from connectors.iceberg.table_keeper import DEATHS, TableKeeper
 
 
-class MortalDriver:
-    """Counts its lives."""
+class MortalLake:
+    """Counts its lives; commits raise what `errors` has."""
 
     def __init__(self) -> None:
         self.lives = 0
         self.living = False
-        self.sessions = 0
+        self.errors: list[Exception] = []
 
     def alive(self) -> bool:
         return self.living
 
-    def restart(self) -> None:
+    def start(self) -> None:
         self.lives += 1
         self.living = True
-
-    def start_session(self) -> None:
-        self.sessions += 1
 
     def stop(self) -> None:
         self.living = False
 
+    def commit(self, _request: object) -> CommitOutcome:
+        if self.errors:
+            self.living = False
+            raise self.errors.pop()
+        return CommitOutcome(CommitStatus.COMMITTED, EngineName.APPEND, 9)
 
-@pytest.fixture
-def keeper(monkeypatch: pytest.MonkeyPatch) -> TableKeeper:
-    monkeypatch.setattr(table_keeper, "BACKOFF_SECONDS", (0.0,) * REPLACEMENTS)
+
+def keeper_of(lake: object, **props: str) -> TableKeeper:
+    """A coordinator's keeper whose tables are these."""
     listener: Any = None
-    made = TableKeeper(config(), listener, IcebergMetrics(FakePluginMetrics()))
-    made._driver = MortalDriver()  # type: ignore[assignment]
+    made = TableKeeper(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSharedServices())
+    made._lake = lake  # type: ignore[assignment]
     return made
 
 
-def test_a_driver_that_lives_is_left_alone(keeper: TableKeeper) -> None:
-    keeper.start()
-    keeper.start()
-    assert keeper._driver.lives == 1  # type: ignore[attr-defined]
+def commit_of(number: int) -> CommitRequest:
+    version = TableVersion("u", None, None)
+    return CommitRequest("db.t", f"commit-{number}", version, "ledger", "{}", {"ledger": "{}"})
 
 
-def test_a_driver_is_replaced_three_times_without_a_commit_and_no_more(keeper: TableKeeper) -> None:
+def test_a_session_that_lives_is_left_alone() -> None:
+    lake = MortalLake()
+    keeper = keeper_of(lake)
     keeper.start()
-    for _ in range(REPLACEMENTS):
-        keeper._driver.stop()
+    keeper.start()
+    assert lake.lives == 1
+
+
+def test_a_driver_that_died_is_replaced_unless_the_task_stops() -> None:
+    lake = MortalLake()
+    keeper = keeper_of(lake)
+    for _ in range(5):
         keeper.start()
-    keeper._driver.stop()
-    with pytest.raises(SparkLostError, match="died 4 times"):
+        lake.stop()
+    assert lake.lives == 5
+    keeper.stop()
+    with pytest.raises(CatalogUnavailableError, match="the task stops"):
         keeper.start()
-    assert keeper._driver.lives == 1 + REPLACEMENTS  # type: ignore[attr-defined]
+    assert lake.lives == 5
 
 
-@pytest.mark.parametrize(
-    ("props", "early"),
-    [
-        ({}, False),
-        ({"tables__upsert_mode_enabled": "true"}, False),
-        ({"tables__upsert_mode_enabled": "true", "ext__commit_engine": "merge"}, True),
-        ({"tables__upsert_mode_enabled": "true", "spark__master": "spark://far:7077"}, True),
-        ({"tables__upsert_mode_enabled": "true", "spark__master": "local[1]"}, False),
-        ({"tables__upsert_mode_enabled": "true", "spark__remote": "sc://far"}, True),
-    ],
-)
-def test_a_spark_session_is_made_early_only_where_every_cycle_needs_it(props: dict[str, str], early: bool) -> None:
+def test_a_commit_that_kills_the_driver_again_and_again_fails_its_task() -> None:
+    lake = MortalLake()
+    keeper = keeper_of(lake)
+    lake.errors = [SparkDiedError("gone")] * (2 * DEATHS - 1)
+    for number in (1, 2):  # each has a count of its own
+        for _ in range(DEATHS - 1):
+            with pytest.raises(SparkDiedError):
+                keeper._commit(commit_of(number))
+    with pytest.raises(SparkLostError, match=f"died {DEATHS} times while it made commit commit-1 to db.t"):
+        keeper._commit(commit_of(1))
+    assert keeper._commit(commit_of(3)).status is CommitStatus.COMMITTED
+
+
+def test_the_driver_is_asked_for_before_the_first_commit_needs_it() -> None:
     listener: Any = None
-    keeper = TableKeeper(config(**props), listener, IcebergMetrics(FakePluginMetrics()))
-    keeper._driver = driver = MortalDriver()  # type: ignore[assignment]
-    keeper.start()
-    assert driver.sessions == early
+    address = ServiceAddress("/no/socket", "", 1)
+    services = FakeSharedServices({"spark-driver": address})
+    TableKeeper(config(), listener, IcebergMetrics(FakePluginMetrics()), services).request()
+    assert [service.name for service in services.requested] == ["spark-driver"]
 
 
 def test_commits_are_measured_by_table_engine_and_outcome() -> None:
@@ -106,12 +120,12 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
     metrics = IcebergMetrics(made)
     metrics.staged(2)
     counts = CommitCounts(added_files=2, added_rows=50, replaced_rows=7, milliseconds=500)
-    landed = CommitOutcome(CommitStatus.COMMITTED, EngineName.DELTA, 9, "", counts, "rows may replace others")
+    landed = CommitOutcome(CommitStatus.COMMITTED, EngineName.MERGE, 9, "", counts, "rows may replace others")
     metrics.committed("db.t", landed, 1_700_000_000_000)
-    metrics.committed("db.t", CommitOutcome(CommitStatus.CONFLICT, EngineName.DELTA, None, "moved", counts), None)
+    metrics.committed("db.t", CommitOutcome(CommitStatus.CONFLICT, EngineName.MERGE, None, "moved", counts), None)
     table = {"table": "db.t"}
     found = {(name, *labels): measurement.value for (name, labels), measurement in made.made.items()}
-    engine = (("engine", "delta"), *table.items())
+    engine = (("engine", "merge"), *table.items())
     assert found == {
         ("iceberg_staged_cycles",): 2,
         ("iceberg_commits_total", engine[0], ("outcome", "committed"), engine[1]): 1,
@@ -128,13 +142,21 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
 
 
 class EvolvedCatalog:
-    """A table that gets a version of a column at the first asking; the first making of its view fails."""
+    """A table that changes at the first asking; the first making of its view fails."""
 
     def __init__(self, before: TableDescription, after: TableDescription) -> None:
         self._now, self._after = before, after
         self._view = TableView(before.uuid, [], True, frozenset(), None)
         self.failures = [CatalogUnavailableError("not now")]
         self.views: list[str] = []
+
+    def alive(self) -> bool:
+        return True
+
+    def set_properties(self, _name: str, properties: Mapping[str, str]) -> None:
+        was = self._now
+        self._now = dataclasses.replace(was, properties={**was.properties, **properties})
+        self._after = self._now if self._after is was else self._after
 
     def load(self, *_: object) -> LoadedTable:
         return LoadedTable(self._now, self._view, "main", None, True)
@@ -152,14 +174,12 @@ class EvolvedCatalog:
 
 
 def test_a_view_that_an_unavailable_catalog_refused_is_made_when_the_task_asks_again() -> None:
-    listener: Any = None
     settings = {"ext__evolution__add_column": "apply", "ext__evolution__view": "{table}_all"}
-    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
-    catalog: Any = EvolvedCatalog(
+    catalog = EvolvedCatalog(
         table([("id", "int")]),
         table([("id", "int"), ("id_v2", "string")], schema_id=1, properties={HISTORY: '{"versions":{"1":[2]}}'}),
     )
-    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    keeper = keeper_of(catalog, **settings)
     wish = Wish(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 0).to_text()
     with pytest.raises(CatalogUnavailableError):
         keeper.prepare("db.orders", Need.EVOLVE, wish)
@@ -173,35 +193,50 @@ def test_a_view_that_an_unavailable_catalog_refused_is_made_when_the_task_asks_a
 @pytest.mark.parametrize(
     ("props", "properties", "added"),
     [
-        ({"spark__remote": "sc://far"}, {}, True),
+        ({}, {}, True),
         ({"ext__commit_engine": "merge"}, {}, True),
         ({}, {"write.merge.mode": "copy-on-write"}, True),
-        ({"ext__commit_engine": "delta"}, {"write.merge.mode": "copy-on-write"}, False),
-        ({}, {}, False),
+        ({"ext__ordering_columns": ""}, {}, False),
+        ({"tables__upsert_mode_enabled": "false", "ext__ordering_columns": ""}, {}, False),
     ],
 )
-def test_order_of_rows_is_a_column_where_sql_may_write_them_anew(
+def test_order_of_rows_is_a_column_where_changes_of_a_key_come_in_several_partitions(
     props: dict[str, str], properties: dict[str, str], added: bool
 ) -> None:
-    listener: Any = None
     settings = {"tables__upsert_mode_enabled": "true", "ext__ordering_columns": "at", **props}
-    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
     merged = {"mode": WriteMode.MERGE, "key_columns": ("id",), "properties": properties}
     before = dataclasses.replace(table([("id", "int")]), **merged)
     after = dataclasses.replace(table([("id", "int"), (ORDER, "string")], schema_id=1), **merged)
-    catalog: Any = EvolvedCatalog(before, after)
-    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    keeper = keeper_of(EvolvedCatalog(before, after), **settings)
     for _ in range(2):  # the second time it is there
         _, described = keeper.prepare("db.orders", Need.CREATE, Wish(None, "", (), 0).to_text())
         assert (ORDER in described) is added
 
 
+@pytest.mark.parametrize(
+    ("props", "described", "mode"),
+    [
+        ({}, {}, "merge-on-read"),
+        ({}, {"properties": {"write.merge.mode": "copy-on-write"}}, "copy-on-write"),
+        ({"ext__keep_write_mode": "true"}, {}, None),
+        ({"ext__commit_engine": "merge"}, {}, None),
+        ({}, {"format_version": 1}, None),
+        ({}, {"mode": WriteMode.APPEND}, None),
+    ],
+)
+def test_a_merged_table_whose_owner_says_nothing_is_set_to_merge_on_read(
+    props: dict[str, str], described: dict[str, Any], mode: str | None
+) -> None:
+    made = dataclasses.replace(table([("id", "int")]), **{"mode": WriteMode.MERGE, "key_columns": ("id",), **described})
+    keeper = keeper_of(EvolvedCatalog(made, made), tables__upsert_mode_enabled="true", **props)
+    _, told = keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
+    assert TableDescription.from_json(json.loads(told)).properties.get("write.merge.mode") == mode
+
+
 def test_a_table_whose_key_column_is_gone_is_refused_by_the_name_of_the_column() -> None:
-    listener: Any = None
-    keeper = TableKeeper(config(tables__upsert_mode_enabled="true"), listener, IcebergMetrics(FakePluginMetrics()))
     described = dataclasses.replace(table([("number", "int")]), mode=WriteMode.MERGE, key_columns=("id",))
-    catalog: Any = EvolvedCatalog(described, described)
-    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    catalog = EvolvedCatalog(described, described)
+    keeper = keeper_of(catalog, tables__upsert_mode_enabled="true")
     with pytest.raises(TableUnsuitableError, match="has no key column id"):
         keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
 
@@ -210,32 +245,13 @@ def test_a_table_whose_key_column_is_gone_is_refused_by_the_name_of_the_column()
     "words", ["catalog__", "spark__sql__catalog__iceberg__", "spark__spark__sql__catalog__iceberg__"]
 )
 def test_keys_of_the_configuration_do_not_leave_it_in_whatever_words_they_are_given(words: str) -> None:
-    listener: Any = None
     own = {f"{words}s3__access_key_id": "us", f"{words}s3__secret_access_key": "in the configuration"}
-    keeper = TableKeeper(config(**own), listener, IcebergMetrics(FakePluginMetrics()))
     storage = {"s3.access-key-id": "us", "s3.secret-access-key": "in the configuration", "s3.session-token": "lent"}
     described = dataclasses.replace(table([("id", "int")]), io_properties=storage)
-    catalog: Any = EvolvedCatalog(described, described)
-    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    catalog = EvolvedCatalog(described, described)
+    keeper = keeper_of(catalog, **own)
     _, told = keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
     assert TableDescription.from_json(json.loads(told)).io_properties == {"s3.session-token": "lent"}
-
-
-def test_table_with_rows_of_ours_that_becomes_copy_on_write_gets_no_column_that_they_lack(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Their order is where only deltas leave it alone."""
-    listener: Any = None
-    settings = {"tables__upsert_mode_enabled": "true", "ext__ordering_columns": "at"}
-    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
-    merged = {"mode": WriteMode.MERGE, "key_columns": ("id",), "properties": {"write.merge.mode": "copy-on-write"}}
-    before = dataclasses.replace(table([("id", "int")]), **merged)
-    after = dataclasses.replace(table([("id", "int"), (ORDER, "string")], schema_id=1), **merged)
-    catalog: Any = EvolvedCatalog(before, after)
-    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
-    monkeypatch.setattr(keeper, "has_ledger", lambda _view: True)
-    _, described = keeper.prepare("db.orders", Need.CREATE, Wish(None, "", (), 0).to_text())
-    assert ORDER not in described
 
 
 class EmptyCatalog:
@@ -243,6 +259,9 @@ class EmptyCatalog:
 
     def __init__(self) -> None:
         self.made: list[str] = []
+
+    def alive(self) -> bool:
+        return True
 
     def load(self, name: str, *_: object) -> LoadedTable:
         raise TableMissingError(name, "does not exist")
@@ -254,11 +273,9 @@ class EmptyCatalog:
 
 @pytest.mark.parametrize("partition_by", ["days(id)", "nope", "bucket(id, 4), hour(id)"])
 def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> None:
-    listener: Any = None
     settings = {"tables__auto_create_enabled": "true", "tables__default_partition_by": partition_by}
-    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
-    catalog: Any = EmptyCatalog()
-    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    catalog = EmptyCatalog()
+    keeper = keeper_of(catalog, **settings)
     wish = Wish(json.loads(table([("id", "long")]).schema), "").to_text()
     with pytest.raises(TableUnsuitableError):
         keeper.prepare("db.orders", Need.CREATE, wish)
@@ -278,11 +295,9 @@ def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> N
 def test_a_table_that_could_not_be_merged_is_not_made(
     settings: dict[str, str], keys: tuple[str, ...], column: tuple[str, str], why: str | None
 ) -> None:
-    listener: Any = None
     settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true", **settings}
-    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
-    catalog: Any = EmptyCatalog()
-    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    catalog = EmptyCatalog()
+    keeper = keeper_of(catalog, **settings)
     wish = Wish(json.loads(table([column]).schema), keys=keys).to_text()
     with pytest.raises(TableUnsuitableError if why else TableMissingError, match=why):  # this catalog keeps nothing
         keeper.prepare("db.orders", Need.CREATE, wish)
@@ -290,11 +305,9 @@ def test_a_table_that_could_not_be_merged_is_not_made(
 
 
 def test_a_table_is_made_again_with_the_key_that_another_task_saw_in_its_records() -> None:
-    listener: Any = None
     settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true"}
-    keeper = TableKeeper(config(**settings), listener, IcebergMetrics(FakePluginMetrics()))
-    catalog: Any = EmptyCatalog()
-    keeper._catalog, keeper._driver = catalog, MortalDriver()  # type: ignore[assignment]
+    catalog = EmptyCatalog()
+    keeper = keeper_of(catalog, **settings)
     schema = json.loads(table([("id", "long")]).schema)
     for keys in (("id",), ()):  # the second task saw none of them
         with pytest.raises(TableMissingError):  # this catalog keeps nothing
