@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 JVM_DIED: Final = 3
 REPORT_SECONDS: Final = 5.0
 _KILL_SECONDS: Final = 10.0  # a statement that ignores its interruption as long as this costs the driver its life
+_END_SECONDS: Final = 1.0  # from a connection that broke until the end of the JVM is known
+_INTERRUPT_SECONDS: Final = 0.5
+_SILENCE_SECONDS: Final = 60.0  # without a report: this process or the JVM was stopped, and the worker ends both
 
 
 class DriverMetrics:
@@ -114,6 +117,8 @@ class _User:
             try:
                 return Succeeded(self._call(opened, request))
             except Exception as error:
+                if isinstance(error, SparkDiedError) or not isinstance(error, ConnectError):
+                    self._runtime.wait(_END_SECONDS)  # py4j has many words for a JVM that is gone
                 if not self._runtime.running:
                     os._exit(JVM_DIED)  # the owner of this process starts another one
                 if deadline.passed and not isinstance(error, SparkDiedError):
@@ -167,11 +172,17 @@ class _Deadline:
         log.error(
             "%s: %s did not end within %.0f s: it is interrupted", self._request.subject, self._request.method, seconds
         )
-        self._interrupt()
+        # A thread of its own: a JVM that was stopped never answers.
+        threading.Thread(target=self._repeat, name="spark-interrupt", daemon=True).start()
         if not self._done.wait(_KILL_SECONDS):
             log.error("%s: the interruption was ignored: the driver ends", self._request.subject)
             self._runtime.kill()
             os._exit(JVM_DIED)
+
+    def _repeat(self) -> None:
+        """Interrupt again and again: between two statements of a request there is nothing to interrupt."""
+        while not self._done.wait(_INTERRUPT_SECONDS):
+            self._interrupt()
 
 
 def main() -> None:
@@ -195,7 +206,7 @@ def main() -> None:
     threading.Thread(target=served.serve, name="spark-listener", daemon=True).start()
     threading.Thread(target=_end_with_worker, args=(program, runtime, ending), name="spark-owner", daemon=True).start()
     threading.Thread(target=_report, args=(program, served, runtime), name="spark-metrics", daemon=True).start()
-    program.ready()
+    program.ready(_SILENCE_SECONDS)
     log.info("Spark driver: master %s, process %d of Java", static["spark.master"], runtime.pid)
     runtime.wait()
     if ending.is_set():

@@ -194,9 +194,9 @@ class SparkGateway:
         """Whether the JVM exists; a hanging one does."""
         return self._process is not None and not self._exited.is_set()
 
-    def wait(self) -> None:
-        """Return when the JVM has ended."""
-        self._exited.wait()
+    def wait(self, seconds: float | None = None) -> None:
+        """Return when the JVM has ended, or after this long."""
+        self._exited.wait(seconds)
 
     def stop(self, grace_seconds: float = _GRACE_SECONDS) -> None:
         """Ask the JVM to end (its shutdown hooks stop Spark), wait, and end it for certain after the grace."""

@@ -79,9 +79,9 @@ class SparkRuntime:
         runtime = jvm.java.lang.Runtime.getRuntime()
         return int(runtime.totalMemory() - runtime.freeMemory())
 
-    def wait(self) -> None:
-        """Return when the JVM has ended."""
-        self._gateway.wait()
+    def wait(self, seconds: float | None = None) -> None:
+        """Return when the JVM has ended, or after this long."""
+        self._gateway.wait(seconds)
 
     def stop(self) -> None:
         """End the JVM."""
