@@ -41,12 +41,13 @@ from connectors.iceberg.spark.cycle_rows import CycleRows
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableError, TableUnsuitableError
 from connectors.iceberg.spark.iceberg_java import (
     SCRATCH_KEY,
+    VALIDATION,
     JavaCatalog,
     JavaTable,
     PreparedCommit,
     ValidationFailed,
 )
-from connectors.iceberg.spark.java_errors import translating
+from connectors.iceberg.spark.java_errors import caused_by, translating
 from connectors.iceberg.spark.merge_statement import delete_matched, full_merge
 from connectors.iceberg.spark.sql_names import quoted, relation
 from connectors.iceberg.spark.table_metadata import Snapshot, TableMetadata
@@ -301,6 +302,11 @@ class CommitEngine:
             self._spark.conf.set(key, value)
         try:
             self._spark.sql(statement)
+        except Exception as error:
+            # Nobody else writes to the branch: the catalog refused what it had made, and Spark met its own snapshot.
+            if caused_by(error, VALIDATION):
+                raise ValidationFailed("the MERGE met a snapshot of its own, which the catalog had refused") from error
+            raise
         finally:
             for key in settings:
                 self._spark.conf.unset(key)

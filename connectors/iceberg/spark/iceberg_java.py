@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapshot: the name of its branch
 STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
 _EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
+VALIDATION: Final = f"{_EXCEPTIONS}ValidationException"
 _STAGED_KEY: Final = "connect-py.staged"  # in the summary of a snapshot that lends staged files to a server
 _LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")  # a format 3 writer asks for them when it rewrites rows
 
@@ -190,10 +191,12 @@ class JavaTable:
         schema = {"type": "struct", "schema-id": 0, "fields": [field]}
         return self._java.iceberg("SchemaParser").fromJson(json.dumps(schema)).findType("x")
 
-    def literal(self, type_: Any, text: str) -> Any:
-        """A default value from its single-value JSON form."""
-        value = self._java.iceberg("SingleValueParser").fromJson(type_, text)
-        return self._java.iceberg("expressions.Expressions").lit(value).to(type_)
+    def literal(self, type_: str, text: str) -> Any:
+        """A default value from its single-value JSON form. It stays in Java: here a small long would become an int."""
+        field = {"id": 1_000_000, "name": "x", "required": False, "type": json.loads(type_)}
+        schema = {"type": "struct", "schema-id": 0, "fields": [{**field, "initial-default": json.loads(text)}]}
+        made = self._java.iceberg("SchemaParser").fromJson(json.dumps(schema))
+        return made.findField("x").initialDefaultLiteral()
 
     def transaction_metadata(self, transaction: Any) -> TableMetadata:
         return self._described(transaction.currentMetadata())
@@ -540,7 +543,7 @@ class PreparedCommit:
         try:
             update.toBranch(ref).commit()  # into the transaction: invisible
         except Exception as error:
-            if is_a(error, f"{_EXCEPTIONS}ValidationException"):
+            if is_a(error, VALIDATION):
                 raise ValidationFailed(str(error).split("\n", 1)[0]) from error
             raise
         self._after = self._transaction.currentMetadata()

@@ -57,11 +57,11 @@ def _apply(table: JavaTable, update: Any, schema: Field, change: SchemaChange, v
         case ChangeKind.ADD:
             if found is not None:
                 return False
-            type_ = table.type(change.type or "")
+            made = change.type or ""
             if change.default is None or version < _DEFAULTS_SINCE:
-                update.addColumn(parent, path[-1], type_)
+                update.addColumn(parent, path[-1], table.type(made))
             else:
-                update.addColumn(parent, path[-1], type_, None, table.literal(type_, change.default))
+                update.addColumn(parent, path[-1], table.type(made), None, table.literal(made, change.default))
             return True
         case ChangeKind.RENAME if beside is not None:
             return False
