@@ -76,6 +76,11 @@ def is_a(error: BaseException, *names: str) -> bool:
     return exception is not None and exception.getClass().getName() in names
 
 
+def caused_by(error: BaseException, name: str) -> bool:
+    """Whether an exception of Java is of this class, or was caused by one."""
+    return any(found == name for found, _ in _chain(java_exception_of(error)))
+
+
 @contextlib.contextmanager
 def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
     """Raise our errors for those of Java, py4j and pyspark. `of_table`: the subject is the name of a table."""
@@ -101,6 +106,9 @@ def _shortened(error: Exception) -> str:
         text = str(error)
     except (Py4JError, OSError):
         text = type(error).__name__
+    trace = getattr(error, "_stackTrace", None)  # pyspark keeps Java's apart
+    if trace and trace not in text:
+        text = f"{text}\n{trace}"
     lines: list[str] = []
     frames = 0
     for line in text.splitlines():
