@@ -54,7 +54,7 @@ from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.spark.spark_config import worker_spark_config
 from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.staging.types import ORDER, partition_spec, time_columns
+from connectors.iceberg.staging.types import ORDER, partition_spec, time_columns, why_no_key
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import TableDescription, WriteMode
@@ -398,6 +398,9 @@ def _check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> 
     names = {column["name"] for column in schema["fields"]}
     if gone := [key for key in keys if key not in names]:
         raise TableUnsuitableError(name, f"has no key column {gone[0]}")
+    for column in schema["fields"]:
+        if column["name"] in keys and (why := why_no_key(column["type"])):
+            raise TableUnsuitableError(name, f"key column {column['name']} {why}: choose other id-columns")
     if times := time_columns(schema):
         raise TableUnsuitableError(
             name, f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import uuid
 from datetime import datetime
 from pathlib import Path
@@ -273,6 +274,15 @@ def test_keys_that_occur_once_need_no_reduction() -> None:
     last = last_per_key([pa.array([1, 2, 1]), pa.array(["a", "b", "a"])], pa.array([5, 6, 7]))
     assert last is not None
     assert sorted(last.to_pylist()) == [6, 7]
+
+
+@pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
+def test_numbers_that_are_equal_are_one_key(type_: pa.DataType) -> None:
+    """As they are for Spark, which looks for the rows in the table."""
+    keys = pa.array([0.0, -0.0, math.nan, -math.nan, 1.0], type_)
+    last = last_per_key([keys], pa.array([5, 6, 7, 8, 9]))
+    assert last is not None
+    assert sorted(last.to_pylist()) == [6, 8, 9]
 
 
 def test_rows_beyond_the_memory_budget_go_to_disk_and_come_back(tmp_path: Path) -> None:

@@ -288,12 +288,20 @@ def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> N
         ({}, (), ("id", "long"), "MERGE needs to know the key"),
         ({"tables__default_id_columns": "no"}, (), ("id", "long"), "has no key column no"),
         ({}, ("id",), ("id", "time"), "column id is of type time"),
+        (
+            {},
+            ("id",),
+            ("id", {"type": "list", "element-id": 9, "element": "int", "element-required": True}),
+            "key column id is of type list, by which rows cannot be told apart",
+        ),
+        ({}, ("id",), ("id", "variant"), "key column id is of type variant"),
+        ({}, ("id",), ("id", "double"), None),
         ({}, ("id",), ("id", "long"), None),
         ({"table__db__orders__id_columns": "id"}, (), ("id", "long"), None),
     ],
 )
 def test_a_table_that_could_not_be_merged_is_not_made(
-    settings: dict[str, str], keys: tuple[str, ...], column: tuple[str, str], why: str | None
+    settings: dict[str, str], keys: tuple[str, ...], column: tuple[str, Any], why: str | None
 ) -> None:
     settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true", **settings}
     catalog = EmptyCatalog()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,7 +100,11 @@ def last_truncate(change: pa.ChunkedArray, order: pa.ChunkedArray) -> int | None
 
 
 def _groupable(key: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Arrow groups by bits, Spark by values: numbers that are equal must have equal bits."""
     key = as_array(key)
+    if pa.types.is_floating(key.type):
+        one_zero = pc.add(key, pa.scalar(0.0, key.type))
+        return as_array(pc.if_else(pc.is_nan(one_zero), pa.scalar(math.nan, key.type), one_zero))
     return key.storage if isinstance(key, pa.ExtensionArray) else key
 
 

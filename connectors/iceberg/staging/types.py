@@ -217,6 +217,14 @@ def time_columns(schema: Mapping[str, Any]) -> list[str]:
     return [field["name"] for field in schema["fields"] if '"time"' in json.dumps(field["type"])]
 
 
+def why_no_key(type_: IcebergType) -> str | None:
+    """Why rows cannot be told apart by a column of this type; None: they can."""
+    word = type_["type"] if isinstance(type_, Mapping) else type_
+    if isinstance(type_, Mapping) or word.startswith(("variant", "geometry", "geography", "unknown")):
+        return f"is of type {word}, by which rows cannot be told apart"
+    return None
+
+
 # --- Connect to Iceberg
 
 
