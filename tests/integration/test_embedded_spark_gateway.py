@@ -71,10 +71,9 @@ def test_jvm_that_cannot_start_says_why(spark_environment: dict[str, str]) -> No
         SparkGateway.from_environment(["-Xmx1"])
 
 
-@pytest.mark.parametrize("with_spark", [True, False])
-def test_java_that_is_not_there_is_named_and_not_waited_for(tmp_path: Path, with_spark: bool) -> None:
+def test_java_that_is_not_there_is_named_and_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(SparkAbsentError, match="no/java could not be started"):
-        SparkGateway(tmp_path / "no" / "java", [], with_spark=with_spark)
+        SparkGateway(tmp_path / "no" / "java", [])
 
 
 def test_missing_jar_is_named(tmp_path: Path) -> None:

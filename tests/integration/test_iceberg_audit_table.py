@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures.iceberg_commit import Lake, Sink, lake, order
+from fixtures.iceberg_commit import Lake, Sink, lake, lake_config, order
 
 from connectors.iceberg.audit.table_audit import AuditReport, Verdict, audit
 from connectors.iceberg.audit.table_history import TableHistory
@@ -19,7 +19,7 @@ __all__ = ["lake"]
 
 
 def look(sink: Sink) -> AuditReport:
-    return audit(TableHistory.read(sink.lake.driver, sink.name, "main"))
+    return audit(TableHistory.read(sink.lake.catalog, sink.name, "main"))
 
 
 def kinds(report: AuditReport) -> set[str]:
@@ -46,25 +46,9 @@ def test_commits_of_ours_and_maintenance_of_others_are_proven(mode: WriteMode, l
 def test_a_data_file_that_is_in_twice_is_found(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     sink.commit(sink.stage([order(1, "a")]))
-    catalog: Any = lake.driver.java("catalog")
-    identifier = lake.driver.java("TableAccess").getClass().getMethod("identifier", _string_class(lake))
-    table = catalog.loadTable(identifier.invoke(None, _one_string(lake, sink.name)))
+    table: Any = lake.catalog.table(sink.name)._table
     table.newFastAppend().appendFile(table.currentSnapshot().addedDataFiles(table.io()).iterator().next()).commit()
     assert kinds(look(sink)) == {"file_live_twice", "file_added_twice"}
-
-
-def _string_class(lake: Lake) -> Any:
-    jvm = lake.driver._client.jvm  # type: ignore[union-attr]
-    classes = jvm.java.lang.reflect.Array.newInstance(jvm.java.lang.Class.forName("java.lang.Class"), 1)
-    jvm.java.lang.reflect.Array.set(classes, 0, jvm.java.lang.Class.forName("java.lang.String"))
-    return classes
-
-
-def _one_string(lake: Lake, text: str) -> Any:
-    jvm = lake.driver._client.jvm  # type: ignore[union-attr]
-    arguments = jvm.java.lang.reflect.Array.newInstance(jvm.java.lang.Class.forName("java.lang.Object"), 1)
-    jvm.java.lang.reflect.Array.set(arguments, 0, text)
-    return arguments
 
 
 def test_a_commit_whose_range_was_counted_before_is_found(lake: Lake) -> None:
@@ -75,16 +59,17 @@ def test_a_commit_whose_range_was_counted_before_is_found(lake: Lake) -> None:
     assert kinds(look(sink)) == {"overlap", "cycle_goes_back"}
 
 
+@pytest.mark.timeout(240)  # starts Spark twice
 def test_the_command_says_it_to_people_and_to_machines(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     sink.commit(sink.stage([order(1, "a")]))
-    settings = lake.driver.config.catalog_properties
+    settings = lake_config(lake.folder).catalog_properties
     options = [word for key, value in settings.items() for word in ("--catalog-property", f"{key}={value}")]
     command = [str(Path(sys.executable).with_name("connect-py")), "audit", sink.name, "--catalog", "lake", *options]
-    told = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60, check=False)
+    told = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=100, check=False)
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["verdict"] == "proven"
     lake.sql(f"ALTER TABLE lake.{sink.name} UNSET TBLPROPERTIES ('connect-py.ledger.connect-orders')")
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert told.returncode == 1
     assert "VIOLATED the table property is gone" in told.stdout

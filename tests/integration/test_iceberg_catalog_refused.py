@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from pathlib import Path
 
 import pytest
 
 from connect_py.api.errors import ConnectError, RetriableError
-from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connect_py.testing import FakeSharedServices
+from connectors.iceberg.spark.driver import SparkDriver
+from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.spark.spark_config import SparkConfig
 
 
 @pytest.mark.usefixtures("spark_environment")
@@ -23,11 +25,14 @@ from connectors.iceberg.spark.session import SparkConfig, SparkDriver
     ],
 )
 def test_a_catalog_that_no_waiting_makes_is_an_error_of_the_configuration(
-    properties: dict[str, str], said: str, tmp_path: Path
+    properties: dict[str, str], said: str
 ) -> None:
-    driver = SparkDriver(SparkConfig("iceberg", properties, quick_jvm=True), log_path=tmp_path / "spark.log")
-    with pytest.raises(ConnectError) as caught:
-        driver.start()
+    with FakeSharedServices() as services:
+        lake = LakeClient(SparkDriver(services, SparkConfig("iceberg", properties, quick_jvm=True)))
+        lake.start()
+        with pytest.raises(ConnectError) as caught:
+            lake.exists("shop.orders")
+        lake.stop()
     assert not isinstance(caught.value, RetriableError)
     assert said in str(caught.value)
     assert "table the catalog" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The catalog through the JVM, and the life of the driver."""
+"""The catalog through Spark's JVM, the life of the driver, and what a power loss leaves of a commit."""
 
 from __future__ import annotations
 
@@ -6,23 +6,37 @@ import dataclasses
 import json
 import os
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, lake, lake_config, order
 
+from connect_py.testing import FakeSharedServices
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.catalog import TableCatalog
-from connectors.iceberg.spark.committer import EngineName
-from connectors.iceberg.spark.errors import SparkDiedError, TableMissingError, TableUnsuitableError
-from connectors.iceberg.spark.java_classes import JavaClasses
-from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.spark import driver_program, durable_files
+from connectors.iceberg.spark.commit_engine import EngineSettings
+from connectors.iceberg.spark.commit_request import EngineName
+from connectors.iceberg.spark.driver import SparkDriver
+from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
+from connectors.iceberg.spark.errors import (
+    CatalogUnavailableError,
+    SparkDiedError,
+    TableMissingError,
+    TableUnsuitableError,
+)
+from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.spark.lake_session import LakeSession
+from connectors.iceberg.spark.spark_config import SparkConfig
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.table import StagedKind, WriteMode
 
@@ -77,7 +91,7 @@ def test_change_that_no_table_can_take_is_refused(lake: Lake) -> None:
         lake.catalog.evolve(sink.name, [SchemaChange(ChangeKind.WIDEN, ("number",), '"long"')])
 
 
-@pytest.mark.parametrize("engine", [EngineName.DELTA, EngineName.MERGE])
+@pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.FULL_MERGE])
 def test_rows_staged_before_an_evolution_land_after_it(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]), engine)
@@ -167,81 +181,163 @@ def test_expired_history_shows_as_incomplete(lake: Lake) -> None:
     assert not view.complete
 
 
-def suspend(process: psutil.Process) -> None:
-    """Stop it, and wait until it stands still: on a busy machine it goes on, and answers, for a while."""
-    process.suspend()
-    deadline = time.monotonic() + 30
-    while process.status() != psutil.STATUS_STOPPED:
-        assert time.monotonic() < deadline, "the kernel did not stop the process"
-        time.sleep(0.01)
+@contextmanager
+def client(folder: Path, **deadlines: float) -> Iterator[LakeClient]:
+    """A session in a driver process, as a coordinator has it."""
+    with FakeSharedServices() as services:
+        lake = LakeClient(SparkDriver(services, lake_config(folder)), **deadlines)
+        lake.start()
+        yield lake
+        lake.stop()
 
 
-@pytest.mark.timeout(120)  # starts Spark twice
+def java_of(process: psutil.Process) -> psutil.Process:
+    """The JVM below a driver."""
+    (java,) = [child for child in process.children(recursive=True) if child.name() == "java"]
+    return java
+
+
+def drivers() -> list[psutil.Process]:
+    """Driver processes of this test."""
+    return [p for p in psutil.Process().children() if any(driver_program.__name__ in word for word in p.cmdline())]
+
+
+@pytest.mark.timeout(180)  # starts Spark three times
 def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str], tmp_path: Path) -> None:
-    with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log") as driver:
-        catalog = TableCatalog(driver, deadline_seconds=60)
-        catalog.create("shop.orders", ORDERS_SCHEMA)
-        assert driver.pid is not None
-        os.kill(driver.pid, signal.SIGKILL)
+    with client(tmp_path, deadline_seconds=60.0) as lake:
+        lake.create("shop.orders", ORDERS_SCHEMA)
+        (process,) = drivers()
+        java = java_of(process)
+        os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(SparkDiedError):
-            catalog.load("shop.orders", KEY)
-        assert not driver.alive()
-        driver.restart()
-        assert catalog.exists("shop.orders")
-        suspend(psutil.Process(driver.pid))
-        hasty = TableCatalog(driver, deadline_seconds=0.5)
+            lake.load("shop.orders", KEY)
+        assert not lake.alive()
+        psutil.wait_procs([java], timeout=10)
+        assert not java.is_running(), "the JVM ends with its driver"
+        lake.start()
+        assert lake.exists("shop.orders")
+        (process,) = drivers()
+        os.kill(java_of(process).pid, signal.SIGKILL)
+        with pytest.raises(SparkDiedError):
+            lake.load("shop.orders", KEY)
+        lake.start()
+        assert lake.exists("shop.orders")
+        (process,) = drivers()
+        java = java_of(process)
+        java.suspend()
+        lake._deadline_seconds = 0.5
         began = time.monotonic()
         with pytest.raises(SparkDiedError):
-            hasty.exists("shop.orders")
-        assert time.monotonic() - began < 10
-        last = driver.pid
-    assert last is None or not psutil.pid_exists(last)
+            lake.exists("shop.orders")
+        assert time.monotonic() - began < 14, "the driver ends, and its user needs not give it up"
+        psutil.wait_procs([process, java], timeout=10)
+        assert not java.is_running()
 
 
-@pytest.mark.timeout(120)  # starts two JVMs
-def test_facts_and_changes_are_committed_without_a_spark_session_by_classes_kept_from_the_last_driver(
-    spark_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.timeout(120)  # starts Spark
+def test_users_of_one_driver_have_sessions_of_their_own_and_it_ends_with_the_last(
+    spark_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    kept = tmp_path / "classes"
-    monkeypatch.setenv("CONNECT_PY_SPARK_CLASSES", str(kept))
-    with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log"):
-        (jar,) = kept.glob("*.jar")
-    whole = jar.read_bytes()
+    with FakeSharedServices() as services:
+        users = [LakeClient(SparkDriver(services.user(), lake_config(folder), user=folder.name))
+                 for folder in (tmp_path / "a", tmp_path / "b")]  # fmt: skip
+        for user, folder in zip(users, ("a", "b"), strict=True):
+            (tmp_path / folder).mkdir()
+            user.start()
+        (process,) = drivers()
+        users[0].create("shop.orders", ORDERS_SCHEMA)
+        assert [user.exists("shop.orders") for user in users] == [True, False]
+        users[0].stop()
+        assert not users[1].exists("shop.orders")
+        users[1].stop()
+        psutil.wait_procs([process], timeout=10)
+        assert not process.is_running()
+
+
+class EndlessSession(LakeSession):
+    """With a statement that does not end."""
+
+    def endless(self) -> None:
+        self.spark.range(1 << 60).selectExpr("max(id % 7)")._jdf.collectAsList()
+
+    def sum(self) -> Any:
+        return self.spark.range(10).selectExpr("sum(id)")._jdf.toJSON().collectAsList()[0]
+
+
+def serve(lake: Lake, connection: Connection) -> None:
+    with suppress(EOFError):  # the user is gone
+        driver_program._User(lake.runtime, connection, driver_program.DriverMetrics()).serve()
+
+
+def test_statement_that_takes_too_long_is_interrupted_and_the_session_goes_on(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_program, "LakeSession", EndlessSession)
+    mine, its = Pipe()
+    serving = threading.Thread(target=serve, args=(lake, its))
+    serving.start()
+    mine.send(Opened("orders", "lake", lake_config(lake.folder).session_settings(), EngineSettings()))
+    mine.send(Request("shop.orders", "endless", (), 2.0))
+    answer = mine.recv()
+    assert isinstance(answer, Failed)
+    with pytest.raises(CatalogUnavailableError, match=r"shop\.orders: did not end within 2 s and was interrupted"):
+        answer.reraise()
+    mine.send(Request("shop.orders", "sum", (), 60.0))
+    assert mine.recv() == Succeeded('{"sum(id)":45}')
+    mine.close()
+    serving.join()
+
+
+def test_class_that_forces_files_is_kept_and_compiled_again_when_it_is_torn(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jvm: Any = lake.catalog.spark._jvm
+    monkeypatch.setenv("CONNECT_PY_SPARK_CLASSES", str(tmp_path))
+    durable_files._loader(jvm)
+    (jar,) = tmp_path.glob("*.jar")
+    whole = len(jar.read_bytes())
     jar.write_bytes(b"")  # the machine died while it was written
-    with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log"):
-        assert len(jar.read_bytes()) == len(whole)
-    monkeypatch.setattr(JavaClasses, "_compile", lambda *_: pytest.fail("classes are compiled again"))
-    monkeypatch.setattr(SparkDriver, "start_session", lambda _: pytest.fail("a session is made"))
-    with SparkDriver(lake_config(tmp_path), log_path=tmp_path / "spark.log") as driver:
-        sink = Lake(driver, TableCatalog(driver), tmp_path).make()
-        assert sink.commit(sink.stage([order(1, "a"), order(1, "b")])).engine is EngineName.APPEND
-        outcome = sink.commit(sink.stage([order(1, "b"), order(1, "c")]))
-        assert (outcome.engine, outcome.counts.replaced_rows) == (EngineName.DELTA, 1)
-        gone = sink.stage([{"shop": 1, "number": number} for number in "abc"], StagedKind.DELETES)
-        assert sink.commit(gone).counts.replaced_rows == 3
-        assert sink.commit(gone).counts.replaced_rows == 0, "rows that are deleted are not found again"
-        assert "spark-core" not in class_path(driver)
-        described = TableCatalog(driver).load(sink.name, KEY).description
-        data = Path(described.data_location.removeprefix("file://"))
-        left = data / StagedFileName("gone", Epoch(1, "a1"), table_digits(described.uuid), 1, "0", 0).encode()
-        for path in (left, left.with_name(f".{left.name}.crc")):  # as another file system's writer leaves it
-            path.write_bytes(b"")
-        assert TableCatalog(driver).remove_files(sink.name, described.uuid, StagedFileName.prefix("gone"), 2) == 1
-        assert not [path for path in data.iterdir() if left.name in path.name]
+    durable_files._loader(jvm)
+    assert len(jar.read_bytes()) == whole
+    kept = durable_files._loader(jvm)
+    assert kept.getClass().getName() == "java.net.URLClassLoader"
+    assert kept.loadClass(durable_files._CLASS).getName() == durable_files._CLASS
+
+
+def test_rows_that_are_deleted_are_not_found_again(lake: Lake) -> None:
+    sink = lake.make()
+    assert sink.commit(sink.stage([order(1, "a"), order(1, "b")])).engine is EngineName.APPEND
+    outcome = sink.commit(sink.stage([order(1, "b"), order(1, "c")]))
+    assert (outcome.engine, outcome.counts.replaced_rows) == (EngineName.MERGE, 1)
+    gone = sink.stage([{"shop": 1, "number": number} for number in "abc"], StagedKind.DELETES)
+    assert sink.commit(gone).counts.replaced_rows == 3
+    assert sink.commit(gone).counts.replaced_rows == 0
+
+
+def test_clean_up_takes_the_checksums_of_other_file_systems_along(lake: Lake) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    described = sink.description()
+    data = Path(described.data_location.removeprefix("file://"))
+    left = data / StagedFileName("gone", Epoch(1, "a1"), table_digits(described.uuid), 1, "0", 0).encode()
+    for path in (left, left.with_name(f".{left.name}.crc")):  # as another file system's writer leaves it
+        path.write_bytes(b"")
+    assert lake.catalog.remove_files(sink.name, described.uuid, StagedFileName.prefix("gone"), 2) == 1
+    assert not [path for path in data.iterdir() if left.name in path.name]
 
 
 @contextmanager
-def recorded(driver: SparkDriver, folder: Path) -> Iterator[list[Path]]:
+def recorded(lake: Lake, folder: Path) -> Iterator[list[Path]]:
     """What the JVM forces to the disk meanwhile, in order; known at the end."""
-    assert driver._client is not None
-    jfr = driver._client.jvm.jdk.jfr
+    jvm: Any = lake.catalog.spark._jvm
+    jfr = jvm.jdk.jfr
     forced: list[Path] = []
     with closing(jfr.Recording()) as recording:
         recording.enable("jdk.FileForce").withoutThreshold()
         recording.start()
         yield forced
         recording.stop()
-        events = driver._client.jvm.java.io.File(str(folder / "events.jfr")).toPath()
+        events = jvm.java.io.File(str(folder / "events.jfr")).toPath()
         recording.dump(events)
         forced += [Path(event.getString("path")) for event in jfr.consumer.RecordingFile.readAllEvents(events)]
 
@@ -251,17 +347,24 @@ def lasts(file: Path, forced: Sequence[Path]) -> bool:
     return file in forced and file.parent in forced[forced.index(file) :]
 
 
-@pytest.mark.timeout(120)  # starts a JVM
+@contextmanager
+def session_of(lake: Lake, config: SparkConfig, folder: Path) -> Iterator[Lake]:
+    """Another session of the same JVM."""
+    session = lake.runtime.new_session(config.session_settings())
+    lake.runtime.activate(session)
+    yield Lake(lake.runtime, LakeSession(session, config.catalog, EngineSettings()), folder)
+    lake.runtime.activate(lake.catalog.spark)
+
+
 @pytest.mark.parametrize("hadoop", [{}, {"said.of": "file systems"}])
 def test_files_of_a_commit_are_on_the_disk_before_the_catalog_refers_to_them(
-    spark_environment: dict[str, str], tmp_path: Path, hadoop: dict[str, str]
+    lake: Lake, tmp_path: Path, hadoop: dict[str, str]
 ) -> None:
     config = dataclasses.replace(lake_config(tmp_path), hadoop_properties=hadoop)
-    with SparkDriver(config, log_path=tmp_path / "spark.log") as driver:
-        with recorded(driver, tmp_path) as forced:
-            sink = Lake(driver, TableCatalog(driver), tmp_path).make()
+    with session_of(lake, config, tmp_path) as other:
+        with recorded(lake, tmp_path) as forced:
+            sink = other.make()
             sink.commit(sink.stage([order(1, "a")]))
-        assert "spark-core" not in class_path(driver)
         folder = Path(sink.description().location.removeprefix("file://"), "metadata")
         written = set(folder.iterdir())
         assert len(written) == 4  # of two snapshots' metadata; a manifest and its list
@@ -270,17 +373,20 @@ def test_files_of_a_commit_are_on_the_disk_before_the_catalog_refers_to_them(
             assert made.parent in forced
 
 
+@pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.FULL_MERGE])
 def test_what_spark_writes_for_a_commit_is_on_the_disk_and_has_no_checksums_that_could_be_torn(
-    lake: Lake, tmp_path: Path
+    lake: Lake, engine: EngineName, tmp_path: Path
 ) -> None:
-    lake.driver.start_session()
     staged: list[Path] = []
-    with recorded(lake.driver, tmp_path) as forced:
-        sink = lake.make(spec=BY_REGION, **{"write.merge.mode": "merge-on-read"})
+    with recorded(lake, tmp_path) as forced:
+        sink = lake.make(spec=BY_REGION)
         for row in (order(1, "a"), order(1, "a", "south")):
             files = sink.stage([row, order(2, "b")])
             staged += [Path(file.path.removeprefix("file://")) for file in files]
-            sink.commit(files, EngineName.MERGE)
+            sink.commit(files, engine)
+        patch = sink.stage([order(1, "a", None)], StagedKind.PATCHES, ["region"])
+        staged += [Path(file.path.removeprefix("file://")) for file in patch]
+        sink.commit(patch, engine)
     folder = Path(sink.description().location.removeprefix("file://"))
     written = {path for path in folder.rglob("*") if path.is_file()} - set(staged)
     assert {path.suffix for path in written} == {".parquet", ".puffin", ".avro", ".json"}
@@ -290,16 +396,14 @@ def test_what_spark_writes_for_a_commit_is_on_the_disk_and_has_no_checksums_that
     assert not [path for path in folders if path.parent not in forced]
 
 
-@pytest.mark.timeout(120)  # starts a JVM
 def test_metadata_that_a_catalog_of_folders_renames_are_whole_before_and_their_names_are_on_the_disk_after(
-    spark_environment: dict[str, str], tmp_path: Path
+    lake: Lake, tmp_path: Path
 ) -> None:
     config = SparkConfig("lake", {"type": "hadoop", "warehouse": f"file://{tmp_path}/warehouse"}, quick_jvm=True)
-    with SparkDriver(config, log_path=tmp_path / "spark.log") as driver:
-        with recorded(driver, tmp_path) as forced:
-            sink = Lake(driver, TableCatalog(driver), tmp_path).make()
+    with session_of(lake, config, tmp_path) as other:
+        with recorded(lake, tmp_path) as forced:
+            sink = other.make()
             sink.commit(sink.stage([order(1, "a")]))
-        assert "spark-core" not in class_path(driver)
         folder = Path(sink.description().location.removeprefix("file://"), "metadata")
         written = set(folder.iterdir())
         renamed = {file for file in written if file.suffix in (".json", ".text")}
@@ -308,24 +412,3 @@ def test_metadata_that_a_catalog_of_folders_renames_are_whole_before_and_their_n
         before = [path for path in forced if path.parent == folder and path not in written]
         assert len(before) == 4  # what is the newest was written twice
         assert all(forced[forced.index(path) :].count(folder) >= 2 for path in before), "made, and renamed"
-
-
-@pytest.mark.timeout(120)  # starts two JVMs
-def test_jvm_that_lacks_a_class_is_replaced_by_one_with_all_of_spark(
-    spark_environment: dict[str, str], tmp_path: Path
-) -> None:
-    derby = {"uri": f"jdbc:derby:{tmp_path}/catalog;create=true"}  # its driver is among Spark's jars
-    config = lake_config(tmp_path)
-    config = dataclasses.replace(
-        config,
-        catalog_properties={**config.catalog_properties, **derby},
-        spark_properties={"spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={tmp_path}/derby.log"},
-    )
-    with SparkDriver(config, log_path=tmp_path / "spark.log") as driver:
-        assert not TableCatalog(driver).exists("shop.orders")
-        assert "spark-core" in class_path(driver)
-
-
-def class_path(driver: SparkDriver) -> str:
-    assert driver._client is not None
-    return str(driver._client.jvm.java.lang.System.getProperty("java.class.path"))

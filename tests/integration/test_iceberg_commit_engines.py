@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,14 +11,15 @@ from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
 
 from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.protocol.ledger import Standing, look_up
-from connectors.iceberg.spark.committer import CommitStatus, EngineName
+from connectors.iceberg.spark.commit_request import CommitStatus, EngineName
 from connectors.iceberg.spark.errors import CatalogUnavailableError, DuplicateKeyError, TableUnsuitableError
+from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable, PreparedCommit
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
 
-ENGINES = (EngineName.DELTA, EngineName.MERGE)
+ENGINES = (EngineName.MERGE, EngineName.FULL_MERGE)
 
 
 def keys(sink: Sink) -> list[tuple[object, ...]]:
@@ -51,7 +51,7 @@ def test_names_of_folders_are_taken_as_they_are(lake: Lake) -> None:
     rows = pq.read_table(staged.path.removeprefix("file://"), partitioning=None).drop(["notes"])
     uri, size = FileOutput(sink.description(), {}).write("connect-orders-7-by-a-task.parquet", rows)
     sink.commit([dataclasses.replace(staged, path=uri, size=size)])
-    assert sink.commit(sink.stage([order(1, "a")]), EngineName.DELTA).counts.replaced_rows == 1
+    assert sink.commit(sink.stage([order(1, "a")]), EngineName.MERGE).counts.replaced_rows == 1
     assert keys(sink) == [(1, "a")]
 
 
@@ -79,7 +79,7 @@ def test_upserts_replace_and_deletes_remove(lake: Lake, engine: EngineName, vers
     assert look_up(sink.load().view).version.property_snapshot == outcome.snapshot_id
 
 
-@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
+@pytest.mark.parametrize("engine", [*ENGINES])
 def test_second_committer_on_the_same_version_is_refused(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))
@@ -90,7 +90,7 @@ def test_second_committer_on_the_same_version_is_refused(lake: Lake, engine: Eng
     assert keys(sink) == [(1, "a"), (3, "leader")]
 
 
-@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
+@pytest.mark.parametrize("engine", [*ENGINES])
 def test_request_made_again_after_it_landed_is_committed_once(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     request = sink.request(sink.stage([order(1, "a")]))
@@ -101,7 +101,7 @@ def test_request_made_again_after_it_landed_is_committed_once(lake: Lake, engine
     assert keys(sink) == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
+@pytest.mark.parametrize("engine", [*ENGINES])
 def test_missing_branch_begins_at_main_and_takes_the_commits(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a"), order(2, "b")]))
@@ -136,7 +136,6 @@ def test_commit_that_a_tag_keeps_while_main_is_expired_was_not_rolled_back(lake:
         lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES ({number}, 'of somebody else')")
     older_than = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
     lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', {older_than})")
-    assert len(lake.rows(f"{sink.name}.snapshots", "snapshot_id")) == 2
     assert look_up(sink.load().view).standing is Standing.EXPIRED
 
 
@@ -165,14 +164,15 @@ def test_patch_takes_unavailable_values_from_the_row_in_the_table(lake: Lake, en
         "c": ("north", ["a", None]),
         "unknown": ("north", None),
     }
-    if engine is EngineName.DELTA:
+    if engine is EngineName.MERGE:
         assert outcome.counts.unmatched_patches == 1
         files_of = {dict(row)["number"]: dict(row)["_file"] for row in sink.rows("number, _file")}
         folder = f"/data/{sink.request([]).file_prefix}"
         assert folder in files_of["a"], "completed rows lie where clean-up looks for them"
 
 
-@pytest.mark.parametrize("engine", [EngineName.AUTO, *ENGINES])
+@pytest.mark.parametrize("engine", [*ENGINES])
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # of DataFrame.collect
 def test_key_staged_twice_is_an_error_that_names_it(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     files = sink.stage([order(1, "a"), order(1, "b")]) + sink.stage([order(1, "b", amount=None)])
@@ -184,14 +184,14 @@ def test_key_staged_twice_is_an_error_that_names_it(lake: Lake, engine: EngineNa
 def test_first_rows_of_an_empty_merge_table_are_appended(lake: Lake) -> None:
     sink = lake.make()
     assert sink.commit(sink.stage([order(1, "a")])).engine is EngineName.APPEND
-    assert sink.commit(sink.stage([order(1, "a")])).engine is EngineName.DELTA
+    assert sink.commit(sink.stage([order(1, "a")])).engine is EngineName.MERGE
 
 
-def test_delta_that_finds_no_staged_key_is_an_append_for_everybody(lake: Lake) -> None:
+def test_merge_that_finds_no_staged_key_is_an_append_for_other_readers(lake: Lake) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))
     outcome = sink.commit(sink.stage([order(1, "b"), order(2, "a")]))
-    assert (outcome.engine, outcome.because) == (EngineName.APPEND, "no staged key is in the table")
+    assert (outcome.engine, outcome.counts.replaced_rows) == (EngineName.MERGE, 0)
     assert [dict(row)["operation"] for row in lake.rows(f"{sink.name}.snapshots", "operation")] == ["append"] * 2
 
 
@@ -199,7 +199,7 @@ def test_copy_on_write_table_is_merged_by_sql_and_gets_no_deletes(lake: Lake) ->
     sink = lake.make(**{"write.merge.mode": "copy-on-write"})
     sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
     outcome = sink.commit(sink.stage([order(1, "a", "south")]))
-    assert outcome.engine is EngineName.MERGE
+    assert outcome.engine is EngineName.FULL_MERGE
     assert keys(sink) == [(1, "a"), (1, "b")]
     assert lake.rows(f"{sink.name}.delete_files", "file_path") == []
 
@@ -216,7 +216,7 @@ def test_table_of_format_1_is_merged_by_sql(lake: Lake, spec: str | None) -> Non
             *sink.stage([order(9, "new", None)], StagedKind.PATCHES, ["region"]),
         ]
     )
-    assert outcome.engine is EngineName.MERGE
+    assert outcome.engine is EngineName.FULL_MERGE
     assert keys(sink) == [(1, "a"), (1, "c"), (9, "new")]
     looked = look_up(sink.load().view)
     assert looked.version.ledger_snapshot == looked.version.property_snapshot == outcome.snapshot_id
@@ -226,13 +226,13 @@ def test_table_of_format_1_is_merged_by_sql(lake: Lake, spec: str | None) -> Non
 @pytest.mark.parametrize("spec", [None, BY_REGION])
 def test_merge_leaves_no_branch_and_no_staged_snapshot_behind(lake: Lake, spec: str | None) -> None:
     sink = lake.make(spec=spec)
-    sink.commit(sink.stage([order(1, "a"), order(1, "b")]), EngineName.MERGE)
+    sink.commit(sink.stage([order(1, "a"), order(1, "b")]), EngineName.FULL_MERGE)
     rows = sink.stage([order(1, "a", "south")]) + sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES)
     stale = sink.request(rows)
-    sink.commit(rows, EngineName.MERGE)
-    assert sink.committer(EngineName.MERGE).commit(stale).status is CommitStatus.CONFLICT
+    sink.commit(rows, EngineName.FULL_MERGE)
+    assert sink.committer(EngineName.FULL_MERGE).commit(stale).status is CommitStatus.CONFLICT
     assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
-    assert len(lake.rows(f"{sink.name}.snapshots", "snapshot_id")) == 3, "the empty one that a first MERGE begins at"
+    assert len(lake.rows(f"{sink.name}.snapshots", "snapshot_id")) == 2
     manifests = {dict(row)["path"].rpartition("/")[2] for row in lake.rows(f"{sink.name}.all_manifests", "path")}
     folder = lake.folder / "warehouse" / sink.name.replace(".", "/") / "metadata"
     assert {path.name for path in folder.glob("*-m*.avro")} == manifests
@@ -244,43 +244,14 @@ def metadata_files(lake: Lake, sink: Sink) -> set[str]:
     return {path.name for path in folder.glob("*.avro")}
 
 
-@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
-def test_file_with_other_rows_than_were_reported_is_refused_and_leaves_nothing(lake: Lake, engine: EngineName) -> None:
-    sink = lake.make()
-    sink.commit(sink.stage([order(1, "a")]), engine)
-    there = metadata_files(lake, sink)
-    (whole,) = sink.stage([order(1, "b", "south")])
-    (short,) = sink.stage([{"shop": 1, "number": "a"}], StagedKind.DELETES)
-    wrong = dataclasses.replace(short if engine is EngineName.MERGE else whole, rows=2)
-    with pytest.raises(TableUnsuitableError, match="holds 1 rows, reported were 2"):
-        sink.commit([whole, wrong] if engine is EngineName.MERGE else [wrong], engine)
-    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
-    assert metadata_files(lake, sink) == there
-
-
-def test_branches_of_staged_files_that_met_a_foreign_commit_leave_nothing(lake: Lake) -> None:
+def test_file_with_other_rows_than_were_reported_is_refused_and_leaves_nothing(lake: Lake) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))
-    (staged,) = sink.stage([order(1, "b")])
-    driver = lake.driver
-    driver.java("BranchMerge")
-    assert driver._client is not None
-    assert driver._classes is not None
-    jvm = driver._client.jvm
-    identifier = jvm.org.apache.iceberg.catalog.TableIdentifier.parse(sink.name)
-    arguments = driver._client.new_array(jvm.java.lang.Object, 1)
-    arguments[0] = table = driver.java("catalog").loadTable(identifier)
-    branches = driver._classes._loader.loadClass("connectpy.StagedBranches").getConstructors()[0].newInstance(arguments)
-    branches.branch("connect-x", table.currentSnapshot())
-    sink.commit([])  # somebody else
     there = metadata_files(lake, sink)
-    branches.stage(
-        "connect-xs0", [jvm.org.apache.iceberg.util.JsonUtil.mapper().readTree(json.dumps(staged.to_json()))]
-    )
-    assert metadata_files(lake, sink) > there
-    with pytest.raises(CatalogUnavailableError, match="CommitFailedException"), driver.errors(sink.name):
-        branches.commit()
-    branches.undo()
+    (whole,) = sink.stage([order(1, "b", "south")])
+    with pytest.raises(TableUnsuitableError, match="holds 1 rows, reported were 2"):
+        sink.commit([dataclasses.replace(whole, rows=2)])
+    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
     assert metadata_files(lake, sink) == there
 
 
@@ -306,11 +277,30 @@ def test_compaction_during_a_commit_makes_it_start_over(
     compact = f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('rewrite-all', 'true'))"
     hold_before_commit(lake, monkeypatch, lambda: lake.sql(compact))
     outcome = sink.commit(sink.stage([order(1, "a", amount=None)]), engine)
-    assert outcome.counts.foreign_conflicts == 1
+    assert outcome.counts.foreign_conflicts >= 1
     assert keys(sink) == [(1, "a"), (1, "b"), (1, "c")]
 
 
-@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_expiry_that_takes_the_scratch_branch_makes_a_commit_start_over(
+    lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a"), order(1, "b")]), engine)
+
+    def expire() -> None:
+        (scratch,) = {str(dict(row)["name"]) for row in lake.rows(f"{sink.name}.refs", "name")} - {"main"}
+        lake.sql(f"ALTER TABLE lake.{sink.name} DROP BRANCH `{scratch}`")
+        older_than = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+        lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', {older_than})")
+
+    hold_before_commit(lake, monkeypatch, expire)
+    outcome = sink.commit(sink.stage([order(1, "a", amount=None)]), engine)
+    assert outcome.counts.foreign_conflicts >= 1
+    assert keys(sink) == [(1, "a"), (1, "b")]
+
+
+@pytest.mark.parametrize("engine", [*ENGINES])
 def test_leader_that_commits_during_a_commit_wins(
     lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,26 +313,24 @@ def test_leader_that_commits_during_a_commit_wins(
     assert keys(sink) == [(1, "a"), (1, "leader")]
 
 
-@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
+@pytest.mark.parametrize("engine", [*ENGINES])
 def test_commit_that_landed_before_the_answer_was_lost_is_found(
     lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]), engine)
-    call = lake.driver.call
+    swap = PreparedCommit.swap
 
-    def lose_the_answer(subject: str, class_name: str, method: str, *arguments: str) -> object:
-        answer = call(subject, class_name, method, *arguments)
-        if method in ("swap", "publish"):
-            raise CommitStateUnknownError("the answer was lost")
-        return answer
+    def lose_the_answer(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+        swap(self, properties)
+        raise CommitStateUnknownError("the answer was lost")
 
-    monkeypatch.setattr(lake.driver, "call", lose_the_answer)
+    monkeypatch.setattr(PreparedCommit, "swap", lose_the_answer)
     assert sink.commit(sink.stage([order(1, "b")]), engine).snapshot_id == sink.version().ledger_snapshot
     assert keys(sink) == [(1, "a"), (1, "b")]
 
 
-@pytest.mark.parametrize("engine", [EngineName.APPEND, *ENGINES])
+@pytest.mark.parametrize("engine", [*ENGINES])
 def test_swap_that_meets_its_own_commit_has_landed(
     lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,14 +347,19 @@ def test_commit_that_did_not_land_stays_unknown_until_asked_again(lake: Lake, mo
     sink = lake.make()
     request = sink.request(sink.stage([order(1, "a")]))
     with monkeypatch.context() as patch:
-        call = lake.driver.call
+        load, loads = JavaCatalog.load, []
 
-        def fail(subject: str, class_name: str, method: str, *arguments: str) -> object:
-            if class_name == "TableCommit":
-                raise CommitStateUnknownError("the catalog was away")
-            return call(subject, class_name, method, *arguments)
+        def refuse(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+            loads.append("none from now on")
+            raise CommitStateUnknownError("the catalog is away")
 
-        patch.setattr(lake.driver, "call", fail)
+        def load_before(self: JavaCatalog, name: str) -> JavaTable:
+            if loads:
+                raise CatalogUnavailableError("the catalog is away")
+            return load(self, name)
+
+        patch.setattr(PreparedCommit, "swap", refuse)
+        patch.setattr(JavaCatalog, "load", load_before)
         assert sink.committer().commit(request).status is CommitStatus.UNKNOWN
     assert sink.committer().commit(request).status is CommitStatus.COMMITTED
     assert keys(sink) == [(1, "a")]
@@ -396,27 +389,24 @@ def test_table_made_anew_of_its_own_rows_is_told_from_one_that_is_empty_again(la
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_delta_that_the_table_cannot_take_leaves_no_files(
+def test_roll_back_of_foreign_rows_during_a_commit_makes_it_start_over_and_leaves_no_files(
     lake: Lake, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = lake.make(version=version)
     first = sink.commit(sink.stage([order(1, "a")]))
     lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES (1, 'b')")
     staged = sink.stage([order(1, "a"), order(1, "c")])
-    patch = sink.stage([order(1, "a", None)], StagedKind.PATCHES, ["region"])
     data = lake.folder / "warehouse" / sink.name.replace(".", "/") / "data"
     there = set(data.rglob("*.*"))
-    rollback = f"CALL lake.system.rollback_to_snapshot('{sink.name}', {first.snapshot_id})"
-    for files in (staged, patch):
-        with monkeypatch.context() as patched:
-            hold_before_commit(lake, patched, lambda: lake.sql(rollback))
-            with pytest.raises(TableUnsuitableError, match="not an ancestor"):
-                sink.committer().commit(sink.request(files))
-        assert set(data.rglob("*.*")) == there
-        lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES (1, 'b')")
-        there = set(data.rglob("*.*"))
+    hold_before_commit(
+        lake,
+        monkeypatch,
+        lambda: lake.sql(f"CALL lake.system.rollback_to_snapshot('{sink.name}', {first.snapshot_id})"),
+    )
     sink.commit(staged)
-    assert keys(sink) == [(1, "a"), (1, "b"), (1, "c")]
+    assert keys(sink) == [(1, "a"), (1, "c")]
+    deletes = {dict(row)["file_path"].rpartition("/")[2] for row in lake.rows(f"{sink.name}.delete_files", "file_path")}
+    assert {path.name for path in set(data.rglob("*.*")) - there} == deletes
 
 
 @pytest.mark.parametrize("empty", [False, True])
@@ -428,18 +418,18 @@ def test_foreign_rows_are_refused_on_request(lake: Lake, empty: bool, monkeypatc
     hold_before_commit(lake, monkeypatch, lambda: lake.sql(insert))
     outcome = sink.committer(refuse_foreign_rows=True).commit(sink.request(sink.stage([order(1, "b")])))
     assert outcome.status is CommitStatus.COMMITTED
-    assert outcome.counts.foreign_conflicts == 1
+    assert outcome.counts.foreign_conflicts >= 1
     assert keys(sink) == [(1, "b")]
 
 
 def hold_before_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let `act` happen once, after the next commit was prepared and right before it is swapped in."""
-    call = lake.driver.call
+    swap = PreparedCommit.swap
     acts = [act]
 
-    def act_first(subject: str, class_name: str, method: str, *arguments: str) -> object:
-        if method in ("swap", "publish") and acts:
+    def act_first(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+        if acts:
             acts.pop()()
-        return call(subject, class_name, method, *arguments)
+        swap(self, properties)
 
-    monkeypatch.setattr(lake.driver, "call", act_first)
+    monkeypatch.setattr(PreparedCommit, "swap", act_first)

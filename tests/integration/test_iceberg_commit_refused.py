@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from fixtures.iceberg_commit import Lake, Sink, lake, order
 
+from connect_py.api.errors import RetriableError
 from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.committer import CommitStatus, EngineName
-from connectors.iceberg.spark.errors import TableUnsuitableError
+from connectors.iceberg.spark.commit_request import CommitStatus, EngineName
+from connectors.iceberg.spark.iceberg_java import PreparedCommit
+from connectors.iceberg.table import WriteMode
 
 __all__ = ["lake"]
 
@@ -46,25 +48,46 @@ def refusals_of_what_is_made(lake: Lake) -> Iterator[None]:
             catalog.executescript("DROP VIEW iceberg_tables; ALTER TABLE behind RENAME TO iceberg_tables;")
 
 
+@contextmanager
+def refused_swaps(lake: Lake) -> Iterator[None]:
+    """The same for the engine's own swaps, and not for the statements before them."""
+    swap = PreparedCommit.swap
+
+    def refused(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+        with refusals_of_what_is_made(lake):
+            swap(self, properties)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PreparedCommit, "swap", refused)
+        yield
+
+
+def every_manifest_list_is_there(sink: Sink) -> bool:
+    lists = [dict(row)["manifest_list"] for row in sink.lake.rows(f"{sink.name}.snapshots", "manifest_list")]
+    return all(Path(path.removeprefix("file:")).exists() for path in lists)
+
+
 def numbers(sink: Sink) -> list[object]:
     return [dict(row)["number"] for row in sink.rows("number")]
 
 
 @pytest.mark.parametrize("retries", ["4", "0"])
-@pytest.mark.parametrize("engine", [EngineName.APPEND, EngineName.DELTA])
+@pytest.mark.parametrize("engine", [EngineName.APPEND, EngineName.MERGE, EngineName.FULL_MERGE])
 def test_commit_that_was_made_and_refused_is_in_the_table_and_can_be_read(
     lake: Lake, engine: EngineName, retries: str
 ) -> None:
-    sink = lake.make(**{"commit.retry.num-retries": retries})
+    mode = WriteMode.APPEND if engine is EngineName.APPEND else WriteMode.MERGE
+    sink = lake.make(mode=mode, **{"commit.retry.num-retries": retries})
     sink.commit(sink.stage([order(1, "a")]))
     request = sink.request(sink.stage([order(1, "b" if engine is EngineName.APPEND else "a")]))
-    with refusals_of_what_is_made(lake):
+    with refused_swaps(lake):
         outcome = sink.committer(engine).commit(request)
     assert outcome.status is CommitStatus.COMMITTED
     assert outcome.snapshot_id == sink.version().ledger_snapshot
-    sink.commit(sink.stage([order(1, "c")]), EngineName.DELTA)
-    assert numbers(sink) == ["a", "b", "c"] if engine is EngineName.APPEND else ["a", "c"]
-    assert audit(TableHistory.read(lake.driver, sink.name, "main")).verdict is Verdict.PROVEN
+    sink.commit(sink.stage([order(1, "c")]))
+    assert numbers(sink) == (["a", "b", "c"] if engine is EngineName.APPEND else ["a", "c"])
+    assert audit(TableHistory.read(lake.catalog, sink.name, "main")).verdict is Verdict.PROVEN
+    assert every_manifest_list_is_there(sink)
 
 
 def test_evolution_that_was_made_and_refused_is_made_once(lake: Lake) -> None:
@@ -81,27 +104,31 @@ def test_evolution_that_was_made_and_refused_is_made_once(lake: Lake) -> None:
     assert "region" in description.properties["connect-py.columns"]
 
 
-@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
-def test_merge_that_was_made_on_its_branch_and_refused_leaves_nothing_that_cannot_be_read(
-    lake: Lake, mode: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("refused", ["ALTER TABLE", "MERGE INTO"])
+@pytest.mark.parametrize(
+    ("version", "mode"), [(2, "merge-on-read"), (3, "merge-on-read"), (2, "copy-on-write"), (1, "copy-on-write")]
+)
+def test_statement_that_was_made_on_its_branch_and_refused_leaves_nothing_that_cannot_be_read(
+    lake: Lake, version: int, mode: str, refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = lake.make(**{"write.merge.mode": mode})
+    sink = lake.make(version=version, **{"write.merge.mode": mode})
     sink.commit(sink.stage([order(1, "a")]))
-    sql = lake.driver.sql
+    sql = lake.catalog.spark.sql
     lies = [refusals_of_what_is_made(lake)]
 
-    def refused_once(*arguments: Any) -> None:
-        with lies.pop() if lies else nullcontext():
-            sql(*arguments)
+    def refused_once(statement: str) -> Any:
+        with lies.pop() if lies and statement.startswith(refused) else nullcontext():
+            return sql(statement)
 
-    monkeypatch.setattr(lake.driver, "sql", refused_once)
+    monkeypatch.setattr(lake.catalog.spark, "sql", refused_once)
     request = sink.request(sink.stage([order(1, "a", "south"), order(1, "b")]))
-    with suppress(TableUnsuitableError):  # Spark sees conflicts with itself, and removes what it wrote
-        sink.committer(EngineName.MERGE).commit(request)
-    assert sink.committer(EngineName.MERGE).commit(request).status is CommitStatus.COMMITTED
+    with suppress(RetriableError):  # Spark may see conflicts with itself, and remove what it wrote
+        sink.committer().commit(request)
+    assert not lies
+    assert sink.committer().commit(request).status is CommitStatus.COMMITTED
     assert numbers(sink) == ["a", "b"]
-    lists = [dict(row)["manifest_list"] for row in lake.rows(f"{sink.name}.snapshots", "manifest_list")]
-    assert all(Path(path.removeprefix("file:")).exists() for path in lists)
+    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
+    assert every_manifest_list_is_there(sink)
 
 
 def test_dropping_a_work_branch_at_the_head_of_a_damaged_main_leaves_main(lake: Lake) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures.iceberg_commit import KEY, Lake, Sink, lake, lake_config
+from fixtures.iceberg_commit import KEY, Lake, LocalLake, Sink, lake, lake_config
 from fixtures.iceberg_staging_rows import batch, config, record, stage, stager
 
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
-from connect_py.testing import FakePluginMetrics
+from connect_py.testing import FakePluginMetrics, FakeSharedServices
 from connectors.iceberg.evolution.column_history import HISTORY
 from connectors.iceberg.evolution.held_changes import ChangesHeldError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
@@ -24,8 +24,8 @@ from connectors.iceberg.protocol.actions import PrepareTable, Send
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
 from connectors.iceberg.protocol.messages import Need, OpenTable, TableOpened
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.catalog import TableCatalog
-from connectors.iceberg.spark.session import SparkDriver
+from connectors.iceberg.spark.commit_engine import EngineSettings
+from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table import TableDescription, WriteMode
 from connectors.iceberg.table_keeper import TableKeeper
@@ -50,10 +50,10 @@ def make(lake: Lake, fields: Sequence[tuple[str, Any]], version: int = 3) -> str
 
 
 def keeper_of(lake: Lake, **props: str) -> TableKeeper:
-    """A coordinator's keeper on the JVM that all tests share."""
+    """A coordinator's keeper on the Spark session that all tests share."""
     listener: Any = None
-    made = TableKeeper(config(**props), listener, IcebergMetrics(FakePluginMetrics()))
-    made._driver, made._catalog = lake.driver, lake.catalog
+    made = TableKeeper(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSharedServices())
+    made._lake = LocalLake(lake.catalog)  # type: ignore[assignment]
     return made
 
 
@@ -116,7 +116,6 @@ def test_a_change_that_does_not_fit_makes_a_column_and_a_view_over_all_of_them(l
     assert columns(lake, name) == {
         "id": (1, "int"), "c": (2, "decimal(6, 2)"), "c_v2": (3, "decimal(12, 4)"), "c_v3": (4, "string"),
     }  # fmt: skip
-    lake.driver.start_session()
     assert [dict(row) for row in lake.rows(f"{name}_unified", "*")] == [
         {"id": 0, "c": "1.25"},
         {"id": 1, "c": "12345.6789"},
@@ -197,21 +196,20 @@ def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> 
     assert len(answers) == 1 + TASKS // 2
 
 
-@pytest.mark.timeout(120)  # starts a second JVM
 def test_changes_by_two_writers_at_once_are_all_made_and_each_once(lake: Lake) -> None:
     """A coordinator and whoever else works on the table: the catalog's compare-and-swap decides, and we try again."""
     name = make(lake, [("id", "int")])
     same = SchemaChange(ChangeKind.ADD, ("new",), '"string"')
-    with SparkDriver(lake_config(lake.folder), log_path=lake.folder / "other.log") as driver:
-        other = TableCatalog(driver)
 
-        def writer(number: int) -> None:
-            catalog = (lake.catalog, other)[number]
-            for at in range(4):
-                catalog.evolve(name, [same, SchemaChange(ChangeKind.ADD, (f"own_{number}_{at}",), '"int"')])
+    def writer(number: int) -> None:
+        session = lake.runtime.new_session(lake_config(lake.folder).session_settings())
+        lake.runtime.activate(session)
+        catalog = LakeSession(session, "lake", EngineSettings())
+        for at in range(4):
+            catalog.evolve(name, [same, SchemaChange(ChangeKind.ADD, (f"own_{number}_{at}",), '"int"')])
 
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(writer, range(2)))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(writer, range(2)))
     found = columns(lake, name)
     assert set(found) == {"id", "new", *(f"own_{n}_{at}" for n in range(2) for at in range(4))}
     assert len({id_ for id_, _ in found.values()}) == len(found)
@@ -232,7 +230,6 @@ def test_variants_are_read_by_spark(lake: Lake) -> None:
     rows = batch([record(Struct(row, [at, text]), at) for at, text in enumerate(texts)])
     append(lake, evolve(keeper_of(lake, **props), name, rows, **props), rows, **props)
     assert columns(lake, name)["doc"][1] == "variant"
-    lake.driver.start_session()
     found = lake.rows(name, "id, to_json(doc) AS doc, variant_get(doc, '$.a.b[1]', 'double') AS b")
     assert [dict(one) for one in found] == [
         {"id": 0, "doc": '{"a":{"b":[1,2.5,"x",null,true]},"c":5000000000}', "b": 2.5},

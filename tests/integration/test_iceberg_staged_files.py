@@ -13,7 +13,7 @@ from fixtures.iceberg_staging_rows import ORDERS_0, batch, config, record
 from connect_py.api.arrow import arrow_type
 from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, Type, array, decimal, map_of, struct
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.spark.committer import EngineName
+from connectors.iceberg.spark.commit_request import EngineName
 from connectors.iceberg.staging.moments import parse_timestamp
 from connectors.iceberg.staging.partition_by import parse_partition_by, split_outside_brackets
 from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
@@ -110,11 +110,11 @@ def test_every_type_and_transform_is_read_back_by_spark(lake: Lake, partition_by
     assert third["items"][0] == {"a": 3}
     assert third["tags"]["k"] == 3
     # Partition values that did not belong to their rows would hide these from a filter.
-    frame = lake.driver.java("session").sql(f"SELECT id FROM lake.{sink.name} WHERE day = DATE '1970-01-04' AND id = 3")
-    assert [json.loads(line) for line in frame.toJSON().collectAsList()] == [{"id": 3}]
+    frame = lake.catalog.spark.sql(f"SELECT id FROM lake.{sink.name} WHERE day = DATE '1970-01-04' AND id = 3")
+    assert [json.loads(line) for line in frame._jdf.toJSON().collectAsList()] == [{"id": 3}]
 
 
-@pytest.mark.parametrize("engine", [EngineName.DELTA, EngineName.MERGE])
+@pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.FULL_MERGE])
 @pytest.mark.parametrize("partition_by", ["", "day(local), bucket(id, 2)"])
 def test_upserts_deletes_and_patches_of_a_task_are_merged(lake: Lake, engine: EngineName, partition_by: str) -> None:
     row = struct(

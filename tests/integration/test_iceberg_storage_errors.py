@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,9 +18,11 @@ from worker_process import free_port
 
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.spark_environment import JARS_VARIABLE
-from connectors.iceberg.spark.catalog import TableCatalog
+from connect_py.testing import FakeSharedServices
+from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
-from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.spark.spark_config import SparkConfig
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.staged_file_name import table_digits
 from connectors.iceberg.storage_settings import storage_settings
@@ -42,13 +45,22 @@ def jars(spark_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(JARS_VARIABLE, os.pathsep.join(map(str, [*first, *JarLock.shipped("s3").resolve()])))
 
 
+@contextmanager
+def _lake(settings: Mapping[str, str]) -> Iterator[LakeClient]:
+    with FakeSharedServices() as services:
+        lake = LakeClient(SparkDriver(services, SparkConfig("lake", settings, quick_jvm=True)))
+        lake.start()
+        yield lake
+        lake.stop()
+
+
 def _create(folder: Path, **properties: str) -> None:
     """Make a table in a SQLite catalog, these properties on top."""
     settings = {
         "type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": "s3://lake/orders", **properties,
     }  # fmt: skip
-    with SparkDriver(SparkConfig("lake", settings, quick_jvm=True), log_path=folder / "spark.log") as driver:
-        TableCatalog(driver).create("shop.orders", ORDERS_SCHEMA)
+    with _lake(settings) as lake:
+        lake.create("shop.orders", ORDERS_SCHEMA)
 
 
 def test_without_the_library_for_s3_the_one_command_is_named(
@@ -76,8 +88,7 @@ def test_clean_up_leaves_a_folder_whose_name_begins_as_that_of_the_table(tmp_pat
     settings = {
         "type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": f"s3://{BUCKET}", **s3.settings(),
     }  # fmt: skip
-    with SparkDriver(SparkConfig("lake", settings, quick_jvm=True), log_path=tmp_path / "spark.log") as driver:
-        catalog = TableCatalog(driver)
+    with _lake(settings) as catalog:
         data = f"s3://{BUCKET}/data/orders"
         catalog.create("shop.orders", ORDERS_SCHEMA, None, {"write.data.path": data})
         described = catalog.load("shop.orders", "none").description

@@ -1,4 +1,4 @@
-"""The delta engine against the MERGE engine and against a plain dictionary, on random changes over several cycles."""
+"""The MERGE that deletes against the full MERGE and a plain dictionary, on random changes over several cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from connectors.iceberg.spark.committer import EngineName
+from connectors.iceberg.spark.commit_request import EngineName
 from connectors.iceberg.table import StagedKind
 
 __all__ = ["lake"]
@@ -28,7 +28,6 @@ VALUES = st.fixed_dictionaries(
 )
 DELETE = st.just("delete")
 PATCH = st.tuples(st.just("patch"), VALUES)
-# Without patches the rows are found by Arrow, with them by Spark: both must leave the same behind for the other.
 CYCLE = st.dictionaries(KEYS, VALUES | DELETE, max_size=8) | st.dictionaries(KEYS, VALUES | DELETE | PATCH, max_size=8)
 Change = Mapping[str, Any] | str | tuple[str, Mapping[str, Any]]
 
@@ -76,19 +75,19 @@ def ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 @pytest.mark.timeout(180)  # eight streams of up to four cycles, each through two engines
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("spec", [None, BY_REGION])
-def test_delta_and_merge_leave_the_last_state_of_each_key(lake: Lake, version: int, spec: str | None) -> None:
+def test_merge_and_full_merge_leave_the_last_state_of_each_key(lake: Lake, version: int, spec: str | None) -> None:
     @settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK)
     @given(st.lists(CYCLE, min_size=2, max_size=4))
     def check(cycles: list[dict[tuple[int, str], Change]]) -> None:
-        delta = lake.make(version=version, spec=spec)
-        merge = lake.make(version=version, spec=spec, **{"write.merge.mode": "merge-on-read"})
+        merge = lake.make(version=version, spec=spec)
+        full = lake.make(version=version, spec=spec)
         model: dict[tuple[int, str], dict[str, Any]] = {}
         for cycle in cycles:
             apply(model, cycle)
-            commit(delta, cycle, EngineName.DELTA)
             commit(merge, cycle, EngineName.MERGE)
+            commit(full, cycle, EngineName.FULL_MERGE)
         expected = ordered([shown(row) for row in model.values()])
-        assert ordered(delta.rows()) == expected
         assert ordered(merge.rows()) == expected
+        assert ordered(full.rows()) == expected
 
     check()
