@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, lake_config, order
 from spark_elsewhere import ConnectServer
-from spark_lake import BY_REGION, Lake, Sink, lake, lake_config, order
 
 from connect_py.api.errors import CommitStateUnknownError
 from connect_py.testing import FakeSharedServices
