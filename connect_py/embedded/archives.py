@@ -19,7 +19,6 @@ from connect_py.embedded.spark_environment import (
     CLASSES_VARIABLE,
     JARS_VARIABLE,
     JAVA_VARIABLE,
-    iceberg_archive,
     spark_archive,
     spark_environment,
 )
@@ -48,7 +47,6 @@ def make_archives() -> list[str]:
     """
     recordings = (
         (broker_archive(), _run_broker),
-        (iceberg_archive(), lambda options: _run_spark(["--alone", *options])),
         (spark_archive(), _run_spark),
     )
     return [archive.name for archive, run in recordings if archive.record(run)]
@@ -56,7 +54,7 @@ def make_archives() -> list[str]:
 
 def make_archives_in_background() -> None:
     """Let a process of its own make what is missing, at low priority. Returns at once; nobody waits for it."""
-    archives = (broker_archive(), iceberg_archive(), spark_archive())
+    archives = (broker_archive(), spark_archive())
     if all(archive.path.exists() or not archive.possible for archive in archives):
         return
     # The shell ends at once, so what it leaves behind is nobody's child and a stop of ours does not wait for it.

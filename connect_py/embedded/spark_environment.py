@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 JAVA_VARIABLE = "CONNECT_PY_JAVA"
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"
-ALONE_OPTIONS_VARIABLE = "CONNECT_PY_ICEBERG_JAVA_OPTIONS"
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"
 
 
@@ -26,15 +25,14 @@ def spark_environment() -> dict[str, str]:
     """Return what `SparkGateway.from_environment` reads, for export to the processes that start Spark.
 
     CONNECT_PY_JAVA is an executable, CONNECT_PY_SPARK_JARS paths joined by `os.pathsep`,
-    CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none), CONNECT_PY_ICEBERG_JAVA_OPTIONS further ones
-    of a JVM that has Iceberg and not Spark, CONNECT_PY_SPARK_CLASSES a folder where classes are kept that were compiled
-    for them. A variable that is already set is returned as it is: an image that
-    carries its own Java and jars downloads nothing.
+    CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none), CONNECT_PY_SPARK_CLASSES a folder for a class
+    that is compiled once. A variable that is already set is returned as it is: an image that carries its own Java and
+    jars downloads nothing.
 
     Raises:
         JavaNotFoundError, IvyError, JarLockError: As for `find_java` and `JarLock.resolve`.
     """
-    names = (JAVA_VARIABLE, JARS_VARIABLE, OPTIONS_VARIABLE, ALONE_OPTIONS_VARIABLE, CLASSES_VARIABLE)
+    names = (JAVA_VARIABLE, JARS_VARIABLE, OPTIONS_VARIABLE, CLASSES_VARIABLE)
     given = {name: os.environ.get(name, "") for name in names}
     ours = not given[JAVA_VARIABLE] and not given[JARS_VARIABLE]
     found = {
@@ -44,7 +42,6 @@ def spark_environment() -> dict[str, str]:
     }
     if ours:
         found[OPTIONS_VARIABLE] = shlex.join(spark_archive().options())
-        found[ALONE_OPTIONS_VARIABLE] = shlex.join(iceberg_archive().options())
     return {name: given[name] or found.get(name, "") for name in names}
 
 
@@ -65,15 +62,6 @@ def spark_jars() -> list[Path]:
 
 def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
     """The archive of Iceberg's and Spark's classes for the Java and the jars that `spark_environment` finds."""
-    return _archive("iceberg", java)
-
-
-def iceberg_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
-    """The archive of Iceberg's classes for a JVM without Spark."""
-    return _archive("iceberg-alone", java)
-
-
-def _archive(name: str, java: JavaRuntime | None) -> ClassDataArchive:
     spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
     bundled = sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
-    return ClassDataArchive(name, java or find_java(), (*bundled, *JarLock.shipped("spark").resolve()))
+    return ClassDataArchive("iceberg", java or find_java(), (*bundled, *JarLock.shipped("spark").resolve()))

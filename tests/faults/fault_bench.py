@@ -31,8 +31,12 @@ from connect_py.api.errors import ConnectError
 from connect_py.embedded.broker import KafkaBroker
 from connectors.iceberg.audit.table_audit import AuditReport, audit
 from connectors.iceberg.audit.table_history import TableHistory
+from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.errors import CatalogUnavailableError
-from connectors.iceberg.spark.session import SparkConfig, SparkDriver
+from connectors.iceberg.spark.java_errors import translating
+from connectors.iceberg.spark.lake_session import LakeSession
+from connectors.iceberg.spark.spark_config import SparkConfig
+from connectors.iceberg.spark.spark_runtime import SparkRuntime
 
 ASK_SECONDS = 30.0
 # Short enough that a pause is missed, long enough for a machine that others share.
@@ -64,7 +68,8 @@ class FaultBench:
         catalog = {
             k.removeprefix("iceberg.catalog."): v for k, v in self.lake.sink_config().items() if k.count(".") > 1
         }
-        self._driver = SparkDriver(SparkConfig("lake", catalog, quick_jvm=True), log_path=folder / "auditor.log")
+        self._config = SparkConfig("lake", catalog, quick_jvm=True)
+        self._runtime: SparkRuntime | None = None  # of the auditor, and of those who maintain tables
         self._producer: Producer | None = None
         self._admin: AdminClient | None = None  # one for all questions: each client is five threads
 
@@ -76,7 +81,11 @@ class FaultBench:
                 WorkerProcess(self.folder / name, servers, "faults", TIMEOUTS, {**faults, "FAULT_WORKER": name})
             )
         self.workers[0].start()
-        self._driver.start()
+        log = self.folder / "auditor.log"
+        self._runtime = SparkRuntime(self._config.jvm_options(), self._config.static_settings(), log)
+        session = self._runtime.new_session(self._config.session_settings())
+        self._runtime.activate(session)
+        self._auditor = LakeSession(session, self._config.catalog, EngineSettings())
         self._producer = Producer(
             {
                 "bootstrap.servers": self.broker.bootstrap_servers,
@@ -99,7 +108,8 @@ class FaultBench:
             for process in worker.processes() if worker.seen or worker.running else []:
                 _signal(process, signal.SIGCONT)
             worker.close()
-        self._driver.stop()
+        if self._runtime is not None:
+            self._runtime.stop()
         self.broker.close()
         self.line.close()
 
@@ -273,7 +283,8 @@ class FaultBench:
 
     def _maintain(self, statement: str) -> bool:
         try:
-            self._driver.sql(statement)
+            with translating("maintenance", of_table=False):
+                self._auditor.spark.sql(statement)
         except ConnectError:  # not made yet, or the connector was faster
             return False
         return True
@@ -286,7 +297,7 @@ class FaultBench:
         deadline = time.monotonic() + ASK_SECONDS
         while True:
             try:
-                return audit(TableHistory.read(self._driver, table, "main"))
+                return audit(TableHistory.read(self._auditor, table, "main"))
             except CatalogUnavailableError:  # somebody holds its lock
                 if time.monotonic() > deadline:
                     raise

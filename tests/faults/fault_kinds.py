@@ -84,7 +84,7 @@ _TURNS = (
     "before_group_commit",
     "after_group_commit",
 )
-OF_MERGES = "after_merge_prepared"  # come by where SQL merges only
+OF_MERGES = "after_merge"  # come by where a MERGE runs
 POINTS = (*_TURNS, OF_MERGES)
 LOOKED_FOR = "catalog_findCommit"
 LASTS = (0.5, 1.5, 3.0, 7.5)  # seconds; the last is beyond every time-out

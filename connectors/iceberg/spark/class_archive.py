@@ -1,37 +1,43 @@
-"""One run of the JVM through what a coordinator does, so that Java can archive the classes it took.
+"""One run of the JVM through what a Spark driver does, so that Java can archive the classes it took.
 
     CONNECT_PY_JAVA=... CONNECT_PY_SPARK_JARS=... CONNECT_PY_SPARK_CLASSES=... \\
-        python -m connectors.iceberg.spark.class_archive [--alone] -XX:ArchiveClassesAtExit=spark.jsa
+        python -m connectors.iceberg.spark.class_archive -XX:ArchiveClassesAtExit=spark.jsa
 
-Run as a program only, by whoever makes the archive (see `connect-py archives`): `--alone` for a JVM without Spark,
-which does no SQL. Java writes the archive while it exits, which takes longer than the run itself. Our own classes are
-compiled by a JVM before, so that they are loaded in the way that they will be, and no compiler is archived with them.
+Run as a program only, by whoever makes the archive (see `connect-py archives`). Java writes the archive while it exits,
+which takes longer than the run itself. Our own class is compiled by a JVM before, so that it is loaded in the way that
+it will be, and no compiler is archived with it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import logging
 import sys
 import tempfile
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
+
+from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TableVersion, TopicLedger, look_up
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.catalog import TableCatalog
-from connectors.iceberg.spark.commit_request import SNAPSHOT_ID, CommitRequest, EngineName
-from connectors.iceberg.spark.committer import TableCommitter
+from connectors.iceberg.spark.commit_engine import EngineSettings
+from connectors.iceberg.spark.commit_request import SNAPSHOT_ID, CommitRequest, CommitStatus
+from connectors.iceberg.spark.durable_files import force_local_files
 from connectors.iceberg.spark.gateway import SparkGateway
-from connectors.iceberg.spark.session import LATE_SOURCES, SparkConfig, SparkDriver
+from connectors.iceberg.spark.lake_session import LakeSession
+from connectors.iceberg.spark.spark_config import SparkConfig
+from connectors.iceberg.spark.spark_runtime import SparkRuntime
 from connectors.iceberg.staging.staged_file_name import table_digits
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
-_EXIT_SECONDS = 180.0
-_LEDGER = "connect-py.ledger.training"
-_SCHEMA = {
+_EXIT_SECONDS: Final = 180.0
+_LEDGER: Final = "connect-py.ledger.training"
+_MODES: Final = ("write.merge.mode", "write.update.mode", "write.delete.mode")
+_SCHEMA: Final = {
     "type": "struct",
     "schema-id": 0,
     "fields": [
@@ -43,8 +49,8 @@ _SCHEMA = {
 }
 
 
-def run(java_options: Sequence[str], *, alone: bool) -> None:
-    """Make tables in a SQLite catalog, append, replace rows and read them, in a JVM with these options."""
+def run(java_options: Sequence[str]) -> None:
+    """Make tables in a SQLite catalog, append, merge, and clean up, in a JVM with these options."""
     with tempfile.TemporaryDirectory(prefix="connect-py-training-") as folder:
         config = SparkConfig(
             catalog="training",
@@ -54,49 +60,34 @@ def run(java_options: Sequence[str], *, alone: bool) -> None:
                 "warehouse": f"file://{folder}/warehouse",
             },
             quick_jvm=True,
-            needs_spark=not alone,
         )
-        with SparkDriver(config, log_path=Path(folder) / "compiler.log") as compiling:
-            for sources in LATE_SOURCES:
-                compiling.java(sources[0])
-        launched: list[SparkGateway] = []
-
-        def launch(options: Sequence[str], log_path: Path | None, with_spark: bool) -> SparkGateway:
-            given = (*options, *java_options)
-            launched.append(SparkGateway.from_environment(given, log_path, with_spark=with_spark))
-            return launched[-1]
-
-        driver = SparkDriver(config, launch, Path(folder) / "spark.log")
-        driver.start()
-        # Somebody who says something about file systems has Hadoop's, also on this machine.
-        through_hadoop = dataclasses.replace(config, hadoop_properties={"training": "true"})
-        second = SparkDriver(through_hadoop, lambda *_: launched[0])
+        with SparkGateway.from_environment() as compiling:
+            parameters = GatewayParameters(port=compiling.port, auth_token=compiling.secret)
+            force_local_files(JavaGateway(gateway_parameters=parameters).jvm)
+        options = [*config.jvm_options(), *java_options]
+        runtime = SparkRuntime(options, config.static_settings(), Path(folder) / "spark.log")
         try:
-            for version in (3, 2):
-                _work(driver, f"shop.t{version}", version, alone=alone)
-            second.start()
-            _work(second, "shop.through_hadoop", 3, alone=True)
-            if len(launched) > 1:
-                raise RuntimeError("a JVM without Spark was not enough, and nothing is archived")
+            for full_merge in (False, True):
+                session = runtime.new_session(config.session_settings())
+                runtime.activate(session)
+                lake = LakeSession(session, config.catalog, EngineSettings(full_merge=full_merge))
+                for version in (3, 2):
+                    _work(lake, f"shop.t{version}{full_merge}", version)
         finally:
-            launched[-1].stop(_EXIT_SECONDS)
-            second.stop()
-            driver.stop()
+            runtime.stop(_EXIT_SECONDS)
 
 
-def _work(driver: SparkDriver, name: str, version: int, *, alone: bool) -> None:
-    catalog = TableCatalog(driver)
-    catalog.create(name, json.dumps(_SCHEMA), None, {"format-version": str(version)})
-    engines = [(EngineName.APPEND, 0), (EngineName.DELTA, 50), (EngineName.DELTA, 70), (EngineName.MERGE, 90)]
-    for engine, first in engines[:-1] if alone else engines:
-        loaded = catalog.load(name, _LEDGER)
+def _work(lake: LakeSession, name: str, version: int) -> None:
+    properties = {"format-version": str(version), **dict.fromkeys(_MODES, "merge-on-read")}
+    lake.create(name, json.dumps(_SCHEMA), None, properties)
+    for first in (0, 50, 70):  # an append, then commits that replace rows
+        loaded = lake.load(name, _LEDGER)
         staged = _staged(loaded.description, first)
-        expected = look_up(loaded.view).version
-        TableCommitter(driver, catalog, engine).commit(_request(name, expected, staged))
-    catalog.evolve(name, [SchemaChange(ChangeKind.ADD, ("more",), '"string"')])
-    catalog.remove_files(name, catalog.load(name, _LEDGER).description.uuid, "connect-training-", 1)
-    if not alone:
-        driver.sql(f"SELECT * FROM training.{name}.snapshots")
+        outcome = lake.commit(_request(name, look_up(loaded.view).version, staged))
+        if outcome.status is not CommitStatus.COMMITTED:
+            raise RuntimeError(f"nothing is archived: {outcome.reason}")
+    lake.evolve(name, [SchemaChange(ChangeKind.ADD, ("more",), '"string"')])
+    lake.remove_files(name, lake.load(name, _LEDGER).description.uuid, "connect-training-", 1)
 
 
 def _request(name: str, expected: TableVersion, staged: StagedFile) -> CommitRequest:
@@ -125,4 +116,5 @@ def _staged(table: TableDescription, first: int) -> StagedFile:
 
 
 if __name__ == "__main__":
-    run([word for word in sys.argv[1:] if word != "--alone"], alone="--alone" in sys.argv)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it misses the JVM, for each Java object that is left
+    run(sys.argv[1:])

@@ -47,11 +47,7 @@ class CatalogUnavailableError(RetriableError):
 
 
 class SparkDiedError(CatalogUnavailableError):
-    """The JVM of the driver is gone. `SparkDriver.restart` makes a new one."""
-
-
-class ClassMissingError(CatalogUnavailableError):
-    """A JVM without Spark lacks a class, which one with Spark may have."""
+    """The JVM of the driver is gone. `SparkDriver.start` makes a session in the next one."""
 
 
 class SparkLostError(ConnectError):

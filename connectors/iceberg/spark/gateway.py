@@ -1,12 +1,9 @@
-"""The JVM of a coordinator, with Iceberg and perhaps Spark on its class path: launched, owned, gone when we are gone.
+"""The JVM of a Spark driver, with Iceberg on its class path: launched, owned, gone when we are gone.
 
-Nearly all that a coordinator does, Iceberg's library does alone. A JVM for that has a tenth of the jars: Java opens all
-of them again and again to look for services and plugins, and finds as many more of each.
-
-With Spark, pyspark would start the JVM through shell scripts, out of reach of whoever must end it, with an incubating
-module that prints warnings and slows the start, and through Spark's submission code, which costs twice what the JVM
-itself does. Here the options come from Spark's own launcher class, so that an upgrade of Spark brings them along. In
-either case the JVM is a plain child process that listens for py4j: what it does then is up to its owner.
+Left to itself, pyspark would start the JVM through shell scripts, out of reach of the process that must end it, with
+an incubating module that prints warnings and slows the start, and through Spark's submission code, which costs twice
+what the JVM itself does. Here the options come from Spark's own launcher class, so that an upgrade of Spark brings them
+along. The JVM is a plain child process that listens for py4j: what it does then is up to its owner.
 
 This module needs the standard library and the folder pyspark is installed in; it does not import pyspark.
 
@@ -35,13 +32,11 @@ from types import TracebackType
 from typing import Self
 
 from connect_py.api.errors import ConnectError
-from connectors.iceberg.spark.sqlite_library import library_options
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options in shell quoting; may be missing
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"  # a folder for what is made of the jars; not set: it is made each time
-ALONE_OPTIONS_VARIABLE = "CONNECT_PY_ICEBERG_JAVA_OPTIONS"  # and those of a JVM without Spark, which win
 
 LAUNCHER = """\
 import ctypes, os, signal, sys
@@ -56,26 +51,9 @@ _GATEWAY = ("py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0") 
 _ADDRESS = re.compile(r"^(\d{1,5})\n(\S+)\n", re.MULTILINE)
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _UNWANTED = "--add-modules=jdk.incubator.vector"
-# Of Spark's own jars what Iceberg's library needs, for any file system of Hadoop and any codec, and what we need.
-# Iceberg looks for Spark's rows before it reads or writes position deletes, and fails without them.
-_ICEBERG_NEEDS = (
-    "aircompressor", "commons-compiler", "hadoop-client-api", "hadoop-client-runtime", "janino", "jcl-over-slf4j",
-    "log4j-api", "log4j-slf4j2-impl", "lz4-java", "py4j", "scala-library", "slf4j-api", "snappy-java", "spark-catalyst",
-    "spark-sql-api", "zstd-jni",
-)  # fmt: skip
-# Warnings and worse to standard error, by the logger that comes with log4j's interface: log4j itself takes a fifth of a
-# second to find out that it is wanted for that, and a calendar for the date a tenth of that.
-_PLAIN_LOGGING = (
-    "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
-    "-Dlog4j2.simplelogLevel=WARN",
-    "-Dlog4j2.simplelogLogFile=system.err",
-)
-_KERBEROS = "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED"  # Hadoop looks inside
-# What Spark's scripts take a class path or files from: who sets them wants all of it.
-SPARK_PLACES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH")
 _COMMAND_SECONDS = 30.0
 _POLL_SECONDS = 0.02
-_GRACE_SECONDS = 5.0
+GRACE_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 
 
@@ -99,7 +77,6 @@ class SparkGateway:
         env: Mapping[str, str] | None = None,
         start_seconds: float = 60.0,
         *,
-        with_spark: bool = True,
         inherit_output: bool = False,
     ) -> None:
         """Start the JVM and return when its gateway listens, after some tenths of a second.
@@ -112,7 +89,6 @@ class SparkGateway:
             env: Variables on top of ours.
             start_seconds: How long the start may take.
             inherit_output: The JVM's output goes where that of this process goes.
-            with_spark: False: of Spark's jars only those that Iceberg needs are on the class path.
 
         Raises:
             SparkGatewayError: The JVM ended, or did not listen in time.
@@ -134,7 +110,7 @@ class SparkGateway:
         self._stop_lock = threading.Lock()
         try:
             environment = {**os.environ, **(env or {}), **_spark_variables(self._scratch)}
-            base = self._with_spark(Path(java), environment) if with_spark else self._alone()
+            base = self._options(Path(java), environment)
             command = self._command(Path(java), base, [Path(jar) for jar in jars], java_options)
             self._keeper = threading.Thread(
                 target=self._keep, args=(command, environment), name="spark-gateway", daemon=True
@@ -155,13 +131,11 @@ class SparkGateway:
         log_path: Path | None = None,
         environment: Mapping[str, str] | None = None,
         *,
-        with_spark: bool = True,
         inherit_output: bool = False,
     ) -> Self:
         """Start a JVM as CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS and CONNECT_PY_SPARK_JAVA_OPTIONS say.
 
-        The worker sets them for its task processes. CONNECT_PY_ICEBERG_JAVA_OPTIONS counts where Spark is left out.
-        `java_options` win over those of the variables.
+        The worker sets them for its processes. `java_options` win over those of the variable.
 
         Raises:
             SparkGatewayError: A variable is missing, or as for the constructor.
@@ -174,14 +148,9 @@ class SparkGateway:
                 f"({' and '.join(missing)} not set)"
             )
         jars = [Path(jar) for jar in environment[JARS_VARIABLE].split(os.pathsep) if jar]
-        variables = (OPTIONS_VARIABLE,) if with_spark else (OPTIONS_VARIABLE, ALONE_OPTIONS_VARIABLE)
-        options = [word for name in variables for word in shlex.split(environment.get(name, ""))]
-        if kept := environment.get(CLASSES_VARIABLE):
-            options += library_options(jars, Path(kept))
+        options = shlex.split(environment.get(OPTIONS_VARIABLE, ""))
         java = Path(environment[JAVA_VARIABLE])
-        return cls(
-            java, jars, [*options, *java_options], log_path, with_spark=with_spark, inherit_output=inherit_output
-        )
+        return cls(java, jars, [*options, *java_options], log_path, inherit_output=inherit_output)
 
     @property
     def pid(self) -> int:
@@ -198,7 +167,7 @@ class SparkGateway:
         """Return when the JVM has ended, or after this long."""
         self._exited.wait(seconds)
 
-    def stop(self, grace_seconds: float = _GRACE_SECONDS) -> None:
+    def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """Ask the JVM to end (its shutdown hooks stop Spark), wait, and end it for certain after the grace."""
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):  # it is gone already
@@ -272,14 +241,7 @@ class SparkGateway:
             *_GATEWAY,
         ]
 
-    def _alone(self) -> list[str]:
-        """Options for a JVM that has no Spark."""
-        folder, wanted = _spark_folder() / "jars", re.compile(rf"({'|'.join(_ICEBERG_NEEDS)})(_[\d.]+)?-\d.*\.jar")
-        needed = [os.path.join(folder, name) for name in sorted(filter(wanted.fullmatch, os.listdir(folder)))]
-        # As Spark's launcher has it: the options of a Java that this one is not are no error.
-        return ["-XX:+IgnoreUnrecognizedVMOptions", "-cp", os.pathsep.join(needed), _KERBEROS, *_PLAIN_LOGGING]
-
-    def _with_spark(self, java: Path, environment: Mapping[str, str]) -> list[str]:
+    def _options(self, java: Path, environment: Mapping[str, str]) -> list[str]:
         """Spark's own options for `pyspark-shell`."""
         asked = [
             str(java), "-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
@@ -311,11 +273,6 @@ class SparkGateway:
                     f"timed out after {start_seconds:.0f} s while the JVM for Spark started:\n{self.last_lines()}"
                 )
         return int(found[1]), found[2]
-
-
-def has_files_of_settings() -> bool:
-    """Whether Spark would read a class path, or files such as core-site.xml, from somewhere that a user filled."""
-    return any(os.environ.get(name) for name in SPARK_PLACES) or (_spark_folder() / "conf").is_dir()
 
 
 def _spark_folder() -> Path:

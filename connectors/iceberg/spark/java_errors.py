@@ -44,8 +44,6 @@ _UNKNOWN = f"{_ICEBERG}CommitStateUnknownException"
 _NO_LIBRARY: Final = re.compile(r"software[./]amazon[./]awssdk|org\.apache\.iceberg\.aws\.\S+: Cannot find constructor")
 _WRAPPER: Final = "java.lang.reflect.InvocationTargetException"
 _LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
-_LACKING: Final = ("java.lang.NoClassDefFoundError", "java.lang.ClassNotFoundException")
-_NOT_FOUND: Final = re.compile(r"Cannot find constructor|No suitable driver|No FileSystem for scheme")
 # What no waiting can mend: the configuration names what nothing on the class path serves.
 _LASTING: Final = (
     (
@@ -116,14 +114,6 @@ def _shortened(error: Exception) -> str:
         if frames <= _JAVA_FRAMES and not line.startswith("\t... "):
             lines.append(line)
     return "\n".join(lines)
-
-
-def lacks_a_class(exception: Any) -> str | None:
-    """What says that something is not on Java's class path, if that is the reason."""
-    for name, message in _chain(exception):
-        if name in _LACKING or _NOT_FOUND.search(message):
-            return f"{name.rsplit('.', 1)[-1]}: {message}"
-    return None
 
 
 def _chain(exception: Any) -> list[tuple[str, str]]:

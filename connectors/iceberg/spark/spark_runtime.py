@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.spark.durable_files import force_local_files
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
-from connectors.iceberg.spark.gateway import SparkAbsentError, SparkGateway, SparkGatewayError
+from connectors.iceberg.spark.gateway import GRACE_SECONDS, SparkAbsentError, SparkGateway, SparkGatewayError
 from connectors.iceberg.spark.java_errors import translating
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ class SparkRuntime:
         """Return when the JVM has ended, or after this long."""
         self._gateway.wait(seconds)
 
-    def stop(self) -> None:
-        """End the JVM."""
-        self._gateway.stop()
+    def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        """End the JVM; kill it if it has not ended by then."""
+        self._gateway.stop(grace_seconds)
 
     def kill(self) -> None:
         self._gateway.kill()

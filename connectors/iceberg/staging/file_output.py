@@ -125,7 +125,7 @@ def why_not_written(table: TableDescription) -> str | None:
 
 
 def local_path(uri: str) -> Path | None:
-    """The path of a file of this machine, as `LocalFiles` and Hadoop see it; None: it lies elsewhere.
+    """The path of a file of this machine, as Hadoop sees it; None: it lies elsewhere.
 
     Nothing in it is encoded: partition folders hold `%`, and `#` is a letter.
     """
