@@ -15,6 +15,7 @@ from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
 
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.commit_request import EngineName
+from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
@@ -122,6 +123,45 @@ def test_keys_and_values_are_found_under_the_present_names_of_their_columns(
         "a": {"no": "a", "area": "south", "remarks": ["a", None]},
         "c": {"no": "c", "area": "east", "remarks": ["kept"]},
     }
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_staged_before_a_key_was_widened_or_renamed_are_found(
+    lake: Lake, version: int, engine: EngineName
+) -> None:
+    sink = lake.make(version=version)
+    sink.commit(sink.stage([order(shop, "a", notes=[str(shop)]) for shop in range(4)]))
+    staged = sink.stage([order(0, "a", "south"), order(9, "a")])
+    staged += sink.stage([order(1, "a", "east", notes=None)], StagedKind.PATCHES, ["notes"])
+    staged += sink.stage([{"shop": 2, "number": "a"}], StagedKind.DELETES)
+    changes = [
+        SchemaChange(ChangeKind.WIDEN, ("shop",), '"long"'),
+        SchemaChange(ChangeKind.RENAME, ("number",), name="no"),
+        SchemaChange(ChangeKind.ADD, ("number",), '"string"'),
+    ]
+    lake.catalog.evolve(sink.name, changes)
+    sink.key_columns = ("shop", "no")
+    sink.commit(staged, engine)
+    found = {dict(row)["shop"]: (dict(row)["region"], dict(row)["notes"]) for row in sink.rows("shop, region, notes")}
+    assert found == {
+        0: ("south", ["a", None]),
+        1: ("east", ["1"]),
+        3: ("north", ["3"]),
+        9: ("north", ["a", None]),
+    }
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_key_column_that_is_gone_is_named_and_nothing_is_committed(lake: Lake, engine: EngineName) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    staged = sink.stage([order(1, "a", "south")])
+    lake.catalog.evolve(sink.name, [SchemaChange(ChangeKind.RENAME, ("number",), name="no")])
+    with pytest.raises(TableUnsuitableError, match="has no key column number"):
+        sink.commit(staged, engine)
+    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
+    assert [dict(row)["region"] for row in sink.rows("region")] == ["north"]
 
 
 @pytest.mark.parametrize("mode", [None, "copy-on-write", "merge-on-read"])
