@@ -1,0 +1,216 @@
+"""Others commit between any two steps of a commit: what was found by then is checked, or found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
+
+from connectors.iceberg.spark import commit_engine
+from connectors.iceberg.spark.commit_engine import AFTER_BRANCH, AFTER_MERGE, BEFORE_SWAP
+from connectors.iceberg.spark.commit_request import CommitStatus, EngineName
+from connectors.iceberg.table import StagedKind
+
+__all__ = ["lake"]
+
+STEPS = (AFTER_BRANCH, AFTER_MERGE, BEFORE_SWAP)
+OFTEN = [pytest.param(AFTER_BRANCH, marks=pytest.mark.long), AFTER_MERGE, BEFORE_SWAP]
+VERSIONS = [pytest.param(2, marks=pytest.mark.long), 3]
+COPY_ON_WRITE = {"write.merge.mode": "copy-on-write"}
+EXPIRE = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+Table = dict[str, str | None]  # region by number
+
+
+def between(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], object]) -> None:
+    """Let `act` happen once, when a commit comes by this step for the first time."""
+    acts = [act]
+
+    def point(name: str) -> None:
+        if name == step and acts:
+            acts.pop()()
+
+    monkeypatch.setattr(commit_engine, "fault_point", point)
+
+
+def rows(numbers: Mapping[str, str | None]) -> list[dict[str, object]]:
+    return [order(1, number, region) for number, region in numbers.items()]
+
+
+def table_of(sink: Sink) -> Table:
+    found = [dict(row) for row in sink.rows("number, region")]
+    assert len({row["number"] for row in found}) == len(found), "a key has several rows"
+    return {row["number"]: row.get("region") for row in found}
+
+
+def seeded(lake: Lake, version: int, spec: str | None, properties: Mapping[str, str]) -> tuple[Sink, Table]:
+    """A table of several files, some of which have deletes."""
+    sink = lake.make(version=version, spec=spec, **properties)
+    sink.commit(sink.stage(rows(dict.fromkeys("abcd", "north"))))
+    sink.commit(sink.stage(rows({"d": "south", "e": "south", "f": "north"})))
+    return sink, {"a": "north", "b": "north", "c": "north", "d": "south", "e": "south", "f": "north"}
+
+
+def no_file_is_missing(sink: Sink) -> None:
+    """Every file that some snapshot refers to is there."""
+    for name, column in (("all_files", "file_path"), ("snapshots", "manifest_list"), ("all_manifests", "path")):
+        for row in sink.lake.rows(f"{sink.name}.{name}", column):
+            path = str(dict(row)[column])
+            assert Path(path.removeprefix("file:").replace("///", "/")).exists(), path
+
+
+def insert(sink: Sink, table: Table) -> None:
+    sink.lake.sql(f"INSERT INTO lake.{sink.name} (shop, number, region) VALUES (2, 'foreign', 'north')")
+    table["foreign"] = "north"
+
+
+def delete(sink: Sink, table: Table) -> None:
+    sink.lake.sql(f"DELETE FROM lake.{sink.name} WHERE number = 'c'")
+    del table["c"]
+
+
+def compact(sink: Sink, _table: Table) -> None:
+    options = "options => map('rewrite-all', 'true')"
+    sink.lake.sql(f"CALL lake.system.rewrite_data_files(table => '{sink.name}', {options})")
+
+
+def rewrite_manifests(sink: Sink, _table: Table) -> None:
+    sink.lake.sql(f"CALL lake.system.rewrite_manifests('{sink.name}')")
+
+
+def expire(sink: Sink, _table: Table) -> None:
+    sink.lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', {EXPIRE})")
+
+
+def set_property(sink: Sink, _table: Table) -> None:
+    sink.lake.sql(f"ALTER TABLE lake.{sink.name} SET TBLPROPERTIES ('made.by' = 'somebody')")
+
+
+FOREIGN = (insert, delete, compact, rewrite_manifests, expire, set_property)
+CASES = [
+    (2, None, {}),
+    (3, BY_REGION, {}),
+    *(
+        pytest.param(*case, marks=pytest.mark.long)
+        for case in [(2, BY_REGION, {}), (3, None, {}), *((version, None, COPY_ON_WRITE) for version in (1, 2, 3))]
+    ),
+]
+ENGINES = [EngineName.MERGE, pytest.param(EngineName.FULL_MERGE, marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("step", OFTEN)
+@pytest.mark.parametrize("act", FOREIGN)
+@pytest.mark.parametrize(("version", "spec", "properties"), CASES)
+def test_what_others_do_to_the_table_between_two_steps_is_kept_and_the_commit_is_exact(
+    lake: Lake,
+    version: int,
+    spec: str | None,
+    properties: dict[str, str],
+    act: Callable[[Sink, Table], None],
+    step: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink, table = seeded(lake, version, spec, properties)
+    files = sink.stage(rows({"a": "south", "d": "north", "g": None}))
+    files += sink.stage([{"shop": 1, "number": number} for number in "bf"], StagedKind.DELETES)
+    with monkeypatch.context() as patch:
+        between(patch, step, lambda: act(sink, table))
+        sink.commit(files)
+    table |= {"a": "south", "d": "north", "g": None}
+    del table["b"], table["f"]
+    assert table_of(sink) == table
+    no_file_is_missing(sink)
+    sink.commit(sink.stage(rows({"a": "north"})))  # sweeps
+    table["a"] = "north"
+    expire(sink, table)
+    assert table_of(sink) == table
+    no_file_is_missing(sink)
+    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
+
+
+def rival_append(sink: Sink) -> Table:
+    sink.commit(sink.stage(rows({"rival": "north"})))
+    return {"rival": "north"}
+
+
+def rival_upsert(sink: Sink) -> Table:
+    sink.commit(sink.stage(rows({"a": "rival", "e": "rival"})))
+    return {"a": "rival", "e": "rival"}
+
+
+def rival_claim(sink: Sink) -> Table:
+    sink.commit([])
+    return {}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("act", [rival_append, rival_upsert, rival_claim])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_coordinator_that_another_one_overtakes_between_two_steps_commits_nothing(
+    lake: Lake,
+    version: int,
+    engine: EngineName,
+    act: Callable[[Sink], Table],
+    step: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink, table = seeded(lake, version, None, {})
+    files = sink.stage(rows({"a": "zombie", "d": "zombie", "zombie": None}))
+    request = sink.request(files + sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES))
+    with monkeypatch.context() as patch:
+        between(patch, step, lambda: table.update(act(sink)))
+        assert sink.committer(engine).commit(request).status is CommitStatus.CONFLICT
+    assert table_of(sink) == table
+    no_file_is_missing(sink)
+    sink.commit(sink.stage(rows({"a": "after"})), engine)
+    table["a"] = "after"
+    expire(sink, table)
+    assert table_of(sink) == table
+    no_file_is_missing(sink)
+    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
+
+
+@pytest.mark.parametrize("step", OFTEN)
+@pytest.mark.parametrize("act", [compact, expire, insert])
+def test_what_others_do_while_rows_are_completed_makes_no_value_old(
+    lake: Lake, act: Callable[[Sink, Table], None], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, table = seeded(lake, 3, BY_REGION, {})
+    patches = sink.stage([order(1, "e", amount=None)], StagedKind.PATCHES, ["region"])
+    with monkeypatch.context() as patch:
+        between(patch, step, lambda: act(sink, table))
+        sink.commit(patches + sink.stage(rows({"a": None})))
+    table["a"] = None
+    assert table_of(sink) == table
+    no_file_is_missing(sink)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_commit_that_died_between_two_steps_is_made_by_the_next_one_which_sweeps(
+    lake: Lake, version: int, step: str, engine: EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class DiedError(BaseException):
+        """As when the process is killed: nothing is taken back."""
+
+    def die() -> None:
+        raise DiedError
+
+    sink, table = seeded(lake, version, None, {})
+    request = sink.request(sink.stage(rows({"a": "south", "g": None})))
+    with monkeypatch.context() as patch:
+        between(patch, step, die)
+        with pytest.raises(DiedError):
+            sink.committer(engine).commit(request)
+    assert table_of(sink) == table
+    assert len(lake.rows(f"{sink.name}.refs", "name")) == 2
+    expire(sink, table)
+    assert sink.committer(engine).commit(request).status is CommitStatus.COMMITTED
+    assert table_of(sink) == table | {"a": "south", "g": None}
+    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
+    expire(sink, table)
+    assert table_of(sink) == table | {"a": "south", "g": None}
+    no_file_is_missing(sink)
