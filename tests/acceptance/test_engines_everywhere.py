@@ -202,11 +202,11 @@ def test_all_tables_of_a_recording_are_the_same_everywhere(
 
 
 def begun(there: World, name: str, config: Mapping[str, str]) -> Sequence[Any]:
-    """A connector that has committed the first part of `orders`."""
-    topic = f"{there.prefix}json-schema.spread.orders"
+    """A connector that has committed the first part of `toasted`."""
+    topic = f"{there.prefix}json-schema.spread.toasted"
     create_topics(there, {topic: SPREAD["spread"]})
-    there.worker.put(name, {**sink_config(there, "json-schema", "events"), **config, "topics": topic})
-    records = recorded_tables("json-schema")["orders"]
+    there.worker.put(name, {**sink_config(there, "json-schema", "upsert"), **config, "topics": topic})
+    records = recorded_tables("json-schema")["toasted"]
     produce(there, {topic: part_of(records, 0, 2)}, SPREAD["spread"])
     await_caught_up(there, name, [topic], CATCH_UP_SECONDS)
     return records
@@ -214,15 +214,15 @@ def begun(there: World, name: str, config: Mapping[str, str]) -> Sequence[Any]:
 
 def finished(there: World, name: str) -> None:
     """Everything is in, exactly once, and what was left over is gone."""
-    topic = f"{there.prefix}json-schema.spread.orders"
+    topic = f"{there.prefix}json-schema.spread.toasted"
     there.worker.wait_until(there.worker.healthy, RECOVER_SECONDS, "the worker")
     there.worker.wait_until(
         lambda: there.worker.states(name) == ["RUNNING"] * 3, RECOVER_SECONDS, "connector and tasks to run"
     )
     await_caught_up(there, name, [topic], CATCH_UP_SECONDS)
-    assert_holds_what_the_source_held(there, "json-schema", "spread", "orders")
+    assert_holds_what_the_source_held(there, "json-schema", "spread", "toasted")
     there.worker.delete(name)
-    assert_proven(there.lakehouse, [f"{namespace_of('json-schema')}.spread_orders"])
+    assert_proven(there.lakehouse, [f"{namespace_of('json-schema')}.spread_toasted"])
 
 
 @pytest.mark.long
@@ -237,8 +237,8 @@ def test_server_that_knows_the_catalog_and_would_keep_its_tables_sees_every_new_
     known = {catalog: "org.apache.iceberg.spark.SparkCatalog", **{f"{catalog}.{k}": v for k, v in settings.items()}}
     with ConnectServer(tmp_path, spark_environment, **known) as server:
         more = {"iceberg.spark.remote": server.url}
-        with replay(there, "json-schema", ["orders"], SPREAD, more, seconds=CATCH_UP_SECONDS) as (connector,):
-            assert_holds_what_the_source_held(there, "json-schema", "spread", "orders")
+        with replay(there, "json-schema", ["toasted"], SPREAD, more, seconds=CATCH_UP_SECONDS) as (connector,):
+            assert_holds_what_the_source_held(there, "json-schema", "spread", "toasted")
             assert "full merge" in chosen(world, connector)
     assert "knows catalog lake: its own settings count" in world.worker.log_path.read_text(errors="replace")
 
@@ -255,12 +255,12 @@ def test_worker_that_dies_around_a_merge_over_spark_connect_loses_and_doubles_no
     with ConnectServer(tmp_path, spark_environment) as server:
         records = begun(there, name, {"iceberg.spark.remote": server.url})
         faults.write_text(f"{point}=killgroup")
-        produce(there, {f"{there.prefix}json-schema.spread.orders": part_of(records, 1, 2)}, SPREAD["spread"])
+        produce(there, {f"{there.prefix}json-schema.spread.toasted": part_of(records, 1, 2)}, SPREAD["spread"])
         world.worker.wait_for_death(RECOVER_SECONDS)
         faults.unlink()
         world.worker.start()
         finished(there, name)
-    assert_nothing_is_left(there.lakehouse, f"{namespace_of('json-schema')}.spread_orders")
+    assert_nothing_is_left(there.lakehouse, f"{namespace_of('json-schema')}.spread_toasted")
 
 
 @pytest.mark.long
@@ -277,7 +277,7 @@ def test_spark_connect_server_that_dies_in_a_merge_and_returns_loses_and_doubles
     with ConnectServer(tmp_path, spark_environment) as server:
         records = begun(there, "server-dies", {"iceberg.spark.remote": server.url, **slow})
         before = server.tasks()
-        produce(there, {f"{there.prefix}json-schema.spread.orders": part_of(records, 1, 2)}, SPREAD["spread"])
+        produce(there, {f"{there.prefix}json-schema.spread.toasted": part_of(records, 1, 2)}, SPREAD["spread"])
         world.worker.wait_until(lambda: server.tasks() > before + 20, RECOVER_SECONDS, "a MERGE to be under way")
         server.kill()
         world.worker.wait_until(

@@ -18,6 +18,7 @@ from connectors.iceberg.spark.commit_engine import AFTER_MERGE, BEFORE_SWAP
 from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest, CommitStatus, EngineName
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE, ConnectClient, RemoteSpark
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
+from connectors.iceberg.spark.iceberg_java import JavaClasses, JavaTable
 from connectors.iceberg.table import StagedFile, StagedKind
 
 __all__ = ["lake"]
@@ -140,6 +141,30 @@ def test_commit_of_others_while_the_server_merges_repeats_the_merge(
 
     monkeypatch.setattr(commit_engine, "fault_point", merged)
     outcome = committed(sink, client(), request)
+    assert outcome.counts.foreign_conflicts == 1
+    assert [row[:3] for row in amounts(sink)] == [(1, "a", "south"), (9, "z", "east")]
+    assert refs(sink) == {"main"}
+
+
+def test_branches_of_staged_files_that_another_commit_prevented_are_made_again(
+    lake: Lake, client: Callable[..., ConnectClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lake.make(version=3)
+    sink.commit(sink.stage([order(1, "a")]), **SCRATCH)
+    made, rival = JavaTable.stage_on_branches, iter(["rival"])
+
+    def prevented(table: JavaTable, groups: Mapping[str, Any]) -> None:
+        with monkeypatch.context() as patch:
+            if next(rival, None):  # between the read of the metadata and the commit
+                update = JavaClasses.tree
+                patch.setattr(JavaClasses, "tree", lambda java, document: (insert(), update(java, document))[1])
+            made(table, groups)
+
+    def insert() -> None:
+        lake.sql(f"INSERT INTO lake.{sink.name} SELECT 9, 'z', 'east', 1, now(), NULL")
+
+    monkeypatch.setattr(JavaTable, "stage_on_branches", prevented)
+    outcome = committed(sink, client(), sink.request(sink.stage([order(1, "a", "south")]), **SCRATCH))
     assert outcome.counts.foreign_conflicts == 1
     assert [row[:3] for row in amounts(sink)] == [(1, "a", "south"), (9, "z", "east")]
     assert refs(sink) == {"main"}

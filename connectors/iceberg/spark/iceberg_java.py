@@ -253,7 +253,7 @@ class JavaTable:
             groups: Content files as of `staged`, by the name of their branch.
 
         Raises:
-            ValidationFailed: Another commit came in between.
+            ValidationFailed: Another commit came in between, or nothing is known of this one.
         """
         java = self._java
         self._table.refresh()
@@ -278,7 +278,8 @@ class JavaTable:
         try:
             self._operations.commit(base, next_.build())
         except Exception as error:
-            if is_a(error, f"{_EXCEPTIONS}CommitFailedException"):
+            # Made or not: the next attempt has branches of its own, and its swap removes these.
+            if is_a(error, f"{_EXCEPTIONS}CommitFailedException", f"{_EXCEPTIONS}CommitStateUnknownException"):
                 raise ValidationFailed(str(error).split("\n", 1)[0]) from error
             raise
 
