@@ -25,7 +25,7 @@ endif
 unexport SECONDS
 
 .DELETE_ON_ERROR:
-.PHONY: install dev wheel jars test lane-of-parts lane-of-workers test-logic test-parts test-workers test-long faults lint format docs quickstart bench clean distclean
+.PHONY: install dev wheel jars archives test lane-of-parts lane-of-workers test-logic test-parts test-workers test-long faults lint format docs quickstart bench clean distclean
 
 install: $(STAMP)
 
@@ -73,12 +73,16 @@ lint: dev
 # In two lanes, one for each core, which take about the same time: what computes, then parts of the worker on a broker and
 # on Spark; and whole workers as users run them. Of the latter two, what failed is run once more when both lanes are done,
 # and said so: deadlines of such tests are those of a machine that is not overloaded.
-test: lint
+test: lint archives
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
 	@$(MAKE) --no-print-directory -j2 lane-of-parts lane-of-workers
 	@for tests in $$(ls $(FAILED)); do \
 	  echo "make: once more, by themselves, those of $$tests that failed"; \
 	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done
+
+# Java starts Spark in half the time with an archive of its classes, and the tests start Spark many times.
+archives: dev
+	$(BIN)/python -m connect_py.embedded.archives
 
 lane-of-parts:
 	@$(MAKE) --no-print-directory test-logic; logic=$$?; \
