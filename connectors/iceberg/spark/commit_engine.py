@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AFTER_BRANCH, AFTER_MERGE = "after_scratch_branch", "after_merge"  # fault points
+LOOKING_AGAIN = "catalog_findCommit"  # after a swap that was refused, or of unknown outcome
 BEFORE_SWAP, AFTER_SWAP = "before_compare_and_swap", "after_swap"
 _SUMMARY = "spark.sql.iceberg.snapshot-property."  # holds for every commit of the session until unset
 _MERGE_MODE = "write.merge.mode"
@@ -154,6 +155,8 @@ class CommitEngine:
         foreign = 0
         refusal: ConnectError | None = None
         for attempt in range(request.attempt_limit + 1):
+            if attempts.open:
+                fault_point(LOOKING_AGAIN)
             table, metadata = self._load(request)
             attempts.open = False
             if (landed := self._landed(metadata, request)) is not None:

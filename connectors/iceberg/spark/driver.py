@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import socket
 from collections.abc import Iterator
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
@@ -153,4 +155,6 @@ class SparkDriver:
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(OSError):
+                with socket.socket(fileno=os.dup(connection.fileno())) as shut:
+                    shut.shutdown(socket.SHUT_RDWR)  # wakes a call that waits for its answer
                 connection.close()

@@ -113,7 +113,7 @@ class _User:
             self._connection.send(answer)
 
     def _answer(self, opened: Opened, request: Request) -> Succeeded | Failed:
-        with _Deadline(self._runtime, request, self._interrupt) as deadline:
+        with _Deadline(self._runtime, request, self._connection, self._interrupt) as deadline:
             try:
                 return Succeeded(self._call(opened, request))
             except Exception as error:
@@ -150,9 +150,12 @@ class _User:
 class _Deadline:
     """Interrupts what takes longer; kills the JVM if the interruption is ignored."""
 
-    def __init__(self, runtime: SparkRuntime, request: Request, interrupt: Callable[[], None]) -> None:
+    def __init__(
+        self, runtime: SparkRuntime, request: Request, connection: Connection, interrupt: Callable[[], None]
+    ) -> None:
         self._runtime = runtime
         self._request = request
+        self._connection = connection
         self._interrupt = interrupt
         self._done = threading.Event()
         self.passed = False
@@ -166,8 +169,13 @@ class _Deadline:
 
     def _watch(self) -> None:
         seconds = self._request.deadline_seconds
-        if self._done.wait(seconds):
-            return
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self._done.wait(min(left, _INTERRUPT_SECONDS)):
+                return
+            if self._has_hung_up():  # its task died or was stopped: ledger and swap protect what was under way
+                self._repeat()
+                return
         self.passed = True
         log.error(
             "%s: %s did not end within %.0f s: it is interrupted", self._request.subject, self._request.method, seconds
@@ -178,6 +186,13 @@ class _Deadline:
             log.error("%s: the interruption was ignored: the driver ends", self._request.subject)
             self._runtime.kill()
             os._exit(JVM_DIED)
+
+    def _has_hung_up(self) -> bool:
+        """Whether the user is gone: nothing else makes the connection readable while an answer is awaited."""
+        try:
+            return self._connection.poll()
+        except OSError:
+            return True
 
     def _repeat(self) -> None:
         """Interrupt again and again: between two statements of a request there is nothing to interrupt."""
