@@ -33,7 +33,7 @@ SECONDS = 90.0  # for a worker with Spark to come to a commit, on two cores that
 
 
 class Sleeper:
-    """A worker whose coordinator stops itself right before it makes its second commit visible."""
+    """A worker whose Spark driver stops itself right before it makes the second commit visible."""
 
     def __init__(self, folder: Path, broker: KafkaBroker, prefix: str, mode: str) -> None:
         self.name, self.topic, self.mode = f"{prefix}sink", f"{prefix}orders", mode
@@ -46,16 +46,16 @@ class Sleeper:
         self.new = WorkerProcess(folder / "new", self.servers, group, SHORT_TIMEOUTS)
         self.feed = ChangeFeed(self.servers, [self.topic], "json", KEYS, rate=200)
         self.config = connector_config(self.topic, "json", mode, TABLE, "", self.lake.sink_config())
-        self.coordinator: psutil.Process
+        self.driver: psutil.Process
         self.jvm: psutil.Process
 
     def fall_asleep(self) -> None:
         self.old.start()
         self.old.put(self.name, self.config)
-        self.wait("the coordinator to stop itself", lambda: self._pid_at(POINT, SECOND_COMMIT) is not None)
-        self.coordinator = psutil.Process(self._pid_at(POINT, SECOND_COMMIT))
-        self.wait("the kernel to stop it", lambda: self.coordinator.status() == psutil.STATUS_STOPPED)
-        [self.jvm] = [p for p in self.coordinator.children() if "java" in p.name()]
+        self.wait("the driver to stop itself", lambda: self._pid_at(POINT, SECOND_COMMIT) is not None)
+        self.driver = psutil.Process(self._pid_at(POINT, SECOND_COMMIT))
+        self.wait("the kernel to stop it", lambda: self.driver.status() == psutil.STATUS_STOPPED)
+        [self.jvm] = [p for p in self.driver.children() if "java" in p.name()]
         self.old.processes()
         self.jvm.send_signal(signal.SIGSTOP)
 
@@ -64,8 +64,8 @@ class Sleeper:
         return next((int(line.split()[2]) for line in lines if line.startswith(f"{point} {hit} ")), None)
 
     def others(self) -> list[psutil.Process]:
-        """What is left of the old worker beside the coordinator and its JVM, the front process first."""
-        return [p for p in self.old.processes() if p.pid not in (self.coordinator.pid, self.jvm.pid)]
+        """The old worker's processes beside the driver and its JVM, the front process first."""
+        return [p for p in self.old.processes() if p.pid not in (self.driver.pid, self.jvm.pid)]
 
     def succeed(self) -> list[int]:
         """Start the new worker, wait for its first commits; returns the epoch of the sleeper."""
@@ -78,14 +78,12 @@ class Sleeper:
         return [ledger for ledger in self.lake.ledgers(TABLE) if ledger["epoch"] != epoch]
 
     def has_tried(self) -> bool:
-        """Whether the woken coordinator came past its swap."""
+        """Whether the coordinator heard how the swap ended."""
         return self._pid_at("after_compare_and_swap", SECOND_COMMIT) is not None
 
     def is_done(self) -> bool:
-        """Whether it tried its swap, or ended itself because its worker's lease is over."""
-        if self.has_tried() or not self.coordinator.is_running():
-            return True
-        return self.coordinator.status() == psutil.STATUS_ZOMBIE  # its parent sleeps and cannot see it out
+        """Whether the swap was tried, or the driver ended because the worker's lease is over."""
+        return self.has_tried() or not self.driver.is_running()
 
     def finish(self, asleep: list[int]) -> None:
         """End the feed, wait for everything, and compare."""
@@ -142,9 +140,8 @@ def test_a_worker_that_slept_before_its_swap_changes_nothing_when_it_wakes(
         _signal(sleeper.others(), signal.SIGSTOP)
         asleep = sleeper.succeed()
         assert not sleeper.has_tried()
-        _signal([sleeper.jvm, sleeper.coordinator], signal.SIGCONT)
+        _signal([sleeper.jvm, sleeper.driver, *sleeper.others()], signal.SIGCONT)
         sleeper.wait("the sleeper to try its swap, or to see that its time is over", sleeper.is_done)
-        _signal(sleeper.others(), signal.SIGCONT)
         assert sleeper.old.stop() == 0
         sleeper.finish(asleep)
     finally:
@@ -152,21 +149,17 @@ def test_a_worker_that_slept_before_its_swap_changes_nothing_when_it_wakes(
 
 
 @pytest.mark.timeout(240)  # two workers with Spark, and the time-outs after which the second one takes over
-def test_a_coordinator_that_outslept_its_killed_worker_changes_nothing(
+def test_a_driver_that_sleeps_ends_with_its_killed_worker_and_changes_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    """Coordinator and JVM sleep while the worker is killed; awake, they have no worker and end, soon or at once."""
+    """Driver and JVM sleep while the worker is killed: they are killed with it, asleep as they are."""
     sleeper = Sleeper(tmp_path, kafka_broker, topic_prefix, "append")
     try:
         sleeper.fall_asleep()
-        front, *others = sleeper.others()
-        server = sleeper.coordinator.parent()  # its end would end the coordinator, asleep or not
-        server.send_signal(signal.SIGSTOP)
+        front, *_ = sleeper.others()
         front.kill()
+        sleeper.wait("the worker's processes to end", lambda: not sleeper.old.survivors(), 15)
         asleep = sleeper.succeed()
-        assert sleeper.coordinator.status() == sleeper.jvm.status() == psutil.STATUS_STOPPED
-        _signal([sleeper.jvm, sleeper.coordinator, *others], signal.SIGCONT)
-        sleeper.wait("the sleepers to end", lambda: not sleeper.old.survivors(), 15)
         sleeper.finish(asleep)
     finally:
         sleeper.close()

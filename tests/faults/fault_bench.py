@@ -221,9 +221,14 @@ class FaultBench:
     def tasks(self) -> list[psutil.Process]:
         return [psutil.Process(pid) for pid in self.pids_at("before_group_commit", "before_close_files")]
 
+    def driver(self) -> psutil.Process | None:
+        """The Spark driver process that served a coordinator last."""
+        found = self.pids_at("catalog_load", "before_compare_and_swap")
+        return psutil.Process(found[0]) if found else None
+
     def jvm(self) -> psutil.Process | None:
-        coordinator = self.coordinator()
-        children = coordinator.children() if coordinator is not None else []
+        driver = self.driver()
+        children = driver.children() if driver is not None else []
         return next((child for child in children if "java" in child.name()), None)
 
     # --- faults inside processes

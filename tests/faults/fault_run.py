@@ -160,6 +160,8 @@ class FaultRuns:
                 return self._signal(self._one(bench.tasks), signal.SIGKILL)
             case Fault.KILL_COORDINATOR:
                 return self._signal(self._wait(bench.coordinator), signal.SIGKILL)
+            case Fault.KILL_DRIVER:
+                return self._signal(self._wait(bench.driver), signal.SIGKILL)
             case Fault.KILL_JVM:
                 return self._signal(self._wait(bench.jvm), signal.SIGKILL)
             case Fault.KILL_WORKER:
@@ -174,6 +176,8 @@ class FaultRuns:
                 return self._pause(self._one(bench.tasks), each.lasts_seconds)
             case Fault.PAUSE_COORDINATOR:
                 return self._pause(self._wait(bench.coordinator), each.lasts_seconds)
+            case Fault.PAUSE_DRIVER:
+                return self._pause(self._wait(bench.driver), each.lasts_seconds)
             case Fault.PAUSE_JVM:
                 return self._pause(self._wait(bench.jvm), each.lasts_seconds)
             case Fault.PAUSE_WORKER:
