@@ -1,4 +1,4 @@
-"""The coordinator's ground is taken away: its JVM is killed, its table is dropped. Rows stay in exactly once."""
+"""The coordinator's ground is taken away: Spark's JVM is killed, its table is dropped. Rows stay in exactly once."""
 
 from __future__ import annotations
 
@@ -104,9 +104,10 @@ def test_a_driver_killed_in_the_midst_of_commits_is_replaced_and_nothing_is_lost
     sink = Sink(tmp_path, kafka_broker, topic_prefix, mode, f"{POINT}=delay:1500@2+")
     try:
         sink.start()
+        coordinator = psutil.Process(sink.wait_for_point("after_start_commit", 1))
         for hit in range(2, 2 + deaths):
-            coordinator = psutil.Process(sink.wait_for_point(POINT, hit))
-            [jvm] = [p for p in coordinator.children() if "java" in p.name()]
+            driver = psutil.Process(sink.wait_for_point(POINT, hit))
+            [jvm] = [p for p in driver.children() if "java" in p.name()]
             jvm.send_signal(signal.SIGKILL)
         produced = sink.finish()
         assert coordinator.is_running(), "the task went on all the time"
