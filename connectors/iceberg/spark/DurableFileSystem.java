@@ -5,8 +5,10 @@ import java.io.FilterOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.channels.FileChannel;
+import java.nio.file.Files;
 import java.nio.file.OpenOption;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.PosixFilePermissions;
 
 import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
@@ -14,10 +16,8 @@ import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
- * Hadoop's file system of this machine, with files that survive a power loss once they are closed or renamed. Hadoop's
- * own forces nothing to the disk. There are no checksum files: a torn one would make Hadoop refuse a whole file.
- *
- * The Janino compiler inside Spark compiles this class: no lambdas, and casts where javac would infer.
+ * Hadoop's file system of this machine, whose files survive a power loss once they are closed or renamed. It writes no
+ * checksum files. The Janino compiler inside Spark compiles it: no lambdas, and casts where javac would infer.
  */
 public class DurableFileSystem extends LocalFileSystem {
     public DurableFileSystem() {
@@ -34,14 +34,11 @@ public class DurableFileSystem extends LocalFileSystem {
         }
     }
 
-    /** Force the names in a folder. Some network file systems refuse it, and some folders cannot be read. */
     private static void forceNames(File folder) {
         try {
-            if (folder != null) {
-                force(folder, StandardOpenOption.READ);
-            }
+            force(folder, StandardOpenOption.READ);
         } catch (IOException refused) {
-            return;
+            return; // some network file systems do, and some folders cannot be read
         }
     }
 
@@ -57,6 +54,16 @@ public class DurableFileSystem extends LocalFileSystem {
                 forceNames(folder.getParentFile());
             }
             return made;
+        }
+
+        /** Hadoop runs chmod, a process per file. */
+        public void setPermission(Path path, FsPermission permission) throws IOException {
+            if (permission.getStickyBit()) {
+                super.setPermission(path, permission);
+            } else {
+                String text = permission.toString();
+                Files.setPosixFilePermissions(pathToFile(path).toPath(), PosixFilePermissions.fromString(text));
+            }
         }
 
         public boolean rename(Path from, Path to) throws IOException {
