@@ -25,7 +25,7 @@ from connect_py.embedded.broker import KafkaBroker
 FAULTS = "faults"  # the file in which processes look what is to fail, beside the worker's folder
 MEGABYTE = 1 << 20
 LARGEST = 104_000_000  # bytes of a message; one request to a broker may have 104,857,600 unless it is told otherwise
-ALL_PROCESSES_MB = 1500
+ALL_PROCESSES_MB = 1900  # of which the JVM of the Spark driver 750
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 
