@@ -109,7 +109,7 @@ class CycleTable:
         rows = rows.select(*(quoted(name) for name in self.metadata.column_names()))
         if image:
             return self.table.write_images(rows.coalesce(1), f"written_{uuid.uuid4().hex}", folder)
-        return self.table.write(rows, f"written_{uuid.uuid4().hex}", folder, {})
+        return self.table.write(rows, f"written_{uuid.uuid4().hex}", folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +319,7 @@ class Completion:
 def _before(metadata: TableMetadata, snapshot: Snapshot) -> int | None:
     """The snapshot before one that removed rows, if it is still there."""
     summary = snapshot["summary"]
-    removes = ("added-delete-files" in summary or "deleted-records" in summary) and summary.get(
-        "operation"
-    ) != "replace"
+    removes = not summary.keys().isdisjoint(("added-delete-files", "deleted-records"))
+    removes = removes and summary.get("operation") != "replace"
     parent = snapshot.get("parent-snapshot-id")
     return parent if removes and parent in metadata.snapshots else None

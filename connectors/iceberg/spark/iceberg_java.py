@@ -296,14 +296,13 @@ class JavaTable:
         operations = java.iceberg("StaticTableOperations")(builder.discardChanges().build(), self._table.io(), places)
         return java.iceberg("BaseTable")(operations, self._table.name())
 
-    def write(self, rows: DataFrame, name: str, folder: str, properties: Mapping[str, str]) -> list[Any]:
+    def write(self, rows: DataFrame, name: str, folder: str) -> list[Any]:
         """Write rows as data files that no snapshot refers to; returns Java's data files.
 
         Args:
             rows: With the table's columns.
             name: No other relation has it.
             folder: Below the table's data location.
-            properties: Of the table, beside its own, for this write.
         """
         from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
@@ -311,7 +310,7 @@ class JavaTable:
         for column in _LINEAGE if metadata.formatVersion() >= 3 else ():
             rows = rows.withColumn(column, F.lit(None).cast("bigint"))
         location = self.metadata().data_location
-        own = {**java.json(metadata.properties()), **properties, "write.data.path": f"{location}/{folder}"}
+        own = {**java.json(metadata.properties()), "write.data.path": f"{location}/{folder}"}
         given = java.map(own)
         places = java.iceberg("LocationProviders").locationsFor(self._table.location(), given)
         operations = java.iceberg("StaticTableOperations")(metadata.replaceProperties(given), self._table.io(), places)
@@ -376,9 +375,6 @@ class JavaTable:
         return found
 
     # --- snapshots
-
-    def create_branch(self, name: str, snapshot: int) -> None:
-        self._table.manageSnapshots().createBranch(name, snapshot).commit()
 
     def remove_branches(self, names: Sequence[str]) -> None:
         update = self._table.manageSnapshots()
