@@ -45,6 +45,20 @@ def test_a_truncate_empties_the_table_in_the_commit_of_what_follows_it(lake: Lak
             assert outcome.counts.replaced_rows == 3
 
 
+def test_rows_that_came_before_a_lagging_truncate_stay_in_their_partitions(lake: Lake) -> None:
+    source = Source(2, by_key=True)
+    made = both(lake, source)
+    write(source, 2, 4)
+    source.apply(("truncate",))  # in partition 0
+    source.apply(("write", 1, "south", True))
+    source.apply(("write", 3, None, True))
+    for reader in made:
+        reader.take(source, [1, 0])  # everything but the truncate
+        assert sorted(reader.rows()) == [1, 2, 3, 4]
+        reader.take(source, [0, 0])
+        assert reader.rows() == source.rows
+
+
 def test_a_truncate_alone_is_a_commit(lake: Lake) -> None:
     source = Source(1, by_key=True)
     made = both(lake, source)

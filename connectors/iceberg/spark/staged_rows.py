@@ -53,13 +53,10 @@ def data_file(java: JavaTable, metadata: TableMetadata, file: StagedFile) -> Any
 
 def staged_again(content: Mapping[str, Any], metadata: TableMetadata) -> StagedFile:
     """A file of whole rows that was written here, as if a task had staged it."""
-    fields = metadata.spec_of(content["spec-id"])["fields"]
-    values = content.get("partition") or {}
-    partition = [values.get(str(field["field-id"])) for field in fields]
     return StagedFile(
         StagedKind.ROWS, content["file-path"], content["record-count"], content["file-size-in-bytes"],
         metadata.schema["schema-id"], content["spec-id"],
-        tuple(None if value is None else json.dumps(value) for value in partition),
+        tuple(None if value is None else json.dumps(value) for value in content["partition"]),
     )  # fmt: skip
 
 
