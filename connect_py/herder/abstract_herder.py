@@ -65,6 +65,8 @@ T = TypeVar("T")
 APP_INFO = "app-info"
 VALIDATION_THREADS = 4
 CONFIG_READ_SECONDS = 30.0  # for the config topic, before offsets are changed
+SETTLE_SECONDS = 60.0  # how long a request waits for tasks that stop or move; REST waits 90
+SETTLE_PAUSE_SECONDS = 0.1
 CONFLICT_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
 
 
@@ -182,6 +184,20 @@ class AbstractHerder(Herder):
         """Run on the herder's thread; the answer, or the answer's future, ends in the future returned."""
         answer: StagedFuture[T] = StagedFuture()
         self._enqueue(lambda: self._answer(answer, action))
+        return answer
+
+    def _settled_request(self, settled: Callable[[], bool], action: Callable[[], T | Future[T]]) -> Future[T]:
+        """The same once `settled` is true, at the latest after `SETTLE_SECONDS`: then the action decides by itself."""
+        answer: StagedFuture[T] = StagedFuture()
+        until = self._clock.monotonic() + SETTLE_SECONDS
+
+        def look() -> None:
+            if self._stopping.is_set() or settled() or self._clock.monotonic() >= until:
+                self._answer(answer, action)
+            else:
+                self._queue.put(look, SETTLE_PAUSE_SECONDS)
+
+        self._enqueue(look)
         return answer
 
     def _enqueue(self, action: Callable[[], None]) -> None:
@@ -488,10 +504,21 @@ class AbstractHerder(Herder):
         return self._request(read)
 
     def alter_connector_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
-        """The config topic is read to its end beside the threads that decide; then they look again."""
+        """The config topic is read to its end beside the threads that decide; then they look again.
+
+        Tasks of a connector that was stopped a moment ago may still be ending: the request waits for them.
+        """
 
         def look() -> Future[bool]:
-            return chain(self._pool.submit(self._read_configs), lambda _: self._request(lambda: self._runs_tasks(name)))
+            def settled() -> bool:
+                state = self._state()
+                stopped = state.target_state(name) is TargetState.STOPPED and not state.tasks(name)
+                return not stopped or not self._runs_tasks(name)
+
+            return chain(
+                self._pool.submit(self._read_configs),
+                lambda _: self._settled_request(settled, lambda: self._runs_tasks(name)),
+            )
 
         def alter(runs_tasks: bool) -> Future[str]:
             self._check_stopped(name)

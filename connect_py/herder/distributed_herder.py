@@ -416,17 +416,26 @@ class DistributedHerder(AbstractHerder):
         return RequestTargetError(LEADER_TEXT, None if url == self._url else url)
 
     def _owner_request(self, id: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:  # noqa: A002 - Connect's word
-        def run() -> T | Future[T]:
+        """Right after a change of a configuration, tasks stop and start or move: the request waits for that."""
+
+        def exists() -> bool:
             state = self._state()
-            known = id in (state.tasks(id.connector) if isinstance(id, ConnectorTaskId) else state.configs)
-            if self._work.owns(id) or not known:  # what does not exist is said to be so by anybody
+            return id in (state.tasks(id.connector) if isinstance(id, ConnectorTaskId) else state.configs)
+
+        def settled() -> bool:
+            if self._work.owns(id) or not exists():
+                return True
+            return self._group.owner_url(id) != self._url and not self._group.is_moving(id)
+
+        def run() -> T | Future[T]:
+            if self._work.owns(id) or not exists():  # what does not exist is said to be so by anybody
                 return action()
             url = self._group.owner_url(id)
-            if url == self._url:  # about to start, or to stop
+            if url == self._url:  # still about to start, or to stop
                 raise RequestConflictError(STALE_TEXT)
             raise RequestTargetError(OWNER_TEXT, url)
 
-        return self._member_request(run)
+        return self._member_request(lambda: self._settled_request(settled, run))
 
     def _publish_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> Future[None]:
         """Have the leader publish a task set if it is news: here, or by a signed call."""

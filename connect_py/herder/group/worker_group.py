@@ -227,6 +227,14 @@ class WorkerGroup:
         with self._lock:
             return None if self._view.assignment is None else self._view.assignment.owner_url(item)
 
+    def is_moving(self, item: Item) -> bool:
+        """Whether no worker has an item and one gets it soon: the item does not wait for a worker that went."""
+        with self._lock:
+            last = self._view.assignment
+            if last is None or last.owner_url(item) is not None:
+                return False
+            return item not in last.awaited or not last.delay_ms
+
     def held_by_others(self) -> Items:
         """What other members said that they run, or have not stopped yet."""
         with self._lock:
