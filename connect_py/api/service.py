@@ -39,6 +39,8 @@ class SharedService:
     name: str  # lower-case letters, digits and `-`; stands in the log, in metrics and in errors
     program: str  # a Python module, run as `python -m MODULE`
     settings: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)  # static; may hold secrets
+    limit_key: str = field(default="connect_py.services.max", compare=False)  # worker property: see `limit`
+    limit: int | None = field(default=None, compare=False)  # that many of this name may run; None: as the worker says
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", dict(self.settings))

@@ -145,11 +145,17 @@ class ServiceRegistry:
         if (runner := self._runners.get(key)) is not None:
             return runner
         running = [r for r in self._runners.values() if r.service.name == service.name and r.wanted]
-        if len(running) >= self._maximum:
+        limit = self._maximum if service.limit is None else service.limit
+        if len(running) >= limit:
             raise ConnectError(
                 f"{len(running)} services {service.name} with different settings run on this worker already: "
-                f"give connectors equal settings, or raise the worker's {MAX_KEY}"
+                f"give connectors equal settings, or raise the worker's {service.limit_key}"
             )
+        if running and service.limit is not None:
+            log.warning(
+                "%s has settings of its own for service %s: process %d of at most %d starts on this worker",
+                user.label, service.name, len(running) + 1, limit,
+            )  # fmt: skip
         counts = self._counts.setdefault(service.name, ServiceCounts())
         runner = self._runners[key] = ServiceRunner(service, user.location, self._parts, counts, self._forget)
         return runner

@@ -112,6 +112,7 @@ STAGING_MEMORY = "iceberg.ext.staging-memory-bytes"
 TARGET_FILE_SIZE = "iceberg.ext.target-file-size-bytes"
 CHANNEL_REPLICATION = "iceberg.ext.channel-replication-factor"
 QUICK_JVM = "iceberg.ext.quick-jvm"
+SPARK_DRIVER = "iceberg.ext.spark-driver"
 DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
 REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
 
@@ -218,6 +219,13 @@ class DeleteMode(Enum):
 
     REMOVE = "remove"
     MARK = "mark"  # it stays, and a column says that it is deleted
+
+
+class SparkDriverUse(Enum):
+    """Whose process runs the connector's Spark."""
+
+    SHARED = "shared"  # that of all connectors of the worker with equal static settings of Spark
+    OWN = "own"
 
 
 class ForeignWriters(Enum):
@@ -686,6 +694,15 @@ def _config_def() -> ConfigDef:
         "MERGE, or tables of very many files, over hours.",
     )
     d.define(
+        SPARK_DRIVER,
+        Type.STRING,
+        default="shared",
+        validator=one_of(*_values(SparkDriverUse)),
+        importance=low,
+        doc="`own` gives the connector a Spark driver process of its own. By default connectors of a worker share one "
+        "if their static settings of Spark are equal. The worker's `connect_py.spark.drivers.max` limits their number.",
+    )
+    d.define(
         DEAD_LETTER_TABLE,
         Type.STRING,
         default=None,
@@ -849,6 +866,7 @@ class IcebergSinkConfig:
     target_file_size_bytes: int
     channel_replication: int
     quick_jvm: bool
+    spark_driver: SparkDriverUse
     dead_letter_table: str | None
     replay_topic: str | None
     warnings: tuple[str, ...]  # to be logged when the connector starts
@@ -1328,6 +1346,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         max_staged_bytes=values[MAX_STAGED_BYTES],
         staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],
         channel_replication=values[CHANNEL_REPLICATION], quick_jvm=values[QUICK_JVM],
+        spark_driver=SparkDriverUse(values[SPARK_DRIVER]),
         dead_letter_table=dead_letters or None, replay_topic=replay or None,
         warnings=tuple(dict.fromkeys(warnings)), table_props=table_props, default_table=default_table,
     ), []  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from connect_py.api.config import ConfigValue
@@ -10,11 +11,12 @@ from connect_py.api.connector import SinkConnector
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.service import SharedService
 from connectors.iceberg.allowed_settings import refused_settings
-from connectors.iceberg.config import CONFIG_DEF, TABLES, IcebergSinkConfig, validate
+from connectors.iceberg.config import CATALOG_NAME, CONFIG_DEF, TABLES, IcebergSinkConfig, validate
 from connectors.iceberg.offset_alteration import alter
 from connectors.iceberg.sink_task import IcebergSinkTask
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE
 from connectors.iceberg.spark.driver import driver_service
+from connectors.iceberg.spark.gateway import why_absent
 from connectors.iceberg.spark.spark_config import worker_spark_config
 
 log = logging.getLogger(__name__)
@@ -48,6 +50,8 @@ class IcebergSinkConnector(SinkConnector):
         given = {key: value for key, value in props.items() if value is not None}
         services = getattr(self, "services", None)  # outside a worker there are no settings of one
         settings = services.worker_settings if services is not None else _no_settings
+        if services is not None and (absent := why_absent(os.environ)) is not None:
+            values[CATALOG_NAME].errors.append(absent)
         for key, why in refused_settings(given, settings):
             values[key if key in values else TABLES].errors.append(why if key in values else f"{key}: {why}")
         return values

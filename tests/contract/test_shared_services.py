@@ -328,6 +328,22 @@ def test_more_services_of_a_name_than_allowed_are_refused(worker: RegistryHost) 
     until(fits, "the place was not free again")
 
 
+def test_a_service_may_have_a_lower_limit_of_its_own(worker: RegistryHost, caplog: pytest.LogCaptureFixture) -> None:
+    user = worker.user()
+
+    def limited(mark: str) -> SharedService:
+        return SharedService("echo", "fixtures.echo_service", {"mark": mark}, "connect_py.echoes.max", 1)
+
+    user.request_shared_service(limited("a"))
+    with pytest.raises(ConnectError, match=r"connect_py\.echoes\.max"):
+        user.shared_service(limited("b"))
+    user.request_shared_service(echo({"mark": "c"}))  # the worker's own limit is higher
+    assert "settings of its own" not in caplog.text
+    two = SharedService("echo", "fixtures.echo_service", {"mark": "d"}, "connect_py.echoes.max", 3)
+    user.request_shared_service(two)
+    assert "has settings of its own for service echo: process 3 of at most 3 starts on this worker" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("service", "why"),
     [

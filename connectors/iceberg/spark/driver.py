@@ -17,7 +17,7 @@ from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE, RemoteSpark
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError
-from connectors.iceberg.spark.spark_config import SparkConfig
+from connectors.iceberg.spark.spark_config import DRIVERS_MAX_KEY, SparkConfig
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +27,11 @@ _START_SECONDS: Final = 120.0
 _EXTRA_SECONDS: Final = 15.0  # that the driver has to interrupt a statement before its user gives it up
 
 
-def driver_service(config: SparkConfig, own: str = "") -> SharedService:
-    """The service of connectors with equal static settings; `own`: a name that no other connector has."""
-    name = f"{SERVICE}-{own}" if own else SERVICE
-    static = json.dumps(config.static_settings(), sort_keys=True)
-    return SharedService(name, PROGRAM, {"static": static, "jvm_options": json.dumps(config.jvm_options())})
+def driver_service(config: SparkConfig) -> SharedService:
+    """The service of connectors with equal static settings."""
+    settings = {"static": json.dumps(config.static_settings(), sort_keys=True),
+                "jvm_options": json.dumps(config.jvm_options()), "own": config.own_driver_of}  # fmt: skip
+    return SharedService(SERVICE, PROGRAM, settings, DRIVERS_MAX_KEY, config.drivers_max)
 
 
 class SparkDriver:
@@ -43,7 +43,6 @@ class SparkDriver:
         config: SparkConfig,
         engine: EngineSettings | None = None,
         user: str = "connect-py",
-        own: str = "",
     ) -> None:
         """Start nothing yet.
 
@@ -52,11 +51,10 @@ class SparkDriver:
             config: What driver and session are made from.
             engine: What the configuration says of commits.
             user: The connector, for logs.
-            own: See `driver_service`.
         """
         self.config = config
         self._services = services
-        self._service = driver_service(config, own)
+        self._service = driver_service(config)
         self._engine = engine or EngineSettings()
         self._user = user
         self._address: ServiceAddress | None = None

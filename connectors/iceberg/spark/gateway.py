@@ -93,10 +93,8 @@ class SparkGateway:
         Raises:
             SparkGatewayError: The JVM ended, or did not listen in time.
         """
-        if missing := [str(jar) for jar in jars if not Path(jar).is_file()]:
-            raise SparkAbsentError(f"jars for Spark are missing: {', '.join(missing)}")
-        if shutil.which(java) is None:  # the launcher could only end without a word
-            raise SparkAbsentError(f"{java} could not be started: there is no such program")
+        if (absent := _absent(Path(java), jars)) is not None:
+            raise SparkAbsentError(absent)
         self._scratch = Path(tempfile.mkdtemp(prefix="connect-py-spark-"))
         self.log_path = log_path or self._scratch / "spark.log"
         self._inherit_output = inherit_output
@@ -141,13 +139,9 @@ class SparkGateway:
             SparkGatewayError: A variable is missing, or as for the constructor.
         """
         environment = os.environ if environment is None else environment
-        if missing := [name for name in (JAVA_VARIABLE, JARS_VARIABLE) if not environment.get(name)]:
-            raise SparkAbsentError(
-                "Spark is not there: run `connect-py jars spark` and restart the worker. It tells its tasks where Java "
-                "17 to 21 and the jars are, if it finds both; else its log says why not "
-                f"({' and '.join(missing)} not set)"
-            )
-        jars = [Path(jar) for jar in environment[JARS_VARIABLE].split(os.pathsep) if jar]
+        if (absent := why_absent(environment)) is not None:
+            raise SparkAbsentError(absent)
+        jars = _jars(environment)
         options = shlex.split(environment.get(OPTIONS_VARIABLE, ""))
         java = Path(environment[JAVA_VARIABLE])
         return cls(java, jars, [*options, *java_options], log_path, inherit_output=inherit_output)
@@ -273,6 +267,31 @@ class SparkGateway:
                     f"timed out after {start_seconds:.0f} s while the JVM for Spark started:\n{self.last_lines()}"
                 )
         return int(found[1]), found[2]
+
+
+def why_absent(environment: Mapping[str, str]) -> str | None:
+    """What is missing for a JVM to start, and what to do about it; None: nothing."""
+    if missing := [name for name in (JAVA_VARIABLE, JARS_VARIABLE) if not environment.get(name)]:
+        return (
+            "Spark is not there: run `connect-py jars spark` and restart the worker. It tells its tasks where Java "
+            "17 to 21 and the jars are, if it finds both; else its log says why not "
+            f"({' and '.join(missing)} not set)"
+        )
+    if importlib.util.find_spec("pyspark") is None:
+        return "Spark is not there: pyspark is not installed"
+    return _absent(Path(environment[JAVA_VARIABLE]), _jars(environment))
+
+
+def _absent(java: Path, jars: Sequence[Path]) -> str | None:
+    if missing := [str(jar) for jar in jars if not Path(jar).is_file()]:
+        return f"jars for Spark are missing: {', '.join(missing)}"
+    if shutil.which(java) is None:  # the launcher could only end without a word
+        return f"{java} could not be started: there is no such program"
+    return None
+
+
+def _jars(environment: Mapping[str, str]) -> list[Path]:
+    return [Path(jar) for jar in environment[JARS_VARIABLE].split(os.pathsep) if jar]
 
 
 def _spark_folder() -> Path:

@@ -15,7 +15,7 @@ from connectors.iceberg.allowed_settings import (
     SPARK_PREFIX,
     refused_settings,
 )
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.config import IcebergSinkConfig, SparkDriverUse
 from connectors.iceberg.spark.gateway import JARS_VARIABLE
 from connectors.iceberg.spark.iceberg_java import STAGING_CATALOG
 
@@ -28,6 +28,8 @@ STEADY_JVM_OPTIONS: Final = (
 )  # fmt: skip
 QUICK_JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 WORKER_PREFIX: Final = "connect_py.spark."  # of worker properties: the defaults of all drivers
+DRIVERS_MAX_KEY: Final = f"{WORKER_PREFIX}drivers.max"
+DRIVERS_MAX: Final = 4
 _CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _LOOPBACK = "127.0.0.1"
@@ -50,6 +52,8 @@ class SparkConfig:
     hadoop_properties: Mapping[str, str] = field(default_factory=dict)  # without `iceberg.hadoop.`
     spark_properties: Mapping[str, str] = field(default_factory=dict)  # `spark.…`
     quick_jvm: bool = False  # C1 and SerialGC: best for runs of minutes, worse for days
+    own_driver_of: str = ""  # the connector that has a driver process of its own; empty: it is shared
+    drivers_max: int = DRIVERS_MAX  # drivers with different settings that a worker may run
 
     @property
     def local(self) -> bool:
@@ -172,9 +176,17 @@ def worker_spark_config(config: IcebergSinkConfig, worker_settings: Callable[[st
     defaults = {key[begin:]: value for key, value in worker_settings(WORKER_PREFIX).items()}
     for of_worker in ("spark.drivers.max", "spark.settings.allowed", "spark.user-code.allowed"):
         defaults.pop(of_worker, None)
+    own = config.connector if config.spark_driver is SparkDriverUse.OWN else ""
     return SparkConfig(
-        config.catalog_name, config.catalog, config.hadoop_settings(), {**defaults, **config.spark}, config.quick_jvm
-    )
+        config.catalog_name, config.catalog, config.hadoop_settings(), {**defaults, **config.spark}, config.quick_jvm,
+        own, _drivers_max(worker_settings(DRIVERS_MAX_KEY).get(DRIVERS_MAX_KEY, str(DRIVERS_MAX))),
+    )  # fmt: skip
+
+
+def _drivers_max(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ConfigError(DRIVERS_MAX_KEY, f"of the worker must be a number of at least 1, not {text}")
+    return int(text)
 
 
 def _is_static(key: str) -> bool:

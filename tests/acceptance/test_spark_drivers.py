@@ -1,0 +1,183 @@
+"""The Spark driver of a worker: shared by its connectors, of bounded size, and no obstacle to some when others fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from lakehouse import Lakehouse
+from sink_case import SinkCase
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+
+pytestmark = pytest.mark.timeout(400)  # ten tasks and a Spark driver on two busy cores
+
+CONNECTORS = 10
+MOST_MEGABYTES = 3_000
+MERGE = {"iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id"}
+ENDLESS = {  # the join of the MERGE has more tasks than ever end
+    "iceberg__spark__spark__sql__shuffle__partitions": "100000",
+    "iceberg__spark__spark__sql__autoBroadcastJoinThreshold": "-1",
+    "iceberg__ext__commit_attempt_timeout_ms": "10000",
+}
+
+
+class Memory:
+    """The highest PSS of a worker with everything that it started, looked at twice a second."""
+
+    def __init__(self, worker: WorkerProcess) -> None:
+        self._worker = worker
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.peak_megabytes = 0.0
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.5):
+            total = 0
+            for process in self._worker.processes():
+                try:
+                    total += process.memory_full_info().pss
+                except psutil.Error:  # it ended meanwhile
+                    continue
+            self.peak_megabytes = max(self.peak_megabytes, total / 1e6)
+
+
+@pytest.fixture
+def worker(kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path) -> Iterator[WorkerProcess]:
+    properties = {"connect_py.spark.drivers.max": "2"}
+    process = WorkerProcess(
+        tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, properties, spark_environment
+    )
+    try:
+        yield process.start()
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def lakehouse(tmp_path: Path) -> Lakehouse:
+    made = Lakehouse(tmp_path / "lake")
+    made.catalog.create_namespace("db")
+    return made
+
+
+def drivers(worker: WorkerProcess) -> list[psutil.Process]:
+    """The JVMs of Spark."""
+    return [process for process in worker.processes() if "py4j.GatewayServer" in " ".join(process.cmdline())]
+
+
+def rows(case: SinkCase) -> dict[int, str]:
+    found = case.lakehouse.rows(case.table).to_pylist()
+    made = {row["id"]: row["v"] for row in found}
+    assert len(made) == len(found), "a key has several rows"
+    return made
+
+
+def write(cases: list[SinkCase], text: str) -> None:
+    for case in cases:
+        case.produce(*({"id": number, "v": text} for number in range(20)))
+
+
+def test_ten_connectors_share_a_driver_and_one_that_hangs_or_kills_it_harms_no_table(
+    worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker
+) -> None:
+    cases = [
+        SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"shares-a-driver-{number}").create_topic()
+        for number in range(CONNECTORS)
+    ]
+    hanging, others = cases[0], cases[1:]
+    with Memory(worker) as memory:
+        write(cases, "first")
+        hanging.start(**MERGE, **ENDLESS)
+        for case in others:
+            case.start(**MERGE)
+        for case in cases:
+            case.await_caught_up()
+        assert len(drivers(worker)) == 1
+
+        write(cases, "second")
+        for case in others:
+            case.await_caught_up()
+            assert set(rows(case).values()) == {"second"}
+        hanging.await_log("did not end within 10 s and was interrupted")
+        assert set(rows(hanging).values()) == {"first"}
+
+        write(others, "third")
+        (driver,) = drivers(worker)
+        driver.kill()
+        for case in others:
+            case.await_caught_up()
+        hanging.start(**MERGE)  # the statement ends now
+        hanging.await_caught_up()
+    for case, last in [(hanging, "second"), *((case, "third") for case in others)]:
+        assert rows(case) == dict.fromkeys(range(20), last)
+        assert lakehouse.assert_ledgers_chain(case.table) >= 2
+        assert worker.states(case.name) == ["RUNNING", "RUNNING"]
+    assert len(drivers(worker)) == 1
+    print(f"{CONNECTORS} connectors: {memory.peak_megabytes:.0f} MB at most")
+    assert memory.peak_megabytes <= MOST_MEGABYTES
+
+
+def test_a_connector_may_have_a_driver_of_its_own_up_to_a_limit(
+    worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker
+) -> None:
+    cases = [
+        SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"has-a-driver-{number}").create_topic()
+        for number in range(3)
+    ]
+    for case in cases:
+        case.produce_ids([1])
+    cases[0].start()
+    cases[1].start(iceberg__ext__spark_driver="own")
+    for case in cases[:2]:
+        case.assert_complete([1])
+    assert len(drivers(worker)) == 2
+    cases[1].await_log("process 2 of at most 2 starts on this worker")
+    cases[2].start(iceberg__ext__spark_driver="own")
+    assert "connect_py.spark.drivers.max" in cases[2].await_failure()
+    worker.delete(cases[1].name)
+    worker.wait_until(lambda: len(drivers(worker)) == 1, 30, "the driver to end with its only user")
+    cases[2].restart_task()
+    cases[2].assert_complete([1])
+
+
+@pytest.mark.parametrize(
+    ("lacking", "why"),
+    [
+        ({"CONNECT_PY_CACHE": "{empty}"}, "run `connect-py jars spark` and restart the worker"),
+        ({"CONNECT_PY_SPARK_JARS": "{empty}/spark.jar"}, "jars for Spark are missing"),
+        ({"CONNECT_PY_JAVA": "{empty}/java"}, "could not be started: there is no such program"),
+    ],
+    ids=["nothing", "jars", "java"],
+)  # fmt: skip
+def test_a_worker_that_cannot_start_spark_refuses_the_connector_when_it_is_made(
+    spark_environment: Mapping[str, str], lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path,
+    lacking: Mapping[str, str], why: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if "CONNECT_PY_CACHE" in lacking:
+        for name in spark_environment:
+            monkeypatch.delenv(name)
+    environment = {name: value.format(empty=tmp_path / "empty") for name, value in lacking.items()}
+    worker = WorkerProcess(tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, environment=environment)
+    try:
+        worker.start()
+        case = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, "cannot-start-spark")
+        answer = httpx.post(f"{worker.url}/connectors", json={"name": case.name, "config": case.config()}, timeout=100)
+        assert answer.status_code == 400
+        assert why in answer.json()["message"]
+        assert worker.get("/connectors") == []
+    finally:
+        worker.close()
