@@ -32,6 +32,7 @@ from connect_py.quickstart.envelope import topic_of
 from connect_py.quickstart.feed import Feed
 from connect_py.quickstart.live_view import LiveView
 from connect_py.quickstart.shop import KEYS
+from connect_py.quickstart.spark_lines import SparkLines
 from connect_py.quickstart.spark_sql import write_spark_sql
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, warehouse_uri
 
@@ -52,6 +53,7 @@ class Quickstart:
         self._rate = changes_per_second
         self._console = console
         self._started = time.monotonic()
+        self._spark = SparkLines(directory / "worker.log")
         self.interrupted = threading.Event()
 
     def run(self) -> bool:
@@ -162,6 +164,8 @@ class Quickstart:
 
     def _look(self, live: Live, view: LiveView, worker: ChildProcess, url: str) -> None:
         self._check(worker)
+        for line in self._spark.new():
+            self._said(line)
         live.update(view.render())
         failure = _failed_trace(url)
         if failure is not None:

@@ -222,7 +222,9 @@ def main() -> None:
     threading.Thread(target=_end_with_worker, args=(program, runtime, ending), name="spark-owner", daemon=True).start()
     threading.Thread(target=_report, args=(program, served, runtime), name="spark-metrics", daemon=True).start()
     program.ready(_SILENCE_SECONDS)
-    log.info("Spark driver: master %s, process %d of Java", static["spark.master"], runtime.pid)
+    context = runtime.spark.sparkContext
+    ui = context.uiWebUrl or "off"
+    log.info("Spark session: version %s, master %s, UI %s, JVM %d", context.version, context.master, ui, runtime.pid)
     runtime.wait()
     if ending.is_set():
         os._exit(0)

@@ -1,0 +1,46 @@
+"""What the worker's log says of Spark: its session, and what each commit did."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+SESSION: Final = re.compile(r"Spark session: (.*)")
+COMMIT: Final = re.compile(
+    r"commit \S+ to \S+?(\w+): committed by engine ([\w ]+), (\d+) rows in \d+ files, (\d+) replaced"
+)
+
+
+class SparkLines:
+    """Follows the log of a worker that runs."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._read = 0
+
+    def new(self) -> Iterator[str]:
+        """What was logged since the last call: a line for a session, and one for all commits."""
+        lines = self._new_lines()
+        for line in lines:
+            if (session := SESSION.search(line)) is not None:
+                yield f"Spark session: {session[1]}"
+        commits = [found.groups() for line in lines if (found := COMMIT.search(line)) is not None]
+        merged = [f"{replaced} rows of {table}" for table, engine, _, replaced in commits if engine != "append"]
+        if merged:
+            yield f"MERGE INTO matched {', '.join(merged)}"
+        added = [f"{rows} to {table}" for table, engine, rows, _ in commits if engine == "append"]
+        if added:
+            yield f"appended, nothing to replace: {', '.join(added)}"
+
+    def _new_lines(self) -> list[str]:
+        try:
+            with self._log.open("rb") as file:
+                file.seek(self._read)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]  # the rest is being written
+        self._read += len(whole)
+        return whole.decode(errors="replace").splitlines()

@@ -1,0 +1,25 @@
+"""What the quickstart tells of Spark comes from the worker's log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from connect_py.quickstart.spark_lines import SparkLines
+
+SESSION = "[..] INFO Spark session: version 4.1.1, master local[2], UI off, JVM 7 (x:1)\n"
+COMMIT = "[..] INFO commit 1-2 to shop.%s: committed by engine %s, %d rows in 2 files, %d replaced, 90 ms (x:1)\n"
+
+
+def test_sessions_and_commits_are_told_once_each(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    lines = SparkLines(log)
+    assert list(lines.new()) == []
+    log.write_text(SESSION + COMMIT % ("orders", "append", 5, 0))
+    session, appended = lines.new()
+    assert session == "Spark session: version 4.1.1, master local[2], UI off, JVM 7 (x:1)"
+    assert appended.endswith("5 to orders")
+    with log.open("a") as file:
+        file.write(COMMIT % ("orders", "merge", 7, 3) + COMMIT % ("customers", "full merge", 2, 1))
+        file.write(COMMIT[:20])  # is being written
+    assert list(lines.new()) == ["MERGE INTO matched 3 rows of orders, 1 rows of customers"]
+    assert list(lines.new()) == []
