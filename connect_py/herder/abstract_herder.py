@@ -633,9 +633,10 @@ def _check_valid(infos: ConfigInfos) -> None:
 
 
 def invalid_text(infos: ConfigInfos) -> str:
-    """What a refused configuration is told."""
+    """What a refused configuration is told; each of its errors names the key."""
     lines = [f"Connector configuration is invalid and contains the following {infos.error_count} error(s):"]
-    lines += infos.errors()
+    values = [config.value for config in infos.configs if config.value is not None]
+    lines += [text if value.name in text else f"{value.name}: {text}" for value in values for text in value.errors]
     endpoint = "`/connector-plugins/{connectorType}/config/validate`"  # the braces are part of the text
     lines.append(f"You can also find the above list of errors at the endpoint {endpoint}")
     return "\n".join(lines)

@@ -100,6 +100,7 @@ ORDERING_COLUMNS = "iceberg.ext.ordering-columns"
 UNAVAILABLE_VALUE = "iceberg.ext.unavailable-value"
 ENVELOPE = "iceberg.ext.envelope"
 TRUNCATE = "iceberg.ext.truncate-events"
+SNAPSHOT_EVENTS = "iceberg.ext.snapshot-events"
 DELETE_MODE = "iceberg.ext.delete-mode"
 DELETED_COLUMN = "iceberg.ext.deleted-column"
 CHANGELOG_SUFFIX = "iceberg.ext.changelog-suffix"
@@ -118,6 +119,7 @@ REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
 
 UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 MEGABYTE = 1 << 20
+TARGET_FILE_BYTES = 512 * MEGABYTE  # where neither the configuration nor the table says otherwise
 LONGEST_TOPIC = 249  # characters, as brokers have it
 _UNSAFE_IN_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
 
@@ -212,6 +214,13 @@ class TruncateEvents(Enum):
 
     IGNORE = "ignore"  # nothing; it is counted and logged
     APPLY = "apply"  # every row before it goes
+
+
+class SnapshotEvents(Enum):
+    """MERGE mode: what Debezium's events of snapshots do, whose op is `r`."""
+
+    APPLY = "apply"  # they are new states
+    IGNORE = "ignore"  # nothing
 
 
 class DeleteMode(Enum):
@@ -599,6 +608,15 @@ def _config_def() -> ConfigDef:
         doc="MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).",
     )
     d.define(
+        SNAPSHOT_EVENTS,
+        Type.STRING,
+        default="apply",
+        validator=one_of(*_values(SnapshotEvents)),
+        importance=medium,
+        doc="MERGE: an event with op `r`, which a snapshot of the source made, is a new state (`apply`), or is left "
+        "out (`ignore`).",
+    )
+    d.define(
         DELETE_MODE,
         Type.STRING,
         default="remove",
@@ -673,10 +691,11 @@ def _config_def() -> ConfigDef:
     d.define(
         TARGET_FILE_SIZE,
         Type.LONG,
-        default=512 * MEGABYTE,
+        default=TARGET_FILE_BYTES,
         validator=at_least(MEGABYTE),
         importance=low,
-        doc="Bytes of rows after which a staged file is followed by another one.",
+        doc="Bytes of rows after which a staged file is followed by another one. Unless it is set, the table's "
+        "property `write.target-file-size-bytes` wins over the default.",
     )
     d.define(
         CHANNEL_REPLICATION,
@@ -744,6 +763,8 @@ _OLD_TABLE_SPELLINGS: Mapping[str, str] = MappingProxyType(
 NEVER_VALID: Mapping[str, str] = MappingProxyType({
     "iceberg.tables.id-columns": f"has no effect; did you mean {ID_COLUMNS}?",
     "iceberg.tables.partition-by": f"has no effect; did you mean {PARTITION_BY}?",
+    "iceberg.table.namespace": f"has no effect; the namespace is part of a table's name, as in {TABLES}=sales.orders",
+    "iceberg.tables.namespace": f"has no effect; the namespace is part of a table's name, as in {TABLES}=sales.orders",
     "iceberg.tables.drop-col-enabled": "belongs to a fork; columns are never dropped",
     "iceberg.write-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
     "iceberg.writer-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
@@ -752,6 +773,7 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType({
 # Below these there may be anything; it is for Iceberg, Hadoop, Kafka or Spark.
 _FREE_PREFIXES = (CATALOG_PREFIX, HADOOP_PREFIX, KAFKA_PREFIX, SPARK_PREFIX, AUTO_CREATE_PREFIX, *WRITE_PREFIXES)
 _TABLE_SETTINGS = ("id-columns", "partition-by", "commit-branch", "route-regex", "renamed")
+_ALIKE = 0.75  # how like a known key a misspelt one is
 _FORK_PREFIXES = ("iceberg.tables.deadletter.", "iceberg.write-exception.handler.properties.")
 
 
@@ -854,6 +876,7 @@ class IcebergSinkConfig:
     unavailable_value: bytes
     envelope: EnvelopeKind
     truncate_events: TruncateEvents
+    snapshot_events: SnapshotEvents
     delete_mode: DeleteMode
     deleted_column: str
     changelog_suffix: str | None
@@ -863,7 +886,7 @@ class IcebergSinkConfig:
     max_staged_cycles: int
     max_staged_bytes: int
     staging_memory_bytes: int
-    target_file_size_bytes: int
+    target_file_size_bytes: int | None  # None: not set
     channel_replication: int
     quick_jvm: bool
     spark_driver: SparkDriverUse
@@ -963,7 +986,7 @@ _WHOLE_MESSAGES = frozenset({CATALOG_PREFIX, TABLES, ROUTE_FIELD, DYNAMIC})  # J
 def validate(props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
     """What the validate endpoint shows: every key, with the problems of values and of combinations.
 
-    Problems of keys that are not defined (per table, prefixes) are shown under the closest defined key.
+    Keys that are not defined (per table, below a prefix) are shown if they have a problem, without their value.
     """
     given = {key: value for key, value in props.items() if value is not None}
     known, _ = respelled(given)
@@ -972,8 +995,8 @@ def validate(props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
         return values
     _, problems = _parse(given)
     for key, why in problems:
-        shown = key if key in values else CATALOG_NAME if key == CATALOG_PREFIX else TABLES
-        values[shown].errors.append(why if shown == key or key == CATALOG_PREFIX else f"{key}: {why}")
+        shown = CATALOG_NAME if key == CATALOG_PREFIX else key
+        values.setdefault(shown, ConfigValue(shown)).errors.append(why)
     return values
 
 
@@ -1014,9 +1037,8 @@ def _unknown_keys(known: Mapping[str, str], tables: Collection[str]) -> list[str
             continue
         table, _, setting = key.removeprefix(TABLE_PREFIX).rpartition(".")
         if not key.startswith(TABLE_PREFIX) or not table:
-            free = [p for p in _FREE_PREFIXES if p.count(".") <= key.count(".")]
-            beside = [p + key.split(".", p.count("."))[-1] for p in free]
-            warnings.append(f"{key} is not known and has no effect{_nearest(OWN_PREFIX, key, [*defined, *beside])}")
+            meant = _nearest(OWN_PREFIX, key, [*defined, *_below_prefixes(key)])
+            warnings.append(f"{key} is not known and has no effect{meant}")
         elif setting not in _TABLE_SETTINGS:
             near = [f"{TABLE_PREFIX}{table}.{each}" for each in _TABLE_SETTINGS]
             own = f"{TABLE_PREFIX}{table}."
@@ -1026,10 +1048,23 @@ def _unknown_keys(known: Mapping[str, str], tables: Collection[str]) -> list[str
     return warnings
 
 
+def _below_prefixes(key: str) -> list[str]:
+    """The key below each prefix under which anything may stand, where its own beginning is like that prefix."""
+    found = []
+    for prefix in _FREE_PREFIXES:
+        depth = prefix.count(".")
+        parts = key.split(".")
+        begins = ".".join(parts[:depth]) + "."
+        alike = difflib.SequenceMatcher(None, begins[len(OWN_PREFIX) :], prefix[len(OWN_PREFIX) :]).ratio()
+        if len(parts) > depth and alike >= _ALIKE:
+            found.append(prefix + ".".join(parts[depth:]))
+    return found
+
+
 def _nearest(common: str, key: str, known: Collection[str]) -> str:
     """What may have been meant, if something is alike in what follows the common beginning."""
     start = len(common)
-    nearest = difflib.get_close_matches(key[start:], [name[start:] for name in known], 1, 0.75)
+    nearest = difflib.get_close_matches(key[start:], [name[start:] for name in known], 1, _ALIKE)
     return f"; did you mean {common}{nearest[0]}?" if nearest else ""
 
 
@@ -1254,6 +1289,11 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         mode = WriteMode(values[WRITE_MODE])
     if envelope is not EnvelopeKind.NONE and mode is not WriteMode.MERGE:
         problems.append((ENVELOPE, f"needs MERGE: set {UPSERT_MODE}"))
+    no_letters = envelope is EnvelopeKind.NONE and (values[CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
+    if values[SNAPSHOT_EVENTS] == SnapshotEvents.IGNORE.value and (no_letters or mode is not WriteMode.MERGE):
+        problems.append(
+            (SNAPSHOT_EVENTS, f"needs {ENVELOPE}=debezium, or a {CDC_FIELD} that is Debezium's own op or __op")
+        )
     if values[CHANGELOG_SUFFIX] and (envelope is EnvelopeKind.NONE or mode is not WriteMode.MERGE):
         problems.append((CHANGELOG_SUFFIX, f"needs MERGE, and {ENVELOPE}=debezium to see the rows before"))
     elif values[CHANGELOG_SUFFIX]:
@@ -1339,12 +1379,14 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         set_identifier_fields=values[SET_IDENTIFIER_FIELDS], null_key=NullKey(values[NULL_KEY]),
         ordering_columns=tuple(values[ORDERING_COLUMNS] or ()), unavailable_value=unavailable,
         envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),
+        snapshot_events=SnapshotEvents(values[SNAPSHOT_EVENTS]),
         delete_mode=DeleteMode(values[DELETE_MODE]), deleted_column=values[DELETED_COLUMN],
         changelog_suffix=values[CHANGELOG_SUFFIX] or None, key_source=KeySource(values[KEY_SOURCE]),
         foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
         recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
         max_staged_bytes=values[MAX_STAGED_BYTES],
-        staging_memory_bytes=values[STAGING_MEMORY], target_file_size_bytes=values[TARGET_FILE_SIZE],
+        staging_memory_bytes=values[STAGING_MEMORY],
+        target_file_size_bytes=values[TARGET_FILE_SIZE] if TARGET_FILE_SIZE in known else None,
         channel_replication=values[CHANNEL_REPLICATION], quick_jvm=values[QUICK_JVM],
         spark_driver=SparkDriverUse(values[SPARK_DRIVER]),
         dead_letter_table=dead_letters or None, replay_topic=replay or None,

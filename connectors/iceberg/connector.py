@@ -11,7 +11,7 @@ from connect_py.api.connector import SinkConnector
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.service import SharedService
 from connectors.iceberg.allowed_settings import refused_settings
-from connectors.iceberg.config import CATALOG_NAME, CONFIG_DEF, TABLES, IcebergSinkConfig, validate
+from connectors.iceberg.config import CATALOG_NAME, CONFIG_DEF, IcebergSinkConfig, validate
 from connectors.iceberg.offset_alteration import alter
 from connectors.iceberg.sink_task import IcebergSinkTask
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE
@@ -53,7 +53,7 @@ class IcebergSinkConnector(SinkConnector):
         if services is not None and (absent := why_absent(os.environ)) is not None:
             values[CATALOG_NAME].errors.append(absent)
         for key, why in refused_settings(given, settings):
-            values[key if key in values else TABLES].errors.append(why if key in values else f"{key}: {why}")
+            values.setdefault(key, ConfigValue(key)).errors.append(why)
         return values
 
     def alter_offsets(

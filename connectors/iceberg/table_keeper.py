@@ -56,6 +56,7 @@ from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.types import ORDER, partition_spec, time_columns, why_no_key
 from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.staging.write_settings import ignored_properties
 from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import TableDescription, WriteMode
 
@@ -101,6 +102,7 @@ class TableKeeper:
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
+        self._warned_properties: set[tuple[str, str]] = set()  # uuid of the table, what was said
         self._held = HeldChanges(metrics)
         self._stopping = threading.Event()
         self._started = False
@@ -185,10 +187,21 @@ class TableKeeper:
         description = loaded.description
         if description.mode is WriteMode.MERGE:
             _check_merged(name, description.key_columns, json.loads(description.schema))
+        self._warn_ignored(description)
         own = storage_settings(config.catalog_properties()).items()  # keys among them, which no topic needs to hold
         lent = dict(description.io_properties.items() - own)
         told = dataclasses.replace(description, io_properties=lent)
         return loaded.view, json.dumps(told.to_json(), separators=(",", ":"))
+
+    def _warn_ignored(self, table: TableDescription) -> None:
+        """Warn of properties of a table that its staged files do not follow, once for each table and property."""
+        ignored = ignored_properties({**table.properties, **self._config.write_props})
+        for text in ignored:
+            if (table.uuid, text) not in self._warned_properties:
+                self._warned_properties.add((table.uuid, text))
+                log.warning(
+                    "table %s: %s", table.name, text, extra={"action": "property_ignored", "table": table.name}
+                )  # fmt: skip
 
     def _with_order(self, loaded: LoadedTable) -> LoadedTable:
         """With a column for the order of rows, where the changes of a key come in several partitions."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import Future
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from connect_py.api.errors import NotFoundError
-from connect_py.herder.herder import Config, ConnectorInfo, Created, Herder, InitialState
+from connect_py.herder.herder import Config, ConnectorInfo, ConnectorStatus, Created, Herder, InitialState
 from connect_py.model import ConnectorTaskId
 from rest import deadline, entities
 from rest.description import FLAG, TEXTS, array_of, describe, map_of, ref
@@ -19,6 +20,8 @@ from rest.routers.path import flag, name_in, task_in
 
 _CREATE = "org.apache.kafka.connect.runtime.rest.entities.CreateConnectorRequest"
 _INITIAL_STATE = f"{_CREATE}$InitialState"
+FIRST_STATUS_SECONDS = 5.0  # for a connector that was just created; Java answers 404 until its status is there
+_LOOK_SECONDS = 0.05  # between two looks for a status
 
 
 def router(herder: Herder) -> APIRouter:
@@ -49,6 +52,17 @@ def router(herder: Herder) -> APIRouter:
             if "status" in members or "status" not in expansions:  # without a status it is not there yet
                 listed[name] = members
         return entities.json_response(listed)
+
+    async def _first_status(name: str) -> ConnectorStatus:
+        """The status of a connector; one that exists and has none yet is given some time to get one."""
+        until = asyncio.get_running_loop().time() + FIRST_STATUS_SECONDS
+        while True:
+            try:
+                return herder.connector_status(name)
+            except NotFoundError:
+                if name not in herder.connectors() or asyncio.get_running_loop().time() > until:
+                    raise
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _status(name: str) -> Any:
         try:
@@ -153,7 +167,8 @@ def router(herder: Herder) -> APIRouter:
         )
     )
     async def get_status(request: Request) -> Response:
-        return entities.json_response(entities.connector_status(herder.connector_status(name_in(request))))
+        name = name_in(request)
+        return entities.json_response(entities.connector_status(await _first_status(name)))
 
     @routes.post(
         **describe(

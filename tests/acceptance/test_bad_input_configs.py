@@ -101,7 +101,7 @@ def test_each_invalid_value_is_told_with_its_key(case: SinkCase) -> None:
          "merge needs keys; rows are appended here"),
         ({"iceberg.tables.default-partition-by": "days(ts"}, "iceberg.tables.default-partition-by", "days(ts"),
         ({"topics": None}, "topics", "Must configure one of topics or topics.regex"),
-        ({"iceberg.spark.remote": "http://x"}, "iceberg.tables", "is not a Spark Connect URL"),
+        ({"iceberg.spark.remote": "http://x"}, "iceberg.spark.remote", "is not a Spark Connect URL"),
     ],
 )  # fmt: skip
 def test_combinations_that_make_no_sense_are_told_with_their_key(
@@ -110,6 +110,9 @@ def test_combinations_that_make_no_sense_are_told_with_their_key(
     config: dict[str, str | None] = {**SinkCase(worker, lakehouse, "", "combined").config(), **change}
     _, errors = validate(worker, {name: value for name, value in config.items() if value is not None})
     assert any(text in told for told in errors[key]), errors
+    answer = post(worker, "combined", {name: value for name, value in config.items() if value is not None})
+    assert answer.status_code == 400
+    assert any(key in line and text in line for line in answer.json()["message"].splitlines()), answer.text
 
 
 def test_merge_into_a_table_without_key_columns_fails_and_names_the_setting(case: SinkCase) -> None:

@@ -62,6 +62,7 @@ NULLS = "a null for a key of the connector is not reported"
 BATCH_SIZE = "`batch.size` of FileStreamSource may be 0"
 PROVIDERS = "`config.providers` of a connector's configuration are looked at"
 MEMBERS = "members of a source partition in another order make a partition of its own, and the first is forgotten"
+KEYS_NAMED = "not every error of a refused configuration names its key"
 SCHEMA_CONTENT = "`schema.content` of JsonConverter comes with 4.3"
 
 DEFINITIONS = (
@@ -364,6 +365,12 @@ def test_configurations_that_are_refused(pair: SideBySide) -> None:
             AVAILABLE, "POST /connectors (*)", "body.message", "Failed to find any class *, available *: PluginDesc{*",
             "Failed to find any class *, available connectors are: *",
         ),
+        Difference(KEYS_NAMED, "POST /connectors (null value)", "body.message", "*\nNull value *",
+                   "*\nerrors.tolerance: Null value *"),
+        Difference(KEYS_NAMED, "POST /connectors (version that is not there)", "body.message", "*\nPlugin *",
+                   "*\nconnector.plugin.version: Plugin *"),
+        Difference(KEYS_NAMED, "POST /connectors (group of the workers)", "body.message", "*\nConsumer group *",
+                   "*\nconsumer.override.group.id: Consumer group *"),
     ) as ask:  # fmt: skip
         for name, body in {
             "no name": {"config": sink(name="b3")},

@@ -15,8 +15,11 @@ from fake_herder import FakeHerder
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from rest_serving import error, serving
 
+from connect_py.api.errors import NotFoundError
 from connect_py.embedded.java_runtime import find_java
+from connect_py.herder.herder import ConnectorStatus
 from rest.app import ADMIN_ENDPOINTS, ENDPOINTS, create_app
+from rest.routers import connectors
 
 J = {"Content-Type": "application/json"}
 CONFIG = {"connector.class": "DemoSink"}
@@ -57,6 +60,26 @@ def test_every_path_is_served_with_a_slash_at_its_end_and_without_redirect(clien
     for path in ("/connectors/", "/connectors/a/", "/connectors/a/status/", "/health/", "/connector-plugins/"):
         assert client.get(path).status_code == 200, path
     assert error(client.get("/connectors/a//")) == (400, "HTTP 400 Bad Request")
+
+
+def test_status_of_a_connector_that_was_just_created_is_waited_for(
+    client: httpx.Client, herder: FakeHerder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = ["no status", "no status either"]
+    really = herder.connector_status
+
+    def late(name: str) -> ConnectorStatus:
+        if waiting:
+            raise NotFoundError(waiting.pop())
+        return really(name)
+
+    monkeypatch.setattr(herder, "connector_status", late)
+    assert client.get("/connectors/a/status").status_code == 200
+    waiting[:] = ["no status"] * 1000
+    assert client.get("/connectors/unknown/status").status_code == 404
+    assert len(waiting) == 999, "nothing is waited for that does not exist"
+    monkeypatch.setattr(connectors, "FIRST_STATUS_SECONDS", 0.2)
+    assert error(client.get("/connectors/a/status")) == (404, "no status")
 
 
 # ------------------------------------------------------------------ paths

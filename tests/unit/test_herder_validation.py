@@ -409,6 +409,13 @@ def test_refused_configuration_gets_all_texts() -> None:
     )
 
 
+def test_every_text_of_a_refused_configuration_names_its_key() -> None:
+    infos = check({**SINK, "demo.x": None, "transforms": "t", "transforms.t.type": "Insert", "transforms.t.size": "x"})
+    told = invalid_text(infos).splitlines()
+    assert "demo.x: Null value can not be supplied as the configuration value." in told
+    assert any(text.startswith("transforms.t.size: Invalid value x for configuration size") for text in told), told
+
+
 def test_plugin_configuration_lists_its_own_keys_first() -> None:
     keys = validator().plugin_config("DemoSink", None)
     assert [key.name for key in keys] == ["demo.x", *COMMON, *SINK_KEYS]

@@ -89,6 +89,15 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
             },
             "delta is not SQL",
         ),
+        ({"iceberg.tables": "db.a", "iceberg.ext.snapshot-events": "ignore"}, "needs iceberg.ext.envelope=debezium"),
+        (
+            {
+                "iceberg.tables": "db.a",
+                "iceberg.tables.cdc-field": "_cdc.op.kind",
+                "iceberg.ext.snapshot-events": "ignore",
+            },
+            "Debezium's own op or __op",
+        ),
         ({"iceberg.ext.topic-to-table": "no-template"}, "not of the form pattern:template"),
         ({"iceberg.tables": "db.a", "iceberg.ext.commit-engine": "merge"}, "merge needs keys; rows are appended here"),
         ({"iceberg.tables": "db.a", "iceberg.ext.unrouted": "explode"}, "must be one of"),
@@ -101,6 +110,13 @@ def test_bad_combinations_say_what_users_search_for(props: dict[str, str | None]
     assert message in str(raised.value)
     shown = [error for value in validate(given).values() for error in value.errors]
     assert any(message in error for error in shown), shown
+
+
+def test_problems_are_shown_under_the_key_that_has_them() -> None:
+    wrong = {"iceberg.table.db.a.partition-by": "weeks(ts)", "iceberg.ext.topic-to-table": "a:b"}
+    shown = {name: value.errors for name, value in validate(STATIC | wrong).items() if value.errors}
+    assert shown.keys() == wrong.keys()
+    assert shown["iceberg.table.db.a.partition-by"] == ["Unsupported transform: weeks"]
 
 
 def test_validation_of_a_good_configuration_shows_no_error() -> None:
@@ -179,6 +195,10 @@ def test_old_spellings_work_and_warn() -> None:
         ("iceberg.tabels.dynamic-enabled", "did you mean iceberg.tables.dynamic-enabled?"),
         ("iceberg.catlog.type", "did you mean iceberg.catalog.type?"),
         ("iceberg.tables.auto-create-prop.a.b", "did you mean iceberg.tables.auto-create-props.a.b?"),
+        ("iceberg.table.default-partition-by", "did you mean iceberg.tables.default-partition-by?"),
+        ("iceberg.table.namespace", "the namespace is part of a table's name, as in iceberg.tables=sales.orders"),
+        ("iceberg.ext.snapshot-event", "did you mean iceberg.ext.snapshot-events?"),
+        ("iceberg.ext.uri", "iceberg.ext.uri is not known and has no effect"),
         ("iceberg.ext.nonsense", "iceberg.ext.nonsense is not known and has no effect"),
         ("iceberg.table.a.id-colums", "did you mean iceberg.table.a.id-columns?"),
         ("iceberg.table.db.orders.id-columns", "no rows go to a table db.orders"),

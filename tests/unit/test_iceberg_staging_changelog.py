@@ -27,7 +27,7 @@ ROW_FIELDS = [{"id": 1, "name": "id", "required": True, "type": "long"},
               {"id": 2, "name": "v", "required": False, "type": "string"}]  # fmt: skip
 
 
-def logging(folder: Path) -> TableStager:
+def logging(folder: Path, **more: str) -> TableStager:
     schema = changelog_schema({"type": "struct", "fields": ROW_FIELDS})
     for number, field in enumerate(schema["fields"], 1):
         field["id"] = number
@@ -36,7 +36,7 @@ def logging(folder: Path) -> TableStager:
         schema_id=0, schema=json.dumps(schema), spec='{"spec-id":0,"fields":[]}', mode=WriteMode.APPEND,
     )  # fmt: skip
     identity = StagingIdentity("orders-sink", Epoch(7, "a1"), "0")
-    return TableStager(description, config(**SETTINGS), identity, MemoryBudget(1 << 30))
+    return TableStager(description, config(**SETTINGS, **more), identity, MemoryBudget(1 << 30))
 
 
 def shown(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -59,6 +59,13 @@ def test_each_change_gives_the_row_before_and_the_row_after(tmp_path: Path, made
     ]
     assert stager.ignored_rows == 1
     assert {row["__topic"] for row in rows} == {"orders"}
+
+
+def test_events_of_a_snapshot_are_no_changes_if_they_are_left_out(tmp_path: Path) -> None:
+    records = [event(0, "r", (1, "a")), event(1, "u", (1, "b"), (1, "a"))]
+    stager = logging(tmp_path, ext__snapshot_events="ignore")
+    rows = [row for file in stage(stager, batch(records)) for row in read([file])]
+    assert sorted(shown(rows)) == [(1, "u", "after", 1, "b"), (1, "u", "before", 1, "a")]
 
 
 @pytest.mark.parametrize("key", [Struct(KEY, [1]), None])

@@ -118,6 +118,15 @@ def test_truncates_are_ignored_and_counted_unless_asked_for(tmp_path: Path, capl
     assert "truncate-events=apply" in caplog.text
 
 
+@pytest.mark.parametrize("made", [event, plain])
+def test_events_of_a_snapshot_are_left_out_if_asked_for(tmp_path: Path, made: Any) -> None:
+    records = [made(0, "r", (1, "a")), made(1, "c", (2, "b")), made(2, "r", (2, "old")), made(3, "r", None)]
+    stager_ = merging(tmp_path, ext__snapshot_events="ignore")
+    assert read(stage(stager_, *Batch.of(records))) == [{"id": 2, "v": "b"}]
+    assert stager_.ignored_rows == 3
+    assert stage(stager_, *Batch.of(records[2:]), cycle=2) == []
+
+
 def test_a_truncate_in_a_topic_of_several_partitions_is_a_bad_row(tmp_path: Path) -> None:
     made = merging(tmp_path)
     made._partition_count = lambda topic: 3  # what the cluster would say

@@ -241,6 +241,21 @@ def test_a_table_whose_key_column_is_gone_is_refused_by_the_name_of_the_column()
         keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
 
 
+def test_properties_that_staged_files_do_not_follow_are_warned_of_once_per_table(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    described = dataclasses.replace(table([("id", "int")]), properties={"write.format.default": "orc"})
+    keeper = keeper_of(
+        EvolvedCatalog(described, described), tables__write_props__write__upsert__enabled="true",
+    )  # fmt: skip
+    for _ in range(2):
+        keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
+    told = [record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()]
+    assert [text.split(" has no effect")[0] for text in told] == [
+        "table db.orders: write.format.default=orc", "table db.orders: write.upsert.enabled=true",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "words", ["catalog__", "spark__sql__catalog__iceberg__", "spark__spark__sql__catalog__iceberg__"]
 )

@@ -28,12 +28,13 @@ class Change(IntEnum):
 
 
 INT8 = pa.int8()
-_RAW_OPS = frozenset({"op", "__op"})  # fields that hold Debezium's own letters
+RAW_OPERATIONS = frozenset({"op", "__op"})  # fields that hold Debezium's own letters
+SNAPSHOT = "r"  # Debezium's letter of rows that a snapshot reads
 _NO_ROW = {"T": Change.TRUNCATE, "M": Change.IGNORE}
 
 
-def changes(value: Column, cdc_field: Sequence[str]) -> pa.Int8Array:
-    """The `Change` of each row.
+def changes(value: Column, cdc_field: Sequence[str], read: Change = Change.UPSERT) -> pa.Int8Array:
+    """The `Change` of each row; `read` is what Debezium's letter for rows of a snapshot means.
 
     The text of the cdc field counts by its first letter, whatever its case: D deletes, all else upserts; where the
     field is Debezium's own `op`, T truncates and M(essage) is ignored. A field named `__deleted` deletes when true. A
@@ -42,7 +43,7 @@ def changes(value: Column, cdc_field: Sequence[str]) -> pa.Int8Array:
     Raises:
         DataError: The way to the cdc field leads through something that has no members.
     """
-    made = _by_field(value, cdc_field) if cdc_field else None
+    made = _by_field(value, cdc_field, read) if cdc_field else None
     gone = tombstones(value)
     if made is None:
         made = pa.repeat(pa.scalar(Change.UPSERT, INT8), len(value))
@@ -51,7 +52,7 @@ def changes(value: Column, cdc_field: Sequence[str]) -> pa.Int8Array:
     return made
 
 
-def _by_field(value: Column, path: Sequence[str]) -> pa.Int8Array | None:
+def _by_field(value: Column, path: Sequence[str], read: Change) -> pa.Int8Array | None:
     data, schema = value.data, value.schema
     for name in path:
         if pa.types.is_null(data.type):
@@ -62,15 +63,15 @@ def _by_field(value: Column, path: Sequence[str]) -> pa.Int8Array | None:
     if pa.types.is_null(data.type):
         return None
     encoded = data.dictionary_encode()
-    raw = path[-1] in _RAW_OPS
+    raw = path[-1] in RAW_OPERATIONS
     deleted_flag = path[-1] == "__deleted"
-    meanings = [_meaning(v, raw=raw, deleted_flag=deleted_flag) for v in encoded.dictionary.to_pylist()]
+    meanings = [_meaning(v, read, raw=raw, deleted_flag=deleted_flag) for v in encoded.dictionary.to_pylist()]
     if all(m is Change.UPSERT for m in meanings):
         return None
     return pa.array(meanings, INT8).take(encoded.indices).fill_null(int(Change.UPSERT))
 
 
-def _meaning(value: object, *, raw: bool, deleted_flag: bool) -> Change:
+def _meaning(value: object, read: Change, *, raw: bool, deleted_flag: bool) -> Change:
     text = "" if value is None else str(value).strip().upper()
     if deleted_flag:
         return Change.DELETE if text == "TRUE" else Change.UPSERT
@@ -78,7 +79,7 @@ def _meaning(value: object, *, raw: bool, deleted_flag: bool) -> Change:
         return Change.DELETE
     if raw and text[:1] in _NO_ROW:
         return _NO_ROW[text[:1]]
-    return Change.UPSERT
+    return read if raw and text == SNAPSHOT.upper() else Change.UPSERT
 
 
 def last_per_key(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Int64Array | pa.ChunkedArray) -> pa.Array | None:

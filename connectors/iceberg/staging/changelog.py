@@ -37,10 +37,10 @@ def changelog_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 class Changes:
     """The changes of one batch of events, image by image."""
 
-    def __init__(self, batch: Batch) -> None:
-        """Raises BadRows: These rows are no change events."""
+    def __init__(self, batch: Batch, read: Change = Change.UPSERT) -> None:
+        """`read` is what events of a snapshot mean. Raises BadRows: These rows are no change events."""
         self._batch = batch
-        self._envelope = Envelope.of(batch.value)
+        self._envelope = Envelope.of(batch.value, read)
         self._images: list[pa.StringArray] = []
         self._rows: list[pa.Int64Array] = []
 

@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 
 from connect_py.api.batch import Column
 from connect_py.api.errors import BadRows, DataError, NotColumnar
-from connectors.iceberg.staging.cdc import INT8, Change
+from connectors.iceberg.staging.cdc import INT8, SNAPSHOT, Change
 from connectors.iceberg.staging.columns import any_true, as_array, tombstones
 
 OPERATION, BEFORE, AFTER = "op", "before", "after"
 _MEANINGS = {
-    "c": Change.UPSERT, "r": Change.UPSERT, "u": Change.UPSERT, "d": Change.DELETE, "t": Change.TRUNCATE,
+    "c": Change.UPSERT, "u": Change.UPSERT, "d": Change.DELETE, "t": Change.TRUNCATE,
     "m": Change.IGNORE,
 }  # fmt: skip
 _NO_ROW = f"the event has no row: iceberg.ext.envelope=debezium expects {AFTER!r} of every create, read and update"
@@ -30,8 +30,8 @@ class Envelope:
     change: pa.Int8Array  # a `Change` each; tombstones delete
 
     @staticmethod
-    def of(value: Column) -> Envelope:
-        """Open the events of a batch; tombstones may be among them.
+    def of(value: Column, read: Change = Change.UPSERT) -> Envelope:
+        """Open the events of a batch; tombstones may be among them. `read` is what events of a snapshot mean.
 
         Raises:
             BadRows: These rows are no change events, or lack the row that they write.
@@ -44,7 +44,8 @@ class Envelope:
         if operation is None or not (pa.types.is_string(operation.data.type) or pa.types.is_null(operation.data.type)):
             return _refuse(value, gone, None)
         letters = operation.data.cast(pa.string()).dictionary_encode()
-        meanings = [_MEANINGS.get(letter) for letter in letters.dictionary.to_pylist()]
+        known = _MEANINGS | {SNAPSHOT: read}
+        meanings = [known.get(letter) for letter in letters.dictionary.to_pylist()]
         change = pa.array(meanings, INT8).take(letters.indices)
         if gone is not None:
             change = as_array(pc.if_else(gone, pa.scalar(Change.DELETE, INT8), change))

@@ -15,14 +15,11 @@ from pyiceberg.io import FileIO, load_file_io
 
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.staging.dictionary_columns import dictionary_columns
+from connectors.iceberg.staging.write_settings import DEFAULT_ROW_GROUP_BYTES, ROW_GROUP_ROWS, WriteSettings
 from connectors.iceberg.table import TableDescription
 
-_CODECS = {"uncompressed": "none", "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "brotli": "brotli"}
-CODEC = "write.parquet.compression-codec"
-LEVEL = "write.parquet.compression-level"
-ROW_GROUP_ROWS = 1 << 20
-ROW_GROUP_BYTES = 128 << 20  # of Arrow's columns; the writer keeps a group several times over until it is whole
 LARGE_ROW_BYTES = 64 << 10  # on average
+FEW_ROWS = 100  # make one row group, however small the table wants them
 ENCRYPTION = "encryption.key-id"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -33,12 +30,7 @@ class FileOutput:
     def __init__(self, description: TableDescription, write_props: Mapping[str, str]) -> None:
         """`write_props` win over the table's own properties."""
         self.location = description.data_location.rstrip("/")
-        props = {**description.properties, **write_props}
-        codec = _CODECS.get(props.get(CODEC, "zstd").lower(), "zstd")
-        level = props.get(LEVEL)
-        self._settings: dict[str, Any] = {"compression": codec, "store_schema": False}
-        if codec in ("zstd", "gzip", "brotli"):
-            self._settings["compression_level"] = int(level) if level is not None and level.isdecimal() else 1
+        self.settings = WriteSettings.of({**description.properties, **write_props})
         self._io: FileIO | None = None
         self._local = local_path(self.location)
         if self._local is None:
@@ -64,10 +56,11 @@ class FileOutput:
 
     def _write(self, where: Any, rows: pa.Table) -> None:
         dictionaries: Any = dictionary_columns(rows)  # the stubs know no lists
+        options = self.settings.parquet_options(rows.schema, rows.num_rows)
         with pq.ParquetWriter(
-            where, rows.schema, store_decimal_as_integer=True, use_dictionary=dictionaries, **self._settings
+            where, rows.schema, store_decimal_as_integer=True, use_dictionary=dictionaries, **options
         ) as writer:
-            for group in _row_groups(rows):
+            for group in _row_groups(rows, self.settings.row_group_bytes):
                 writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
             fault_point("staging_write")  # the file is begun, and not whole
         if rows.nbytes > LARGE_ROW_BYTES * rows.num_rows:
@@ -105,14 +98,15 @@ def _to_disk(path: Path, flags: int) -> None:
         os.close(file)
 
 
-def _row_groups(rows: pa.Table) -> Iterator[pa.Table]:
+def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
     """The rows in pieces that are not too large; a row that is too large by itself is one of them."""
-    if rows.nbytes <= ROW_GROUP_BYTES or rows.num_rows <= 1:
+    few = rows.num_rows <= FEW_ROWS and rows.nbytes <= DEFAULT_ROW_GROUP_BYTES
+    if rows.nbytes <= limit or few or rows.num_rows <= 1:
         yield rows
         return
     half = rows.num_rows // 2
-    yield from _row_groups(rows.slice(0, half))
-    yield from _row_groups(rows.slice(half))
+    yield from _row_groups(rows.slice(0, half), limit)
+    yield from _row_groups(rows.slice(half), limit)
 
 
 def why_not_written(table: TableDescription) -> str | None:

@@ -18,7 +18,14 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.record import Header, SinkRecord, TopicPartition
 from connect_py.api.schema import Schema, struct
-from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, NullKey, TruncateEvents
+from connectors.iceberg.config import (
+    TARGET_FILE_BYTES,
+    EnvelopeKind,
+    IcebergSinkConfig,
+    NullKey,
+    SnapshotEvents,
+    TruncateEvents,
+)
 from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import SchemaChange
@@ -152,6 +159,7 @@ class TableStager:
         self._partition_count = partition_count
         self._spill_file: SpillFile | None = None
         self._conversion = ConversionOptions.of(config)
+        self._read = Change.UPSERT if config.snapshot_events is SnapshotEvents.APPLY else Change.IGNORE
         self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
         self._held: dict[TopicPartition, _Held] = {}
         self._unreported: set[str] = set()
@@ -256,7 +264,7 @@ class TableStager:
 
     def _prepare_changes(self, batch: Batch) -> Prepared:
         """Each change as its rows; values that the source did not send are null."""
-        opened = Changes(batch)
+        opened = Changes(batch, self._read)
         parts = []
         for images, places in opened.images():
             converter = self._value_converter(images)
@@ -349,11 +357,11 @@ class TableStager:
             BadRows: Rows that do not say it.
         """
         if self._config.envelope is EnvelopeKind.DEBEZIUM:
-            opened = Envelope.of(batch.value)
+            opened = Envelope.of(batch.value, read=self._read)
             batch, change = batch.replace(value=opened.row), opened.change
         else:
             try:
-                change = changes(batch.value, self._config.cdc_field)
+                change = changes(batch.value, self._config.cdc_field, read=self._read)
             except DataError as error:
                 raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
         if pc.index(change, int(Change.TRUNCATE)).as_py() < 0:
@@ -619,7 +627,8 @@ class TableStager:
 
     def _by_size(self, rows: pa.Table) -> Iterator[pa.Table]:
         count = rows.num_rows
-        pieces = max(1, -(-rows.nbytes // self._config.target_file_size_bytes))
+        limit = self._config.target_file_size_bytes or self._output.settings.file_bytes or TARGET_FILE_BYTES
+        pieces = max(1, -(-rows.nbytes // limit))
         length = -(-count // pieces)
         for start in range(0, count, length):
             yield rows.slice(start, length)

@@ -1,0 +1,159 @@
+"""`WriteSettings`: how staged files are written, from the properties of their table that begin with `write.`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+CODEC = "write.parquet.compression-codec"
+LEVEL = "write.parquet.compression-level"
+FILE_BYTES = "write.target-file-size-bytes"
+ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
+PAGE_BYTES = "write.parquet.page-size-bytes"
+PAGE_ROWS = "write.parquet.page-row-limit"
+DICTIONARY_BYTES = "write.parquet.dict-size-bytes"
+BLOOM_BYTES = "write.parquet.bloom-filter-max-bytes"
+BLOOM_COLUMN = "write.parquet.bloom-filter-enabled.column."
+BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
+BLOOM_NDV = "write.parquet.bloom-filter-ndv.column."
+
+DEFAULT_ROW_GROUP_BYTES = 128 << 20  # of Arrow's columns; the writer keeps a group several times over until it is whole
+ROW_GROUP_ROWS = 1 << 20
+_BLOOM_MAX_BYTES = 1 << 20  # Iceberg's default
+_BLOOM_FPP = 0.01  # Iceberg's default
+_CODECS = {"uncompressed": "none", "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "brotli": "brotli"}
+_SIZES = (FILE_BYTES, ROW_GROUP_BYTES, PAGE_BYTES, PAGE_ROWS, DICTIONARY_BYTES, BLOOM_BYTES)
+_PARQUET_ONLY = "staged files are Parquet"
+_AS_ROUTED = "staged files lie below the table's data location: write.data.path moves it"
+_IN_ORDER = "rows are staged in the order in which they come; rewrite_data_files sorts them"
+_IGNORED: Mapping[str, tuple[tuple[str, ...], str]] = {  # key: values that ask for nothing, and what the sink does
+    "write.format.default": (("parquet",), _PARQUET_ONLY),
+    "write.upsert.enabled": (("false",), "the connector says whether rows replace others of their key"),
+    "write.object-storage.enabled": (("false",), _AS_ROUTED),
+    "write.location-provider.impl": ((), _AS_ROUTED),
+    "write.distribution-mode": (("none",), _IN_ORDER),
+    "write.parquet.shred-variants": (("false",), "variants are staged whole"),
+}
+_IGNORED_PREFIXES = {"write.parquet.stats-enabled.": (("true",), "statistics are written for every column")}
+
+
+@dataclass(frozen=True, slots=True)
+class _BloomFilter:
+    fpp: float
+    ndv: int | None  # None: as many as there are rows
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """What the properties of a table say of its files, as far as the sink follows them."""
+
+    codec: str = "zstd"
+    level: int | None = None
+    file_bytes: int | None = None  # None: the table does not say
+    row_group_bytes: int = DEFAULT_ROW_GROUP_BYTES
+    page_bytes: int | None = None
+    page_rows: int | None = None
+    dictionary_bytes: int | None = None
+    bloom_bytes: int = _BLOOM_MAX_BYTES
+    bloom_filters: Mapping[str, _BloomFilter] = field(default_factory=dict)  # by column, as Iceberg names it
+
+    @staticmethod
+    def of(props: Mapping[str, str]) -> WriteSettings:
+        """Read a table's properties; `ignored_properties` tells which of them have no effect."""
+        filters = {
+            key.removeprefix(BLOOM_COLUMN): _BloomFilter(
+                _share(props.get(BLOOM_FPP + key.removeprefix(BLOOM_COLUMN))) or _BLOOM_FPP,
+                _size(props.get(BLOOM_NDV + key.removeprefix(BLOOM_COLUMN))),
+            )
+            for key, value in props.items() if key.startswith(BLOOM_COLUMN) and value.strip().lower() == "true"
+        }  # fmt: skip
+        codec = _CODECS.get(props.get(CODEC, "zstd").lower(), "zstd")
+        level = props.get(LEVEL)
+        if codec not in ("zstd", "gzip", "brotli"):
+            number = None
+        else:
+            number = int(level) if level is not None and level.isdecimal() else 1
+        return WriteSettings(
+            codec, number, _size(props.get(FILE_BYTES)), _size(props.get(ROW_GROUP_BYTES)) or DEFAULT_ROW_GROUP_BYTES,
+            _size(props.get(PAGE_BYTES)), _size(props.get(PAGE_ROWS)), _size(props.get(DICTIONARY_BYTES)),
+            _size(props.get(BLOOM_BYTES)) or _BLOOM_MAX_BYTES, filters,
+        )  # fmt: skip
+
+    def parquet_options(self, schema: pa.Schema, rows: int) -> dict[str, Any]:
+        """The options of Arrow's Parquet writer for a file of so many rows."""
+        options: dict[str, Any] = {"compression": self.codec, "store_schema": False}
+        told = {
+            "compression_level": self.level,
+            "data_page_size": self.page_bytes,
+            "max_rows_per_page": self.page_rows,
+            "dictionary_pagesize_limit": self.dictionary_bytes,
+            "bloom_filter_options": self._bloom_options(schema, rows) or None,
+        }
+        return options | {name: value for name, value in told.items() if value is not None}
+
+    def _bloom_options(self, schema: pa.Schema, rows: int) -> dict[str, dict[str, float]]:
+        if not self.bloom_filters:
+            return {}
+        paths = dict(path for column in schema for path in _leaves(column.name, column.name, column.type))
+        found = {}
+        for name, wanted in self.bloom_filters.items():
+            if name in paths:
+                values = min(wanted.ndv or rows, rows, ROW_GROUP_ROWS, _most_values(self.bloom_bytes, wanted.fpp))
+                found[paths[name]] = {"ndv": max(1, values), "fpp": wanted.fpp}
+        return found
+
+
+def ignored_properties(props: Mapping[str, str]) -> Sequence[str]:
+    """The table properties that staged files do not follow, each with the reason; sorted by key."""
+    return [f"{key}={props[key]} has no effect: {why}" for key, why in sorted(_ignored(props))]
+
+
+def _ignored(props: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for key, value in props.items():
+        text = value.strip().lower()
+        rule = _IGNORED.get(key) or next((r for p, r in _IGNORED_PREFIXES.items() if key.startswith(p)), None)
+        if rule is not None and text not in rule[0]:
+            yield key, rule[1]
+        elif key == CODEC and text not in _CODECS:
+            yield key, f"staged files know {', '.join(_CODECS)}, and are written with zstd"
+        elif (key in _SIZES or key.startswith(BLOOM_NDV)) and _size(value) is None:
+            yield key, "it is no number above 0"
+        elif key.startswith(BLOOM_FPP) and _share(value) is None:
+            yield key, "it is no number between 0 and 1"
+
+
+def _size(text: str | None) -> int | None:
+    """A number above 0, or None."""
+    return int(text) if text is not None and text.strip().isdecimal() and int(text) > 0 else None
+
+
+def _share(text: str | None) -> float | None:
+    """A number between 0 and 1, or None."""
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if 0 < number < 1 else None
+
+
+def _most_values(size: int, fpp: float) -> int:
+    """How many different values a split block filter of so many bytes takes at this rate of false positives."""
+    return int(-size * math.log1p(-(fpp ** (1 / 8))))
+
+
+def _leaves(name: str, path: str, type_: pa.DataType) -> Iterator[tuple[str, str]]:
+    """The columns that can have a Bloom filter: as Iceberg names them, and as paths in a Parquet file."""
+    if pa.types.is_struct(type_):
+        for part in type_:
+            yield from _leaves(f"{name}.{part.name}", f"{path}.{part.name}", part.type)
+    elif pa.types.is_map(type_):
+        yield from _leaves(f"{name}.key", f"{path}.key_value.key", type_.key_type)
+        yield from _leaves(f"{name}.value", f"{path}.key_value.value", type_.item_type)
+    elif pa.types.is_list(type_):
+        yield from _leaves(f"{name}.element", f"{path}.list.element", type_.value_type)
+    elif not pa.types.is_boolean(type_):
+        yield name, path
