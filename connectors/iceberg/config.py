@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from connect_py.api.config import (
     ConfigDef,
@@ -24,6 +24,7 @@ from connect_py.api.config import (
     Parsed,
     Password,
     Type,
+    Validator,
     at_least,
     one_of,
     with_prefix,
@@ -251,495 +252,168 @@ class RecreatedTopic(Enum):
     RESTART = "restart"
 
 
-def _values(choices: type[Enum]) -> tuple[str, ...]:
-    return tuple(choice.value for choice in choices)
+def _one_of(choices: type[Enum]) -> Validator:
+    return one_of(*(choice.value for choice in choices))
+
+
+def _auto_or(choices: type[Enum]) -> Validator:
+    return one_of("auto", *(choice.value for choice in choices))
+
+
+Row: TypeAlias = tuple[str, Type, Parsed, Importance, Validator | None, str]
+H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+BOOLEAN, STRING, INT, SHORT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.SHORT, Type.LONG, Type.LIST
+PASSWORD = Type.PASSWORD
+_CHANGES = (
+    ": change the table, leave it as it is, hold the rows until somebody changes it, or make dead letters of them. "
+    f"`auto` is apply with {EVOLVE_SCHEMA}, else ignore."
+)
+_ROWS: tuple[Row, ...] = (
+    (TABLES, LIST, None, H, None, "Destination tables, comma separated."),
+    (DYNAMIC, BOOLEAN, False, M, None, "Take each row's table name from the route field, lower-cased."),
+    (ROUTE_FIELD, STRING, None, M, None, "Field whose value routes a row; dots lead into nested fields."),
+    (COMMIT_BRANCH, STRING, None, M, None,
+     "Branch to commit to, for tables without a commit-branch of their own. Unset: main."),
+    (ID_COLUMNS, STRING, None, M, None, "Comma separated key columns, for tables without id-columns of their own."),
+    (PARTITION_BY, STRING, None, M, None,
+     "Partition fields of tables that the sink creates, such as `days(ts),bucket(id, 16)`."),
+    (CDC_FIELD, STRING, None, M, None,
+     "Field that holds the kind of change (I, U, D or Debezium's c, r, u, d). Setting it turns on MERGE."),
+    (UPSERT_MODE, BOOLEAN, False, M, None, "Keep one row per key: the last one. Setting it turns on MERGE."),
+    (AUTO_CREATE, BOOLEAN, False, M, None, "Create tables that are missing."),
+    (EVOLVE_SCHEMA, BOOLEAN, False, M, None,
+     "Add columns, widen int and float columns and relax required ones as the records ask for it."),
+    (FORCE_OPTIONAL, BOOLEAN, False, M, None, "Make every column optional that the sink creates, on every level."),
+    (CASE_INSENSITIVE, BOOLEAN, False, M, None, "Find columns whatever the case of their names."),
+    (CATALOG_NAME, STRING, "iceberg", M, None, "Name of the catalog."),
+    (HADOOP_CONF_DIR, STRING, None, M, None,
+     "Folder with core-site.xml, hdfs-site.xml and hive-site.xml; iceberg.hadoop.* wins."),
+    (CONTROL_TOPIC, STRING, "control-iceberg", M, None,
+     "Topic on which commits are announced; `<this>-<connect group id>` carries the sink's own messages, with what a "
+     "topic's name cannot have quoted."),
+    (CONTROL_GROUP_PREFIX, STRING, "cg-control-", L, None,
+     "Accepted for compatibility; the sink needs no such groups."),
+    (CONTROL_GROUP, STRING, None, L, None,
+     "Group in which the Tabular sink kept offsets; read when taking over. Unset: `cg-control-<name>`."),
+    (CONNECT_GROUP, STRING, None, L, None, "The connector's consumer group. Unset: `connect-<name>`."),
+    (COMMIT_INTERVAL, INT, 300_000, M, at_least(1), "Milliseconds between table commits."),
+    (COMMIT_TIMEOUT, INT, 30_000, M, at_least(1),
+     "Milliseconds to wait for all tasks; then what was reported is committed."),
+    (COMMIT_THREADS, INT, 2 * (os.cpu_count() or 1), M, at_least(1),
+     "Accepted without effect: one thread commits the tables, one after the other."),
+    (COMMIT_MAX_FAILURES, INT, 1, M, at_least(1),
+     "Cycles in a row in which a table could not be committed, after which the task fails; also commit intervals for "
+     "which it could not be had, or the coordinator could not begin. Only if it is set: else the rows wait, and "
+     "other tables go on."),
+    (TRANSACTIONAL_PREFIX, STRING, None, L, None, "Prefix of transactional ids, where access rules ask for one."),
+    (KEEP_ALIVE, LONG, 120_000, L, at_least(0), "Accepted for compatibility."),
+    (WRITE_MODE, STRING, "auto", M, _auto_or(WriteMode),
+     "`append` writes every record as a row, `merge` keeps the last row per key; `auto` merges when cdc-field or "
+     "upsert-mode-enabled is set."),
+    (COMMIT_ENGINE, STRING, "auto", M, _one_of(CommitEngine),
+     "`merge` has Spark's MERGE insert and update rows itself. By default MERGE removes replaced rows, and staged "
+     "files join the table as they are. `append` and `delta` are accepted, and mean the default."),
+    (KEEP_WRITE_MODE, BOOLEAN, False, L, None,
+     "Whether a merge table without the property `write.merge.mode` stays so: Spark then rewrites whole files. By "
+     "default the sink sets the property to merge-on-read, once."),
+    (COMMIT_ATTEMPT_TIMEOUT, LONG, 600_000, L, at_least(1_000),
+     "Milliseconds that a table's commit may take. Then its statement is interrupted, and the commit is tried again."),
+    (TOPIC_TO_TABLE, STRING, None, M, None,
+     "Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. Patterns are regular "
+     "expressions; templates may hold {topic}, {1}, {2} and named groups, and several are joined by `+`."),
+    (UNROUTED, STRING, "ignore", M, _one_of(Unrouted),
+     "What becomes of rows that no table takes: counted and ignored, an error, or dead letters."),
+    (PRESERVE_CASE, BOOLEAN, False, L, None, "Do not lower-case table names in dynamic routing."),
+    (MISSING_TABLE, STRING, "fail", M, _one_of(MissingTable),
+     "A table that cannot be had or committed holds its rows until it can, however long (`fail`; "
+     "iceberg.control.commit.max-consecutive-failures ends that), or is left out (`skip`)."),
+    (LENIENT, BOOLEAN, False, M, None,
+     "Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, any other text is false."),
+    (EVOLVE_ADD, STRING, "auto", M, _auto_or(ChangeAction), f"A field has no column{_CHANGES}"),
+    (EVOLVE_WIDEN, STRING, "auto", M, _auto_or(ChangeAction),
+     f"A field is wider than its column (long for int, double for float, more digits){_CHANGES}"),
+    (EVOLVE_OPTIONAL, STRING, "auto", M, _auto_or(ChangeAction),
+     f"A field is optional, its column is not{_CHANGES}"),
+    (EVOLVE_RENAME, STRING, ChangeAction.IGNORE.value, M, _one_of(ChangeAction),
+     "A field without a column has a column under a former name, told by an alias of its schema or by "
+     "iceberg.table.<table>.renamed: rename it, add a new column all the same (`ignore`), hold, or dead letters."),
+    (EVOLVE_INCOMPATIBLE, STRING, ChangeAction.IGNORE.value, M, _one_of(ChangeAction),
+     "A field's type does not fit its column: add a column for it and a view over both (`apply`), convert what can "
+     "be converted (`ignore`), hold, or dead letters."),
+    (EVOLVE_VIEW, STRING, "{table}_unified", L, None,
+     "Name of the view over a table with several columns for one field; {table} is the table. Empty: no view."),
+    (LOGICAL_TYPES, STRING, "auto", M, _auto_or(LogicalTypes),
+     "Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and Avro's too. "
+     "`auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no columns of "
+     "type time, because Spark cannot read them."),
+    (JSON_TYPE, STRING, "string", L, _one_of(JsonType),
+     "New columns of texts whose schema says that they are JSON: `string`, or `variant` in tables of format 3."),
+    (OUT_OF_RANGE, STRING, "error", M, _one_of(OutOfRange),
+     "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest."),
+    (VARIABLE_SCALE, INT, None, L, None,
+     "Scale of the decimal(38, scale) that Debezium's VariableScaleDecimal becomes in new columns. Unset: string."),
+    (SET_IDENTIFIER_FIELDS, BOOLEAN, True, L, None, "Set the identifier fields of new tables from their key columns."),
+    (NULL_KEY, STRING, "fail", M, _one_of(NullKey),
+     "MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`)."),
+    (ORDERING_COLUMNS, LIST, None, L, None,
+     "MERGE: fields that order changes of one key over several partitions, the most significant first: paths into "
+     "the value (`source.sequence` of an envelope, `__source_sequence` of a row), or names of headers."),
+    (UNAVAILABLE_VALUE, STRING, UNAVAILABLE_DEFAULT, L, None,
+     "MERGE: Debezium's placeholder for a value that it could not read; the table keeps its value. `hex:` starts "
+     "bytes."),
+    (ENVELOPE, STRING, "none", M, _one_of(EnvelopeKind),
+     "`debezium`: values are Debezium's change events as they come, without a transformation that unwraps them. The "
+     "sink takes the row from `after` and the kind of change from `op`."),
+    (TRUNCATE, STRING, "ignore", M, _one_of(TruncateEvents),
+     "MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`)."),
+    (SNAPSHOT_EVENTS, STRING, "apply", M, _one_of(SnapshotEvents),
+     "MERGE: an event with op `r`, which a snapshot of the source made, is a new state (`apply`), or is left out "
+     "(`ignore`)."),
+    (DELETE_MODE, STRING, "remove", M, _one_of(DeleteMode),
+     "MERGE: a delete removes the row (`remove`), or sets the deleted-column and leaves the rest (`mark`)."),
+    (DELETED_COLUMN, STRING, "__deleted", L, None,
+     "MERGE with delete-mode `mark`: the boolean or text column that is true in rows that were deleted."),
+    (KEY_SOURCE, STRING, "table", L, _one_of(KeySource),
+     "MERGE: `record` takes the key columns of a table without id-columns and identifier fields from its records' "
+     "keys, or from `_cdc.key`."),
+    (CHANGELOG_SUFFIX, STRING, None, L, None,
+     "MERGE with envelopes: beside each table, one whose name ends so gets every change as rows: the row before and "
+     "the row after. No other table's name may end so. Unset: none."),
+    (FOREIGN_WRITERS, STRING, "allow", L, _one_of(ForeignWriters),
+     "MERGE: `refuse` fails a commit when somebody else added rows since the scan."),
+    (RECREATED_TOPIC, STRING, "stop", L, _one_of(RecreatedTopic),
+     "A topic that was deleted and created again stops the connector, or is read from its start."),
+    (MAX_STAGED_CYCLES, INT, 2, L, at_least(1), "Cycles that may wait for their commit before tasks pause."),
+    (MAX_STAGED_BYTES, LONG, 4096 * MEGABYTE, L, at_least(MEGABYTE),
+     "Bytes of rows, in memory and on disk, that a task collects for one cycle; beyond, it pauses."),
+    (STAGING_MEMORY, LONG, 128 * MEGABYTE, L, at_least(MEGABYTE),
+     "Bytes of rows that a task holds in memory; more goes to disk."),
+    (TARGET_FILE_SIZE, LONG, TARGET_FILE_BYTES, L, at_least(MEGABYTE),
+     "Bytes of rows after which a staged file is followed by another one. Unless it is set, the table's property "
+     "`write.target-file-size-bytes` wins over the default."),
+    (CHANNEL_REPLICATION, SHORT, -1, L, None,
+     "Replication factor of the topic that carries the sink's own messages; -1: the broker's default."),
+    (QUICK_JVM, BOOLEAN, True, L, None,
+     "Start the coordinator's JVM with Java's quick compiler only. `false` adds the optimizing one: for SQL MERGE, "
+     "or tables of very many files, over hours."),
+    (SPARK_DRIVER, STRING, "shared", L, _one_of(SparkDriverUse),
+     "`own` gives the connector a Spark driver process of its own. By default connectors of a worker share one if "
+     "their static settings of Spark are equal. The worker's `connect_py.spark.drivers.max` limits their number."),
+    (DEAD_LETTER_TABLE, STRING, None, M, None,
+     "Table in which records that fail are kept with their original bytes, exactly once; beside or instead of the "
+     "dead-letter topic. Needs `errors.tolerance=all`. Unset: none."),
+    (REPLAY_TOPIC, STRING, None, M, None,
+     "Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
+     "created. Appended tables only. The connector then reads committed records only. Unset: none."),
+    *((name, PASSWORD, None, L, None, "A secret, passed on.") for name in _SECRETS),
+)  # fmt: skip
 
 
 def _config_def() -> ConfigDef:
-    high, medium, low = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-    d = ConfigDef()
-    d.define(TABLES, Type.LIST, default=None, importance=high, doc="Destination tables, comma separated.")
-    d.define(
-        DYNAMIC,
-        Type.BOOLEAN,
-        default=False,
-        importance=medium,
-        doc="Take each row's table name from the route field, lower-cased.",
-    )
-    d.define(
-        ROUTE_FIELD,
-        Type.STRING,
-        default=None,
-        importance=medium,
-        doc="Field whose value routes a row; dots lead into nested fields.",
-    )
-    d.define(
-        COMMIT_BRANCH,
-        Type.STRING,
-        default=None,
-        importance=medium,
-        doc="Branch to commit to, for tables without a commit-branch of their own. Unset: main.",
-    )
-    d.define(
-        ID_COLUMNS,
-        Type.STRING,
-        default=None,
-        importance=medium,
-        doc="Comma separated key columns, for tables without id-columns of their own.",
-    )
-    d.define(
-        PARTITION_BY,
-        Type.STRING,
-        default=None,
-        importance=medium,
-        doc="Partition fields of tables that the sink creates, such as `days(ts),bucket(id, 16)`.",
-    )
-    d.define(
-        CDC_FIELD,
-        Type.STRING,
-        default=None,
-        importance=medium,
-        doc="Field that holds the kind of change (I, U, D or Debezium's c, r, u, d). Setting it turns on MERGE.",
-    )
-    d.define(
-        UPSERT_MODE,
-        Type.BOOLEAN,
-        default=False,
-        importance=medium,
-        doc="Keep one row per key: the last one. Setting it turns on MERGE.",
-    )
-    d.define(AUTO_CREATE, Type.BOOLEAN, default=False, importance=medium, doc="Create tables that are missing.")
-    d.define(
-        EVOLVE_SCHEMA,
-        Type.BOOLEAN,
-        default=False,
-        importance=medium,
-        doc="Add columns, widen int and float columns and relax required ones as the records ask for it.",
-    )
-    d.define(
-        FORCE_OPTIONAL,
-        Type.BOOLEAN,
-        default=False,
-        importance=medium,
-        doc="Make every column optional that the sink creates, on every level.",
-    )
-    d.define(
-        CASE_INSENSITIVE,
-        Type.BOOLEAN,
-        default=False,
-        importance=medium,
-        doc="Find columns whatever the case of their names.",
-    )
-    d.define(CATALOG_NAME, Type.STRING, default="iceberg", importance=medium, doc="Name of the catalog.")
-    d.define(
-        HADOOP_CONF_DIR,
-        Type.STRING,
-        default=None,
-        importance=medium,
-        doc="Folder with core-site.xml, hdfs-site.xml and hive-site.xml; iceberg.hadoop.* wins.",
-    )
-    d.define(
-        CONTROL_TOPIC,
-        Type.STRING,
-        default="control-iceberg",
-        importance=medium,
-        doc="Topic on which commits are announced; `<this>-<connect group id>` carries the sink's own messages, with "
-        "what a topic's name cannot have quoted.",
-    )
-    d.define(
-        CONTROL_GROUP_PREFIX,
-        Type.STRING,
-        default="cg-control-",
-        importance=low,
-        doc="Accepted for compatibility; the sink needs no such groups.",
-    )
-    d.define(
-        CONTROL_GROUP,
-        Type.STRING,
-        default=None,
-        importance=low,
-        doc="Group in which the Tabular sink kept offsets; read when taking over. Unset: `cg-control-<name>`.",
-    )
-    d.define(
-        CONNECT_GROUP,
-        Type.STRING,
-        default=None,
-        importance=low,
-        doc="The connector's consumer group. Unset: `connect-<name>`.",
-    )
-    d.define(
-        COMMIT_INTERVAL,
-        Type.INT,
-        default=300_000,
-        validator=at_least(1),
-        importance=medium,
-        doc="Milliseconds between table commits.",
-    )
-    d.define(
-        COMMIT_TIMEOUT,
-        Type.INT,
-        default=30_000,
-        validator=at_least(1),
-        importance=medium,
-        doc="Milliseconds to wait for all tasks; then what was reported is committed.",
-    )
-    d.define(
-        COMMIT_THREADS,
-        Type.INT,
-        default=2 * (os.cpu_count() or 1),
-        validator=at_least(1),
-        importance=medium,
-        doc="Accepted without effect: one thread commits the tables, one after the other.",
-    )
-    d.define(
-        COMMIT_MAX_FAILURES,
-        Type.INT,
-        default=1,
-        validator=at_least(1),
-        importance=medium,
-        doc="Cycles in a row in which a table could not be committed, after which the task fails; also commit "
-        "intervals for which it could not be had, or the coordinator could not begin. Only if it is set: else the rows "
-        "wait, and other tables go on.",
-    )
-    d.define(
-        TRANSACTIONAL_PREFIX,
-        Type.STRING,
-        default=None,
-        importance=low,
-        doc="Prefix of transactional ids, where access rules ask for one.",
-    )
-    d.define(
-        KEEP_ALIVE, Type.LONG, default=120_000, validator=at_least(0), importance=low, doc="Accepted for compatibility."
-    )
-    d.define(
-        WRITE_MODE,
-        Type.STRING,
-        default="auto",
-        validator=one_of("auto", *_values(WriteMode)),
-        importance=medium,
-        doc="`append` writes every record as a row, `merge` keeps the last row per key; `auto` merges when "
-        "cdc-field or upsert-mode-enabled is set.",
-    )
-    d.define(
-        COMMIT_ENGINE,
-        Type.STRING,
-        default="auto",
-        validator=one_of(*_values(CommitEngine)),
-        importance=medium,
-        doc="`merge` has Spark's MERGE insert and update rows itself. By default MERGE removes replaced rows, and "
-        "staged files join the table as they are. `append` and `delta` are accepted, and mean the default.",
-    )
-    d.define(
-        KEEP_WRITE_MODE,
-        Type.BOOLEAN,
-        default=False,
-        importance=low,
-        doc="Whether a merge table without the property `write.merge.mode` stays so: Spark then rewrites whole files. "
-        "By default the sink sets the property to merge-on-read, once.",
-    )
-    d.define(
-        COMMIT_ATTEMPT_TIMEOUT,
-        Type.LONG,
-        default=600_000,
-        validator=at_least(1_000),
-        importance=low,
-        doc="Milliseconds that a table's commit may take. Then its statement is interrupted, and the commit is tried "
-        "again.",
-    )
-    d.define(
-        TOPIC_TO_TABLE,
-        Type.STRING,
-        default=None,
-        importance=medium,
-        doc="Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. Patterns are "
-        "regular expressions; templates may hold {topic}, {1}, {2} and named groups, and several are joined by `+`.",
-    )
-    d.define(
-        UNROUTED,
-        Type.STRING,
-        default="ignore",
-        validator=one_of(*_values(Unrouted)),
-        importance=medium,
-        doc="What becomes of rows that no table takes: counted and ignored, an error, or dead letters.",
-    )
-    d.define(
-        PRESERVE_CASE,
-        Type.BOOLEAN,
-        default=False,
-        importance=low,
-        doc="Do not lower-case table names in dynamic routing.",
-    )
-    d.define(
-        MISSING_TABLE,
-        Type.STRING,
-        default="fail",
-        validator=one_of(*_values(MissingTable)),
-        importance=medium,
-        doc="A table that cannot be had or committed holds its rows until it can, however long (`fail`; "
-        "iceberg.control.commit.max-consecutive-failures ends that), or is left out (`skip`).",
-    )
-    d.define(
-        LENIENT,
-        Type.BOOLEAN,
-        default=False,
-        importance=medium,
-        doc="Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, any other "
-        "text is false.",
-    )
-    for key, what in (
-        (EVOLVE_ADD, "A field has no column"),
-        (EVOLVE_WIDEN, "A field is wider than its column (long for int, double for float, more digits)"),
-        (EVOLVE_OPTIONAL, "A field is optional, its column is not"),
-    ):
-        d.define(
-            key,
-            Type.STRING,
-            default="auto",
-            validator=one_of("auto", *_values(ChangeAction)),
-            importance=medium,
-            doc=f"{what}: change the table, leave it as it is, hold the rows until somebody changes it, or make dead "
-            f"letters of them. `auto` is apply with {EVOLVE_SCHEMA}, else ignore.",
-        )
-    d.define(
-        EVOLVE_RENAME,
-        Type.STRING,
-        default=ChangeAction.IGNORE.value,
-        validator=one_of(*_values(ChangeAction)),
-        importance=medium,
-        doc="A field without a column has a column under a former name, told by an alias of its schema or by "
-        "iceberg.table.<table>.renamed: rename it, add a new column all the same (`ignore`), hold, or dead letters.",
-    )
-    d.define(
-        EVOLVE_INCOMPATIBLE,
-        Type.STRING,
-        default=ChangeAction.IGNORE.value,
-        validator=one_of(*_values(ChangeAction)),
-        importance=medium,
-        doc="A field's type does not fit its column: add a column for it and a view over both (`apply`), convert what "
-        "can be converted (`ignore`), hold, or dead letters.",
-    )
-    d.define(
-        EVOLVE_VIEW,
-        Type.STRING,
-        default="{table}_unified",
-        importance=low,
-        doc="Name of the view over a table with several columns for one field; {table} is the table. Empty: no view.",
-    )
-    d.define(
-        LOGICAL_TYPES,
-        Type.STRING,
-        default="auto",
-        validator=one_of("auto", *_values(LogicalTypes)),
-        importance=medium,
-        doc="Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and "
-        "Avro's too. `auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no "
-        "columns of type time, because Spark cannot read them.",
-    )
-    d.define(
-        JSON_TYPE,
-        Type.STRING,
-        default="string",
-        validator=one_of(*_values(JsonType)),
-        importance=low,
-        doc="New columns of texts whose schema says that they are JSON: `string`, or `variant` in tables of format 3.",
-    )
-    d.define(
-        OUT_OF_RANGE,
-        Type.STRING,
-        default="error",
-        validator=one_of(*_values(OutOfRange)),
-        importance=medium,
-        doc="Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest.",
-    )
-    d.define(
-        VARIABLE_SCALE,
-        Type.INT,
-        default=None,
-        importance=low,
-        doc="Scale of the decimal(38, scale) that Debezium's VariableScaleDecimal becomes in new columns. "
-        "Unset: string.",
-    )
-    d.define(
-        SET_IDENTIFIER_FIELDS,
-        Type.BOOLEAN,
-        default=True,
-        importance=low,
-        doc="Set the identifier fields of new tables from their key columns.",
-    )
-    d.define(
-        NULL_KEY,
-        Type.STRING,
-        default="fail",
-        validator=one_of(*_values(NullKey)),
-        importance=medium,
-        doc="MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`).",
-    )
-    d.define(
-        ORDERING_COLUMNS,
-        Type.LIST,
-        default=None,
-        importance=low,
-        doc="MERGE: fields that order changes of one key over several partitions, the most significant first: paths "
-        "into the value (`source.sequence` of an envelope, `__source_sequence` of a row), or names of headers.",
-    )
-    d.define(
-        UNAVAILABLE_VALUE,
-        Type.STRING,
-        default=UNAVAILABLE_DEFAULT,
-        importance=low,
-        doc="MERGE: Debezium's placeholder for a value that it could not read; the table keeps its value. "
-        "`hex:` starts bytes.",
-    )
-    d.define(
-        ENVELOPE,
-        Type.STRING,
-        default="none",
-        validator=one_of(*_values(EnvelopeKind)),
-        importance=medium,
-        doc="`debezium`: values are Debezium's change events as they come, without a transformation that unwraps them. "
-        "The sink takes the row from `after` and the kind of change from `op`.",
-    )
-    d.define(
-        TRUNCATE,
-        Type.STRING,
-        default="ignore",
-        validator=one_of(*_values(TruncateEvents)),
-        importance=medium,
-        doc="MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).",
-    )
-    d.define(
-        SNAPSHOT_EVENTS,
-        Type.STRING,
-        default="apply",
-        validator=one_of(*_values(SnapshotEvents)),
-        importance=medium,
-        doc="MERGE: an event with op `r`, which a snapshot of the source made, is a new state (`apply`), or is left "
-        "out (`ignore`).",
-    )
-    d.define(
-        DELETE_MODE,
-        Type.STRING,
-        default="remove",
-        validator=one_of(*_values(DeleteMode)),
-        importance=medium,
-        doc="MERGE: a delete removes the row (`remove`), or sets the deleted-column and leaves the rest (`mark`).",
-    )
-    d.define(
-        DELETED_COLUMN,
-        Type.STRING,
-        default="__deleted",
-        importance=low,
-        doc="MERGE with delete-mode `mark`: the boolean or text column that is true in rows that were deleted.",
-    )
-    d.define(
-        KEY_SOURCE,
-        Type.STRING,
-        default="table",
-        validator=one_of(*_values(KeySource)),
-        importance=low,
-        doc="MERGE: `record` takes the key columns of a table without id-columns and identifier fields from its "
-        "records' keys, or from `_cdc.key`.",
-    )
-    d.define(
-        CHANGELOG_SUFFIX,
-        Type.STRING,
-        default=None,
-        importance=low,
-        doc="MERGE with envelopes: beside each table, one whose name ends so gets every change as rows: the row before "
-        "and the row after. No other table's name may end so. Unset: none.",
-    )
-    d.define(
-        FOREIGN_WRITERS,
-        Type.STRING,
-        default="allow",
-        validator=one_of(*_values(ForeignWriters)),
-        importance=low,
-        doc="MERGE: `refuse` fails a commit when somebody else added rows since the scan.",
-    )
-    d.define(
-        RECREATED_TOPIC,
-        Type.STRING,
-        default="stop",
-        validator=one_of(*_values(RecreatedTopic)),
-        importance=low,
-        doc="A topic that was deleted and created again stops the connector, or is read from its start.",
-    )
-    d.define(
-        MAX_STAGED_CYCLES,
-        Type.INT,
-        default=2,
-        validator=at_least(1),
-        importance=low,
-        doc="Cycles that may wait for their commit before tasks pause.",
-    )
-    d.define(
-        MAX_STAGED_BYTES,
-        Type.LONG,
-        default=4096 * MEGABYTE,
-        validator=at_least(MEGABYTE),
-        importance=low,
-        doc="Bytes of rows, in memory and on disk, that a task collects for one cycle; beyond, it pauses.",
-    )
-    d.define(
-        STAGING_MEMORY,
-        Type.LONG,
-        default=128 * MEGABYTE,
-        validator=at_least(MEGABYTE),
-        importance=low,
-        doc="Bytes of rows that a task holds in memory; more goes to disk.",
-    )
-    d.define(
-        TARGET_FILE_SIZE,
-        Type.LONG,
-        default=TARGET_FILE_BYTES,
-        validator=at_least(MEGABYTE),
-        importance=low,
-        doc="Bytes of rows after which a staged file is followed by another one. Unless it is set, the table's "
-        "property `write.target-file-size-bytes` wins over the default.",
-    )
-    d.define(
-        CHANNEL_REPLICATION,
-        Type.SHORT,
-        default=-1,
-        importance=low,
-        doc="Replication factor of the topic that carries the sink's own messages; -1: the broker's default.",
-    )
-    d.define(
-        QUICK_JVM,
-        Type.BOOLEAN,
-        default=True,
-        importance=low,
-        doc="Start the coordinator's JVM with Java's quick compiler only. `false` adds the optimizing one: for SQL "
-        "MERGE, or tables of very many files, over hours.",
-    )
-    d.define(
-        SPARK_DRIVER,
-        Type.STRING,
-        default="shared",
-        validator=one_of(*_values(SparkDriverUse)),
-        importance=low,
-        doc="`own` gives the connector a Spark driver process of its own. By default connectors of a worker share one "
-        "if their static settings of Spark are equal. The worker's `connect_py.spark.drivers.max` limits their number.",
-    )
-    d.define(
-        DEAD_LETTER_TABLE,
-        Type.STRING,
-        default=None,
-        importance=medium,
-        doc="Table in which records that fail are kept with their original bytes, exactly once; beside or instead of "
-        "the dead-letter topic. Needs `errors.tolerance=all`. Unset: none.",
-    )
-    d.define(
-        REPLAY_TOPIC,
-        Type.STRING,
-        default=None,
-        importance=medium,
-        doc="Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
-        "created. Appended tables only. The connector then reads committed records only. Unset: none.",
-    )
-    for name in _SECRETS:
-        d.define(name, Type.PASSWORD, default=None, importance=low, doc="A secret, passed on.")
-    return d  # fmt: skip
+    definition = ConfigDef()
+    for name, kind, default, importance, validator, doc in _ROWS:
+        definition.define(name, kind, default=default, importance=importance, validator=validator, doc=doc)
+    return definition
 
 
 CONFIG_DEF = _config_def()
