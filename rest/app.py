@@ -90,6 +90,7 @@ def _routed(herder: Herder, routers: Iterable[APIRouter], options: RestOptions) 
     )
     for router in routers:
         app.include_router(router)
+    app.state.herder = herder
     app.state.forwarder = options.forwarder or Forwarder()
     description = app.openapi()  # made once, and kept by the application
     description.setdefault("components", {})["schemas"] = dict(ENTITIES)

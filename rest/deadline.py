@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from connect_py.herder.herder import Herder, Stage, StagedFuture
-from rest.errors import RestError
+from connect_py.herder.herder import Herder, Stage, StagedFuture, UnavailableError
+from rest.errors import SHUTTING_DOWN, RestError
 
 REQUEST_SECONDS = 90.0
 HEALTH_SECONDS = 10.0
@@ -51,6 +51,15 @@ async def answer(herder: Herder, future: Future[T], *, period: bool = True, seco
         raise _timed_out(own or herder.stage(), period) from error
 
 
+async def state_read(herder: Herder) -> None:
+    """Wait until the herder knows connectors and statuses: before, its snapshots are empty.
+
+    Raises:
+        RestError: 500 after the deadline.
+    """
+    await answer(herder, herder.state_read())
+
+
 async def call(herder: Herder, function: Callable[[], T]) -> T:
     """Run a call that may block (it writes to Kafka) on a thread, under the same deadline."""
     try:
@@ -62,7 +71,12 @@ async def call(herder: Herder, function: Callable[[], T]) -> T:
 async def _within(operation: asyncio.Future[T], seconds: float) -> T:
     """Wait so long; the operation goes on, and what becomes of it then is nobody's business."""
     operation.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # asyncio would log it as lost
-    return await asyncio.wait_for(asyncio.shield(operation), seconds)
+    try:
+        return await asyncio.wait_for(asyncio.shield(operation), seconds)
+    except asyncio.CancelledError as error:
+        if operation.done():  # it was given up, as the worker stops; the request itself was not
+            raise UnavailableError(SHUTTING_DOWN) from error
+        raise
 
 
 def _timed_out(stage: Stage | None, period: bool) -> RestError:

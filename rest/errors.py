@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
 from typing import Any
 
 from fastapi import Request, Response
@@ -25,6 +24,7 @@ TOO_LARGE = "HTTP 413 Request Entity Too Large"
 TARGET_TOO_LONG = "HTTP 414 URI Too Long"
 UNSUPPORTED_MEDIA_TYPE = "HTTP 415 Unsupported Media Type"
 HEAD_TOO_LARGE = "HTTP 431 Request Header Fields Too Large"
+SHUTTING_DOWN = "Worker is shutting down"
 
 
 class RestError(Exception):
@@ -50,8 +50,6 @@ def status_and_message(error: Exception) -> tuple[int, str | None]:
     """The HTTP status and text for any error; what nobody foresaw is 500 with its text."""
     if isinstance(error, RestError):
         return error.status, error.message
-    if isinstance(error, CancelledError):
-        return 500, "Worker is shutting down"
     status = next((status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind)), 500)
     return status, str(error) or None
 
@@ -70,7 +68,7 @@ def error_response(status: int, message: str | None) -> Response:
 class AnsweringRoute(APIRoute):
     """A route whose every failure becomes an answer of Connect's shape; unforeseen ones are logged whole.
 
-    What another worker must answer is forwarded to it.
+    What another worker must answer is forwarded to it. What fails because the worker stops is 503.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -87,6 +85,9 @@ class AnsweringRoute(APIRoute):
                 return error_response(408, "HTTP 408 Request Timeout")  # nobody reads it
             except Exception as error:
                 status, message = status_and_message(error)
+                if status == 500 and request.app.state.herder.stopping():
+                    log.info("%s %s failed as the worker stops: %s", request.method, request.url.path, message)
+                    return error_response(503, SHUTTING_DOWN)
                 if status >= 500 and not isinstance(error, RestError):
                     log.error("%s %s failed: %s", request.method, request.url.path, message, exc_info=error)
                 return error_response(status, message)

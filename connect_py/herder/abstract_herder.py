@@ -33,6 +33,7 @@ from connect_py.herder.herder import (
     Stage,
     StagedFuture,
     TaskInfo,
+    UnavailableError,
 )
 from connect_py.herder.logger_levels import LoggerLevels
 from connect_py.herder.request_queue import RequestQueue
@@ -67,6 +68,7 @@ VALIDATION_THREADS = 4
 CONFIG_READ_SECONDS = 30.0  # for the config topic, before offsets are changed
 SETTLE_SECONDS = 60.0  # how long a request waits for tasks that stop or move; REST waits 90
 SETTLE_PAUSE_SECONDS = 0.1
+STOPPING_TEXT = "Worker is shutting down"
 CONFLICT_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
 
 
@@ -120,6 +122,7 @@ class AbstractHerder(Herder):
         self._restarts: dict[str, RestartRequest] = {}  # pending, by connector; guarded by its lock
         self._restarts_lock = threading.Lock()
         self._started = False
+        self._state_read: Future[None] = Future()
         self._dirty = True  # what runs may differ from what should
         self._altering: set[str] = set()  # connectors whose offsets are being changed
         self._stopping = threading.Event()
@@ -153,6 +156,8 @@ class AbstractHerder(Herder):
             self.failure = error
         finally:
             self._stopping.set()  # also after a failure: who still asks is told
+            if not self._state_read.done():
+                self._state_read.set_exception(UnavailableError(STOPPING_TEXT))
             try:
                 self._end()
             except Exception as error:
@@ -201,15 +206,18 @@ class AbstractHerder(Herder):
         return answer
 
     def _enqueue(self, action: Callable[[], None]) -> None:
-        """Have a request worked on, or refused when the herder's thread has ended meanwhile."""
+        """Have a request worked on, or refused when the worker stops, or the herder's thread has ended meanwhile."""
+        if self._stopping.is_set():
+            action()
+            return
         self._queue.put(action)
         if self._ended.is_set():
             self._refuse_waiting()
 
     def _answer(self, answer: StagedFuture[T], action: Callable[[], T | Future[T]]) -> None:
-        """On the herder's thread: do what was asked."""
+        """On the herder's thread: do what was asked. On any thread once the worker stops: refuse it."""
         if self._stopping.is_set():
-            answer.set_exception(ConnectError("Worker is shutting down"))
+            answer.set_exception(UnavailableError(STOPPING_TEXT))
             return
         try:
             result = action()
@@ -321,6 +329,12 @@ class AbstractHerder(Herder):
 
     def started(self) -> bool:
         return self._started
+
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def state_read(self) -> Future[None]:
+        return chain(self._state_read, done)
 
     def ping(self) -> Future[None]:
         return self._request(lambda: None)

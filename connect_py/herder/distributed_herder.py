@@ -193,6 +193,7 @@ class DistributedHerder(AbstractHerder):
     def _main(self) -> None:
         if not self._start_stores():
             return
+        self._state_read.set_result(None)
         self._worker.start()
         self._member.start()
         self._sender.start()
@@ -227,7 +228,7 @@ class DistributedHerder(AbstractHerder):
                             store.start()
                         begun = True
                     for store in self._stores.logs:
-                        store.refresh(READ_SECONDS)
+                        store.refresh_unless(self._stopping, READ_SECONDS)
                 return True
             except ConfigError:
                 raise

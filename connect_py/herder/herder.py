@@ -2,7 +2,7 @@
 
 Every request returns a `concurrent.futures.Future`, so that no HTTP handler ever blocks; a herder answers from its own
 thread. Errors arrive through the future: `NotFoundError`, `AlreadyExistsError` and `ConnectError` of the API, and the
-classes below. Snapshots (`connectors`, statuses, topics, plugins) complete at once.
+classes below. Snapshots (`connectors`, statuses, topics, plugins) complete at once; they are true after `state_read`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RequestTargetError(RequestConflictError):
 
 
 class UnavailableError(ConnectError):
-    """The worker is not ready for this request yet (HTTP 503)."""
+    """The worker is not ready for this request yet, or not any more (HTTP 503)."""
 
 
 class InitialState(Enum):
@@ -195,13 +195,26 @@ class Herder(ABC):
     def started(self) -> bool:
         """Whether start-up is complete."""
 
+    def stopping(self) -> bool:
+        """Whether the worker ends: what fails from now on may succeed on another worker, or after a restart."""
+        return False
+
+    def state_read(self) -> Future[None]:
+        """Done once connectors and statuses are known: until then the snapshots are empty.
+
+        Errors: UnavailableError, the worker stops before that.
+        """
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
     @abstractmethod
     def ping(self) -> Future[None]:
         """Done when the herder thread, started, got round to it: the worker is healthy."""
 
     @abstractmethod
     def connectors(self) -> list[str]:
-        """Names, from a snapshot; empty before the config topic is read."""
+        """Names, from a snapshot; empty before `state_read`."""
 
     @abstractmethod
     def connector_info(self, name: str) -> Future[ConnectorInfo]: ...

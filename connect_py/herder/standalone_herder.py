@@ -79,6 +79,7 @@ class StandaloneHerder(AbstractHerder):
             thread_name="StandaloneHerder-connect-1",
         )
         self._started = True  # there is nothing old to be read
+        self._state_read.set_result(None)
 
     def ready(self) -> None:
         """The connectors of the command line were created: from now on the worker is healthy."""

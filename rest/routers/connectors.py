@@ -36,10 +36,11 @@ def router(herder: Herder) -> APIRouter:
         )
     )
     async def list_connectors(request: Request) -> Response:
-        if "expand" not in request.query_params:
-            return entities.json_response(herder.connectors())
-        expansions = [e for e in request.query_params.getlist("expand") if e in ("status", "info")]
+        await deadline.state_read(herder)
         names = herder.connectors()
+        if "expand" not in request.query_params:
+            return entities.json_response(names)
+        expansions = [e for e in request.query_params.getlist("expand") if e in ("status", "info")]
         infos = {name: herder.connector_info(name) for name in names} if "info" in expansions else {}
         listed: dict[str, dict[str, Any]] = {}
         for name in names:
@@ -168,6 +169,7 @@ def router(herder: Herder) -> APIRouter:
     )
     async def get_status(request: Request) -> Response:
         name = name_in(request)
+        await deadline.state_read(herder)
         return entities.json_response(entities.connector_status(await _first_status(name)))
 
     @routes.post(
@@ -199,6 +201,7 @@ def router(herder: Herder) -> APIRouter:
     )
     async def pause_connector(request: Request) -> Response:
         name = name_in(request)
+        await deadline.state_read(herder)
         await deadline.call(herder, lambda: herder.pause_connector(name))
         return entities.empty_response(202)
 
@@ -209,6 +212,7 @@ def router(herder: Herder) -> APIRouter:
     )
     async def resume_connector(request: Request) -> Response:
         name = name_in(request)
+        await deadline.state_read(herder)
         await deadline.call(herder, lambda: herder.resume_connector(name))
         return entities.empty_response(202)
 
@@ -244,6 +248,7 @@ def router(herder: Herder) -> APIRouter:
     )
     async def get_task_status(request: Request) -> Response:
         id_ = ConnectorTaskId(name_in(request), task_in(request))
+        await deadline.state_read(herder)
         return entities.json_response(entities.task_state(id_.task, herder.task_status(id_)))
 
     @routes.post(
@@ -269,6 +274,7 @@ def router(herder: Herder) -> APIRouter:
     )
     async def get_topics(request: Request) -> Response:
         name = name_in(request)
+        await deadline.state_read(herder)
         return entities.json_response({name: {"topics": herder.active_topics(name)}})
 
     @routes.put(
@@ -278,6 +284,7 @@ def router(herder: Herder) -> APIRouter:
     )
     async def reset_topics(request: Request) -> Response:
         name = name_in(request)
+        await deadline.state_read(herder)
         await deadline.call(herder, lambda: herder.reset_active_topics(name))
         return entities.empty_response(202)
 

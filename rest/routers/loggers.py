@@ -45,6 +45,7 @@ def router(herder: Herder) -> APIRouter:
         if request.query_params.get("scope", "worker").lower() != "cluster":
             changed = await deadline.call(herder, lambda: herder.set_logger_level(namespace, level))
             return entities.json_response(changed)
+        await deadline.state_read(herder)
         await deadline.call(herder, lambda: herder.set_cluster_logger_level(namespace, str(text)))
         return entities.empty_response(204)
 

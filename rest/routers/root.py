@@ -33,6 +33,8 @@ def router(herder: Herder) -> APIRouter:
         try:
             await deadline.answer(herder, herder.ping(), seconds=deadline.HEALTH_SECONDS)
         except RestError:
+            if herder.stopping():
+                raise
             sentence = deadline.stage_sentence(herder.stage())
             code, state, text = (500, "unhealthy", UNHEALTHY) if herder.started() else (503, "starting", STARTING)
             message = f"{text} {sentence}" if sentence else text

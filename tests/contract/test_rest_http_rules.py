@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 import socket
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 
 import httpx
 import pytest
-from fake_herder import FakeHerder
+from fake_herder import FakeHerder, failed
 from rest_serving import error, serving
 
 from connect_py.herder.herder import Stage
@@ -75,6 +76,31 @@ def test_a_request_past_its_deadline_names_the_stage(client: httpx.Client, herde
         "Request timed out. The worker is currently reading to the end of the config topic, "
         "which began at 2023-11-14T22:13:20.000Z.",
     )
+
+
+def test_what_is_listed_waits_until_it_was_read_and_a_late_answer_names_the_stage(
+    client: httpx.Client, herder: FakeHerder, monkeypatch
+) -> None:
+    monkeypatch.setattr("rest.deadline.REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(herder, "state_read", Future)
+    for path in ("/connectors", "/connectors?expand=info", "/connectors/a/status", "/connectors/zz/status"):
+        assert error(client.get(path)) == (
+            500,
+            "Request timed out. The worker is currently reading to the end of the config topic, "
+            "which began at 2023-11-14T22:13:20.000Z.",
+        )
+
+
+def test_a_failure_of_a_worker_that_stops_is_503(client: httpx.Client, herder: FakeHerder, monkeypatch) -> None:
+    given_up: Future[None] = Future()
+    given_up.cancel()
+    monkeypatch.setattr(herder, "plugin_config", lambda *_: given_up)
+    monkeypatch.setattr(herder, "connector_info", lambda _: failed(RuntimeError("no threads any more")))
+    assert error(client.get("/connectors/a")) == (500, "no threads any more")
+    monkeypatch.setattr(herder, "stopping", lambda: True)
+    for path in ("/connectors/a", "/connector-plugins/DemoSink/config"):
+        assert error(client.get(path)) == (503, "Worker is shutting down")
+    assert client.get("/connectors").status_code == 200
 
 
 def test_a_validation_past_its_deadline_names_its_own_stage_without_a_period(
