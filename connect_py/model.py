@@ -42,6 +42,15 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a connector or a task waits for: it runs, and can do no work."""
+
+    what: str  # such as `catalog`
+    since_ms: int  # since 1970
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A status as published: by whom, in which worker generation, and why it failed."""
 
@@ -50,6 +59,7 @@ class Status:
     generation: int
     trace: str | None = None  # the error's full text, for FAILED
     version: str | None = None  # of the plugin; None when unknown
+    waiting: Waiting | None = None  # of what is RUNNING
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,7 +317,24 @@ class _FakeServices:
         return self.services.worker_settings(prefix)
 
 
-class FakeSinkTaskContext(_FakeServices):
+class FakeWaiting:
+    """What a task or a connector waits for now: `waiting_for` has the reasons. Part of the contexts."""
+
+    def __init__(self) -> None:
+        self.waiting_for: dict[str, str] = {}
+        self.waiting_limit: tuple[int, str] | None = None  # ms, and the configuration key that says so
+
+    def waits(self, what: str, reason: str | None) -> None:
+        if reason is None:
+            self.waiting_for.pop(what, None)
+        else:
+            self.waiting_for[what] = reason
+
+    def bound_waiting(self, milliseconds: int | None, key: str) -> None:
+        self.waiting_limit = None if milliseconds is None else (milliseconds, key)
+
+
+class FakeSinkTaskContext(_FakeServices, FakeWaiting):
     """A `SinkTaskContext` over a cluster of plain data; tests change its members at will."""
 
     def __init__(
@@ -334,6 +351,7 @@ class FakeSinkTaskContext(_FakeServices):
         services: FakeSharedServices | None = None,
     ) -> None:
         """`topics` gives each topic's number of partitions; `services` may be a user of others' services."""
+        FakeWaiting.__init__(self)
         self.services = services or FakeSharedServices()
         self.connector = connector
         self.task = task
@@ -462,8 +480,8 @@ class FakeTransactionContext:
         self.aborted.append(record)
 
 
-@dataclass(slots=True)
-class FakeSourceTaskContext(_FakeServices):
+@dataclass
+class FakeSourceTaskContext(_FakeServices, FakeWaiting):
     """A `SourceTaskContext`."""
 
     connector: str = "connector"
@@ -474,17 +492,23 @@ class FakeSourceTaskContext(_FakeServices):
     props: Mapping[str, str] = field(default_factory=dict)
     services: FakeSharedServices = field(default_factory=FakeSharedServices)
 
+    def __post_init__(self) -> None:
+        FakeWaiting.__init__(self)
+
     def configs(self) -> Mapping[str, str]:
         return dict(self.props)
 
 
-@dataclass(slots=True)
-class FakeConnectorContext:
+@dataclass
+class FakeConnectorContext(FakeWaiting):
     """A `ConnectorContext` that counts requests and keeps errors."""
 
     connector: str = "connector"
     reconfigurations: int = 0
     errors: list[Exception] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        FakeWaiting.__init__(self)
 
     def request_task_reconfiguration(self) -> None:
         self.reconfigurations += 1

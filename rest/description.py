@@ -43,6 +43,10 @@ _KINDS: Final[Schema] = {
     "type": "string",
     "enum": ["sink", "source", "transformation", "predicate", "converter", "header_converter"],
 }
+_WAITING: Final[Schema] = {
+    **_entity(**{"for": TEXT}, since={"type": "string", "format": "date-time"}, reason=TEXT),
+    "description": "Only while it runs and can do no work; not in Kafka Connect.",
+}
 ENTITIES: Final[Mapping[str, Schema]] = {
     "Error": _entity(error_code=INTEGER, message=TEXT_OR_NULL),
     "ServerInfo": _entity(version=TEXT, commit=TEXT, kafka_cluster_id=TEXT),
@@ -66,10 +70,21 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         type={"type": "string", "enum": ["sink", "source", "unknown"]},
     ),
     "InstanceState": _entity(
-        ("trace", "version"), state=_STATES, worker_id=TEXT_OR_NULL, version=TEXT_OR_NULL, trace=TEXT
+        ("trace", "version", "waiting"),
+        state=_STATES,
+        worker_id=TEXT_OR_NULL,
+        version=TEXT_OR_NULL,
+        trace=TEXT,
+        waiting=_WAITING,
     ),
     "TaskState": _entity(
-        ("trace", "version"), id=INTEGER, state=_STATES, worker_id=TEXT_OR_NULL, version=TEXT_OR_NULL, trace=TEXT
+        ("trace", "version", "waiting"),
+        id=INTEGER,
+        state=_STATES,
+        worker_id=TEXT_OR_NULL,
+        version=TEXT_OR_NULL,
+        trace=TEXT,
+        waiting=_WAITING,
     ),
     "ConnectorStateInfo": _entity(
         name=TEXT,

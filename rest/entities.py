@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import Response
@@ -61,6 +62,13 @@ def _state(status: Status) -> dict[str, Any]:
     }
     if status.trace:
         entity["trace"] = status.trace
+    if status.waiting is not None:
+        since = datetime.fromtimestamp(status.waiting.since_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        entity["waiting"] = {
+            "for": status.waiting.what,
+            "since": since.replace("+00:00", "Z"),
+            "reason": status.waiting.reason,
+        }
     return entity
 
 

@@ -12,9 +12,10 @@ from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.schema import Value
 from connect_py.api.service import SharedService, SharedServices
 from connect_py.api.task import ExactlyOnceSupport, SinkTask, SourceTask, Task, TransactionBoundarySupport
+from connect_py.api.waiting import WaitReporter
 
 
-class ConnectorContext(Protocol):
+class ConnectorContext(WaitReporter, Protocol):
     """What a running connector may ask of the worker. Safe to call from any thread."""
 
     @property

@@ -39,6 +39,11 @@ class UnavailableError(RetriableError):
     """A server that a conversion or a transformation needs is away. No record is to blame: the worker waits without
     limit, whatever `errors.retry.timeout` says, and nothing becomes a dead letter."""
 
+    def __init__(self, *args: object, server: str = "server") -> None:
+        """`server` is what the status of the task says that it waits for."""
+        super().__init__(*args)
+        self.server = server
+
 
 class DataError(ConnectError):
     """One record does not fit: its bytes, its schema or a value. Tolerable under `errors.tolerance`."""

@@ -14,6 +14,7 @@ from connect_py.api.metrics import PluginMetrics
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, SourceRecord, TopicPartition
 from connect_py.api.schema import Value
 from connect_py.api.service import SharedServices
+from connect_py.api.waiting import BoundedWaitReporter
 
 SafeOffset: TypeAlias = int | OffsetAndMetadata
 
@@ -58,7 +59,7 @@ class ErrantRecordReporter(Protocol):
         """Report one row of a batch, by its index there; errors as for `report`."""
 
 
-class SinkTaskContext(SinkCluster, SharedServices, Protocol):
+class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol):
     """What a sink task may ask of the worker, and of its cluster.
 
     Members that ask the cluster or return settings may be called on any thread; those that change the consumer
@@ -247,8 +248,8 @@ class OffsetStorageReader(Protocol):
         """The same for several, in order."""
 
 
-class SourceTaskContext(SharedServices, Protocol):
-    """What a source task may ask of the worker, on the task thread; for shared services on any."""
+class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
+    """What a source task may ask of the worker, on the task thread; for shared services and what waits on any."""
 
     @property
     def connector(self) -> str:

@@ -14,6 +14,7 @@ from connect_py.api.errors import DataError, UnavailableError
 from connect_py.converters.registry_client import open_client
 
 UNKNOWN_ID_GRACE_SECONDS: Final = 5.0  # a replicated registry may learn of an id late
+REGISTRY: Final = "schema registry"  # what a task waits for
 PATIENCE_SECONDS: Final = 60.0  # after a grace in vain: unknown ids get none, and are not asked for again
 _READING: Final = frozenset({"READ", "WRITEREAD"})
 _WRITING: Final = frozenset({"WRITE", "WRITEREAD"})
@@ -109,7 +110,7 @@ class SchemaRegistry:
             since = self._unknown_since.setdefault(key, now)
             waits = now - since < self._grace_seconds
             if waits and now - self._last_in_vain >= PATIENCE_SECONDS:
-                raise UnavailableError(f"the registry does not know schema {key} yet") from error
+                raise UnavailableError(f"the registry does not know schema {key} yet", server=REGISTRY) from error
             if not waits:
                 self._last_in_vain = now
             self._refuse(key, now, error)
@@ -141,11 +142,13 @@ class SchemaRegistry:
         except SchemaRegistryError as error:
             status = error.http_status_code
             if status in (408, 429) or status >= 500 or status < 0:
-                raise UnavailableError(f"the schema registry answers {status}: {error.error_message}") from error
+                text = f"the schema registry answers {status}: {error.error_message}"
+                raise UnavailableError(text, server=REGISTRY) from error
             refusal = UnknownError if status == 404 else DataError
             raise refusal(f"the schema registry answers {status}: {error.error_message}") from error
         except (httpx2.RequestError, OAuthTokenError, json.JSONDecodeError) as error:  # the last: a proxy's own page
-            raise UnavailableError(f"the schema registry at {self._urls} cannot be reached: {error}") from error
+            text = f"the schema registry at {self._urls} cannot be reached: {error}"
+            raise UnavailableError(text, server=REGISTRY) from error
 
     def close(self) -> None:
         """Close connections."""

@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+def _tell_nobody(_what: str, _reason: str | None) -> None:
+    return
+
+
 class ToleranceExceededError(ConnectError):
     """A record failed and nothing is tolerated; the message names it, the cause is attached."""
 
@@ -82,6 +86,7 @@ class ErrorHandler:
         reporters: Sequence[ErrorReporter],
         clock: Clock,
         wait: Callable[[float], None],
+        waits: Callable[[str, str | None], None] = _tell_nobody,
     ) -> None:
         """Take the rules.
 
@@ -91,12 +96,14 @@ class ErrorHandler:
             clock: For deadlines.
             wait: Waits that many seconds between attempts, keeps the task alive meanwhile, and raises when the task
                 is to stop: the record then counts neither as failed nor as done.
+            waits: Told what a repeated operation waits for and why; None: for nothing any more.
         """
         self.config = config
         self.counters = ErrorCounters()
         self._reporters = tuple(reporters)
         self._clock = clock
         self._wait = wait
+        self._waits = waits
 
     def recover(
         self,
@@ -139,17 +146,24 @@ class ErrorHandler:
             elif config.retry_timeout_ms >= 0:
                 left_ms = config.retry_timeout_ms - (self._clock.monotonic() - start) * 1000
                 if left_ms <= 0:
+                    self._waits(stage.value, None)
                     raise _ExhaustedError(error)
                 delay_ms = min(delay_ms, left_ms)
             self.counters.retries += 1
+            waited_for = error.server if isinstance(error, UnavailableError) else stage.value
+            self._waits(waited_for, str(error))
             self._wait(delay_ms / 1000)
             try:
-                return again()
+                result = again()
             except Exception as next_error:  # the table decides, whatever a plugin raises
                 self.counters.failures += 1
                 error = next_error
                 if not is_retried(stage, next_error):
+                    self._waits(waited_for, None)
                     raise _ExhaustedError(next_error) from next_error
+            else:
+                self._waits(waited_for, None)
+                return result
             attempt += 1
 
     def report(self, failed: FailedRecord) -> None:

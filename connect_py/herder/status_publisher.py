@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
-from connect_py.model import ConnectorTaskId, State, Status
+from connect_py.model import ConnectorTaskId, State, Status, Waiting
 from connect_py.secret_mask import masked
 from connect_py.storage.status_store import StatusStore
 from connect_py.storage.status_table import StatusId
@@ -28,6 +29,7 @@ class StatusPublisher:
         self.generation = 0  # of the worker group; the herder sets it with each assignment
         self.may_publish: Callable[[], bool] = _always  # the herder's: False once this worker's lease has ended
         self._last: dict[StatusId, tuple[State, str | None, float]] = {}  # what was said of what runs here, and when
+        self._waits: dict[StatusId, Waiting] = {}
         self.version_of: Callable[[StatusId], str | None] = _unknown  # the herder's
         self.on_tasks_wanted: Callable[[str], None] = _ignore  # the herder's: ask the connector for task configurations
 
@@ -48,9 +50,12 @@ class StatusPublisher:
             self._last.pop(id, None)
         else:
             self._last[id] = state, trace, self._clock.monotonic()
+        if gone or state in (State.FAILED, State.RESTARTING):
+            self._waits.pop(id, None)
+        waiting = self._waits.get(id) if state is State.RUNNING else None
         version = None if gone else self.version_of(id)
         try:
-            self._store.put(id, Status(state, self._worker_id, self.generation, trace, version))
+            self._store.put(id, Status(state, self._worker_id, self.generation, trace, version, waiting))
         except ConnectError as error:
             log.error("status %s of %s is not published: %s", state.value, id, error)
 
@@ -64,6 +69,16 @@ class StatusPublisher:
             if self._clock.monotonic() - said > REPAIR_SECONDS:
                 log.warning("status %s of %s is published again: %s wrote another", state.value, id, known.worker_id)
                 self.publish(id, state, trace)
+
+    def _waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
+        """Say what a connector or a task waits for, beside RUNNING."""
+        if waiting is None:
+            self._waits.pop(id, None)
+        else:
+            self._waits[id] = replace(waiting, reason=masked(waiting.reason))
+        last = self._last.get(id)
+        if last is not None and last[0] is State.RUNNING:
+            self.publish(id, State.RUNNING)
 
     def on_connector_startup(self, name: str) -> None:
         self.publish(name, State.RUNNING)
@@ -82,6 +97,9 @@ class StatusPublisher:
     def on_connector_failure(self, name: str, trace: str) -> None:
         self.publish(name, State.FAILED, trace)
 
+    def on_connector_waiting(self, name: str, waiting: Waiting | None) -> None:
+        self._waiting(name, waiting)
+
     def on_connector_shutdown(self, name: str) -> None:
         self.publish(name, State.UNASSIGNED, gone=True)
 
@@ -99,6 +117,9 @@ class StatusPublisher:
 
     def on_task_failure(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word
         self.publish(id, State.FAILED, trace)
+
+    def on_task_waiting(self, id: ConnectorTaskId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
+        self._waiting(id, waiting)
 
     def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         self.publish(id, State.UNASSIGNED, gone=True)

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from connect_py.clock import Clock, SystemClock
 from connect_py.metrics.client_statistics import ClientReport
 from connect_py.metrics.samples import AnySample, OwnSample, Sample, TextSample
 from connect_py.metrics.task_report import TaskReport
-from connect_py.model import ConnectorTaskId
+from connect_py.model import ConnectorTaskId, Waiting
 
 WORKER: Final = "connect-worker-metrics"
 TASK: Final = "connector-task-metrics"
 CONNECTOR: Final = "connector-metrics"
+WAITING: Final = "connect_py_waiting_seconds"
+WAITING_DOC: Final = "Seconds that a connector (no task) or a task runs and can do no work; absent if nothing waits."
 STATES: Final = ("running", "paused", "failed", "unassigned", "destroyed", "restarting")
 _SHARED: Final = ("running-ratio", "pause-ratio", "batch-size-", "offset-commit-avg", "offset-commit-max",
                   "offset-commit-success", "offset-commit-failure")  # fmt: skip
@@ -45,7 +48,7 @@ class _Startups:
 class WorkerMetrics:
     """Told by the worker on any of its threads."""
 
-    def __init__(self, describe: Callable[[str], Mapping[str, str]] | None = None) -> None:
+    def __init__(self, describe: Callable[[str], Mapping[str, str]] | None = None, clock: Clock | None = None) -> None:
         """`describe` returns class, type and version of a connector that runs here, by Connect's names."""
         self._describe = describe or (lambda _: {})
         self._lock = threading.Lock()
@@ -53,6 +56,8 @@ class WorkerMetrics:
         self._task_startups = _Startups()
         self._starting: set[str | ConnectorTaskId] = set()
         self._states: dict[str | ConnectorTaskId, str] = {}
+        self._waits: dict[str | ConnectorTaskId, Waiting] = {}
+        self._clock = clock or SystemClock()
 
     def _startups(self, item: str | ConnectorTaskId) -> _Startups:
         return self._task_startups if isinstance(item, ConnectorTaskId) else self._connector_startups
@@ -75,17 +80,29 @@ class WorkerMetrics:
                 else:
                     self._startups(item).successes += 1
             self._states[item] = state
+            if state in ("failed", "restarting"):
+                self._waits.pop(item, None)
+
+    def waits(self, item: str | ConnectorTaskId, waiting: Waiting | None) -> None:
+        """What it waits for has changed; None: nothing."""
+        with self._lock:
+            if waiting is None:
+                self._waits.pop(item, None)
+            else:
+                self._waits[item] = waiting
 
     def gone(self, item: str | ConnectorTaskId) -> None:
         """It runs here no more."""
         with self._lock:
             self._starting.discard(item)
             self._states.pop(item, None)
+            self._waits.pop(item, None)
 
     def samples(self, reports: Mapping[ConnectorTaskId, TaskReport], connectors: Iterable[str]) -> list[AnySample]:
         """Everything, now."""
         with self._lock:
             states = dict(self._states)
+            waits = dict(self._waits)
             found: list[AnySample] = [
                 *self._connector_startups.samples("connector"), *self._task_startups.samples("task"),
             ]  # fmt: skip
@@ -99,7 +116,16 @@ class WorkerMetrics:
         found.extend(_task_counts(reports, states))
         for task, report in sorted(reports.items()):
             found.extend(_task_samples(task, report, states.get(task, "unassigned")))
+        found.extend(self._waiting_samples(waits))
         return found
+
+    def _waiting_samples(self, waits: Mapping[str | ConnectorTaskId, Waiting]) -> Iterator[OwnSample]:
+        now = self._clock.time_ms()
+        for item, waiting in waits.items():
+            task = {"task": str(item.task)} if isinstance(item, ConnectorTaskId) else {}
+            name = item.connector if isinstance(item, ConnectorTaskId) else item
+            seconds = max(0.0, (now - waiting.since_ms) / 1000)
+            yield OwnSample(WAITING, WAITING_DOC, seconds, {"connector": name, **task, "for": waiting.what})
 
 
 def _task_counts(

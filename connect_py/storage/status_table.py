@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from connect_py.model import ConnectorTaskId, State, Status
+from connect_py.model import ConnectorTaskId, State, Status, Waiting
 from connect_py.storage import compact_json
 
 log = logging.getLogger(__name__)
@@ -41,15 +41,17 @@ def status_value(status: Status) -> bytes | None:
     """The record's value; a tombstone for DESTROYED."""
     if status.state is State.DESTROYED:
         return None
-    return compact_json.encode(
-        {
-            "state": status.state.value,
-            "trace": status.trace,
-            "worker_id": status.worker_id,
-            "generation": status.generation,
-            "version": status.version,
-        }
-    )
+    members: dict[str, Any] = {
+        "state": status.state.value,
+        "trace": status.trace,
+        "worker_id": status.worker_id,
+        "generation": status.generation,
+        "version": status.version,
+    }
+    waiting = status.waiting
+    if waiting is not None:  # ours: a Java worker passes over it
+        members["waiting"] = {"for": waiting.what, "since": waiting.since_ms, "reason": waiting.reason}
+    return compact_json.encode(members)
 
 
 def topic_key(topic: str, connector: str) -> bytes:
@@ -191,6 +193,15 @@ def _status(data: Any) -> Status | None:
     if not isinstance(worker_id, str) or not isinstance(generation, int) or abs(generation) > INT32_MAX:
         return None
     try:
-        return Status(State(state), worker_id, generation, trace or None, version)
+        return Status(State(state), worker_id, generation, trace or None, version, _waiting(data.get("waiting")))
     except ValueError:
         return None
+
+
+def _waiting(data: Any) -> Waiting | None:
+    if not isinstance(data, dict):
+        return None
+    what, since, reason = data.get("for"), data.get("since"), data.get("reason")
+    if not isinstance(what, str) or not isinstance(since, int) or not isinstance(reason, str):
+        return None
+    return Waiting(what, since, reason)

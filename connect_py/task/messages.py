@@ -10,7 +10,7 @@ from connect_py.api.schema import Value
 from connect_py.api.service import SharedService
 from connect_py.log_context import LogLine
 from connect_py.metrics.task_report import TaskReport
-from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.model import ConnectorTaskId, TargetState, Waiting
 from connect_py.plugins.plugin_table import PluginTable
 
 
@@ -103,6 +103,13 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """What the task waits for has changed; None: nothing."""
+
+    waiting: Waiting | None
+
+
+@dataclass(frozen=True, slots=True)
 class TopicUsed:
     """The task read from or wrote to a topic for the first time."""
 
@@ -192,6 +199,6 @@ class ReleaseService:
 SourceQuestion: TypeAlias = ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
 Question: TypeAlias = SourceQuestion | AcquireService
 FromTask: TypeAlias = (
-    Started | Paused | Resumed | Stopped | Failed | TopicUsed | Beat | LogLine | Question | CopySourceOffsets
+    Started | Paused | Resumed | Stopped | Failed | Waits | TopicUsed | Beat | LogLine | Question | CopySourceOffsets
     | RequestService | ReleaseService
 )  # fmt: skip

@@ -28,12 +28,15 @@ from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import Delivery
 from connect_py.task.used_topics import UsedTopics
+from connect_py.task.wait_board import WaitBoard
 
 POLL_SLICE_SECONDS: Final = 0.2  # the client has no wakeup; a stop is noticed this late at worst
 POLL_RECORDS: Final = 4000  # at most: each call of Arrow has its price, and decoded messages take 4 kB each
 REDELIVERY_SECONDS: Final = (0.2, 5.0)  # first and longest wait before a batch is put again; the task may bound it
 NO_TOPIC_SECONDS: Final = 5.0  # until the topics are listed again while none matches, or nobody answers
 LIST_SECONDS: Final = (3.0, 10.0)  # for the list: at first, and at last for a cluster that takes its time; stops wait
+PUT: Final = "put"  # what waits: records that the task takes later
+LISTED: Final = "list of topics"
 TELL_SECONDS: Final = 60.0  # between lines about an outage
 
 log = logging.getLogger(__name__)
@@ -125,6 +128,7 @@ class SinkTaskRunner:
         control: TaskControl,
         clock: Clock,
         metrics: SinkMetrics | None = None,
+        waiting: WaitBoard | None = None,
     ) -> None:
         """Prepare; `connect` hands in what in turn needs this object."""
         self._task = task
@@ -138,6 +142,7 @@ class SinkTaskRunner:
         self._errors: ErrorHandler
         self._reporter: TaskErrantRecordReporter | None = None
         self.metrics = metrics or SinkMetrics(clock, Window())
+        self._waits = waiting or WaitBoard(clock, lambda _: None)
 
         self._offsets = _Offsets()
         self._kept: deque[Delivery] = deque()  # of the last poll, not yet put
@@ -200,6 +205,7 @@ class SinkTaskRunner:
     def iterate(self) -> None:
         """One round: commit if it is due, poll, convert, put."""
         now = self._clock.monotonic()
+        self._check_waiting()
         if self._running_commit is None and (self._commit_requested or now >= self._next_commit):
             self._commit_requested = False
             self._next_commit = now + self._settings.commit_interval_ms / 1000
@@ -218,6 +224,11 @@ class SinkTaskRunner:
         if polled or not self._held or self._clock.monotonic() >= self._redeliver_at:
             self._deliver()
 
+    def _check_waiting(self) -> None:
+        self._waits.tell()
+        if not self._target_paused:
+            self._waits.check()
+
     def _subscribe(self) -> None:
         topics = self._topics.listed()
         if self._topics.is_regex:
@@ -228,10 +239,12 @@ class SinkTaskRunner:
                 if now >= self._tell_outage_at:
                     log.warning("the subscription stays as it is: %s", error, extra={"action": "subscribe"})
                     self._tell_outage_at = now + TELL_SECONDS
+                self._waits.waits(LISTED, str(error))
                 self._list_seconds = min(2 * self._list_seconds, LIST_SECONDS[1])
                 self._list_topics_at = now + NO_TOPIC_SECONDS
                 return
             self._list_seconds, self._tell_outage_at = LIST_SECONDS[0], 0.0
+            self._waits.waits(LISTED, None)
             topics = self._topics.among(existing)
             wait = self._settings.topics_interval_ms / 1000 if topics else NO_TOPIC_SECONDS
             self._list_topics_at = self._clock.monotonic() + wait
@@ -303,6 +316,7 @@ class SinkTaskRunner:
         self._consumed = {}
         if self._held:
             self._held = False
+            self._waits.waits(PUT, None)
             self._redelivery_seconds = REDELIVERY_SECONDS[0]
             self._apply_pauses()
 
@@ -353,6 +367,7 @@ class SinkTaskRunner:
             log.warning("put is repeated, first in %.1f s: %s", wait, error, extra={"action": "redeliver"})
         self._redeliver_at = self._clock.monotonic() + wait
         self._held = True
+        self._waits.waits(PUT, str(error))
         self._apply_pauses()
 
     def _abandon(self) -> None:
@@ -372,6 +387,7 @@ class SinkTaskRunner:
         try:
             while True:
                 self._control.check()
+                self._check_waiting()
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
                     return
@@ -457,6 +473,7 @@ class SinkTaskRunner:
         back = {tp: self._offsets.back[tp] for tp in self._consumer.assigned if tp in self._offsets.back}
         self._abandon()
         self._held = False
+        self._waits.waits(PUT, None)
         self._offsets.current |= back
         self._consumer.seek(back)
         self._apply_pauses()

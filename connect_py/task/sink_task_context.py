@@ -7,6 +7,7 @@ from typing import Protocol
 
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import ErrantRecordReporter
+from connect_py.api.waiting import BoundedWaitReporter
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.metrics.plugin_metrics import TaskPluginMetrics
@@ -49,6 +50,7 @@ class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
         metrics: TaskPluginMetrics,
         questions: Questions,
         worker_props: Mapping[str, str],
+        waiting: BoundedWaitReporter,
     ) -> None:
         KafkaSinkCluster.__init__(self, id.connector, start_number, clients, admin, topics)
         WorkerSharedServices.__init__(self, questions, worker_props)
@@ -57,6 +59,8 @@ class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
         self._loop = loop
         self._reporter = reporter
         self._metrics = metrics
+        self.waits = waiting.waits
+        self.bound_waiting = waiting.bound_waiting
 
     @property
     def task(self) -> int:

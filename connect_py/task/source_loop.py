@@ -26,9 +26,11 @@ from connect_py.task.submitted_records import Submitted
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.topic_keeper import TopicKeeper
 from connect_py.task.transformation_chain import ChainLink, TransformationChain, apply_link
+from connect_py.task.wait_board import WaitBoard
 
 QUEUE_FULL_SECONDS: Final = 0.1
 POLL_RETRY_SECONDS: Final = 0.5
+POLL: Final = "poll"  # what waits: records that the task returns later
 PAUSE_SLICE_SECONDS: Final = 0.2
 SERVE_EVERY: Final = 500  # records between looks at what was delivered
 PRODUCER_NAME: Final = "org.apache.kafka.clients.producer.KafkaProducer"  # the class that failed sends name
@@ -55,6 +57,7 @@ class SourceTaskRunner:
         control: TaskControl,
         metrics: SourceMetrics,
         clock: Clock,
+        waiting: WaitBoard | None = None,
     ) -> None:
         self._task = task
         self._task_config = task_config
@@ -66,6 +69,7 @@ class SourceTaskRunner:
         self._errors = errors
         self._control = control
         self._clock = clock
+        self._waits = waiting or WaitBoard(clock, lambda _: None)
         self.metrics = metrics
         self._failure: Exception | None = None
 
@@ -92,11 +96,15 @@ class SourceTaskRunner:
         if self._control.target is TargetState.PAUSED:
             self._pause()
             return
+        self._waits.tell()
+        self._waits.check()
         started = self._clock.monotonic()
         try:
             records = self._task.poll() or ()
+            self._waits.waits(POLL, None)
         except RetriableError as error:
             log.warning("poll is repeated: %s", error)
+            self._waits.waits(POLL, str(error))
             self._control.wait(POLL_RETRY_SECONDS)
             records = ()
         if records:

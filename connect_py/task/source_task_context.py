@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from connect_py.api.schema import Value
+from connect_py.api.waiting import BoundedWaitReporter
 from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
 from connect_py.task.messages import ReadSourceOffsets
@@ -43,6 +44,7 @@ class WorkerSourceTaskContext(WorkerSharedServices):
         metrics: TaskPluginMetrics,
         questions: Questions,
         worker_props: Mapping[str, str],
+        waiting: BoundedWaitReporter,
     ) -> None:
         super().__init__(questions, worker_props)
         self._id = id
@@ -50,6 +52,8 @@ class WorkerSourceTaskContext(WorkerSharedServices):
         self._reader = reader
         self._transactions = transactions
         self._metrics = metrics
+        self.waits = waiting.waits
+        self.bound_waiting = waiting.bound_waiting
 
     @property
     def connector(self) -> str:

@@ -35,7 +35,7 @@ from connect_py.secret_mask import hide
 from connect_py.storage.storage_clients import ConnectorStorageClients, Settings
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
 from connect_py.task.exactly_once_committer import ExactlyOnceCommitter
-from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUsed
+from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUsed, Waits
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
@@ -53,6 +53,7 @@ from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
 from connect_py.task.transaction_outcome import is_committed
 from connect_py.task.used_topics import UsedTopics
+from connect_py.task.wait_board import WaitBoard
 
 _READ_COMMITTED = "read_committed"
 
@@ -71,6 +72,7 @@ class TaskMain:
         self._source: SourceTaskRunner | None = None
         self._errors: ErrorHandler | None = None
         self._plugin_metrics = TaskPluginMetrics()
+        self._waits = WaitBoard(self._clock, lambda waiting: control.send(Waits(waiting)))
         self._statistics: list[tuple[str, ClientStatistics]] = []
         self._texts: Mapping[str, str] = {}
         self._links: Sequence[tuple[str, str, str, str]] = ()
@@ -94,6 +96,10 @@ class TaskMain:
             self._control.send(Failed(stack_trace(error)))
             return
         self._control.send(Stopped())
+
+    def tell_waiting(self) -> None:
+        """Send what the task waits for, if that is news. Any thread; also while the task thread is busy."""
+        self._waits.tell()
 
     def report(self) -> TaskReport:
         """The task's measurements so far. Any thread."""
@@ -137,7 +143,9 @@ class TaskMain:
             reporters: list[ErrorReporter] = []
             if error_config.log_enable:
                 reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
-            errors = self._errors = ErrorHandler(error_config, reporters, self._clock, self._control.wait)
+            errors = self._errors = ErrorHandler(
+                error_config, reporters, self._clock, self._wait_between_tries, self._waits.waits
+            )
             closing.callback(converters.close)
             chain = plugins.chain(errors)
             closing.callback(chain.close)
@@ -158,13 +166,18 @@ class TaskMain:
             )  # fmt: skip
             runner = self._source = SourceTaskRunner(
                 task, spec.task_config, producer, topics, committer, converters, chain, errors, self._control, metrics,
-                self._clock,
+                self._clock, self._waits,
             )  # fmt: skip
             reader = WorkerOffsetStorageReader(self._control)
             task.initialize(WorkerSourceTaskContext(
                 spec.id, spec.task_config, reader, transactions, self._plugin_metrics, self._control, spec.worker_props,
+                self._waits,
             ))  # fmt: skip
             runner.run()
+
+    def _wait_between_tries(self, seconds: float) -> None:
+        self._waits.check()
+        self._control.wait(seconds)
 
     def _committer(
         self,
@@ -206,7 +219,9 @@ class TaskMain:
         topics = TopicSelection(_subscription(spec.task_config, config))
         settings = LoopSettings.of(spec.worker_props, clients.max_poll_records())
         metrics = SinkMetrics(self._clock, Window.of(spec.worker_props))
-        runner = SinkTaskRunner(task, spec.task_config, topics, settings, self._control, self._clock, metrics)
+        runner = SinkTaskRunner(
+            task, spec.task_config, topics, settings, self._control, self._clock, metrics, self._waits
+        )
         with ExitStack() as closing:
             reporters: list[ErrorReporter] = []
             if error_config.dead_letter_topic:
@@ -218,7 +233,9 @@ class TaskMain:
                 reporters.append(DeadLetterCounter(self._plugin_metrics))
             if error_config.log_enable:
                 reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
-            errors = self._errors = ErrorHandler(error_config, reporters, self._clock, runner.wait_polling)
+            errors = self._errors = ErrorHandler(
+                error_config, reporters, self._clock, runner.wait_polling, self._waits.waits
+            )
             closing.callback(errors.close)
             chain = plugins.chain(errors, sink_takes_columns=type(task).put_batch is not SinkTask.put_batch)
             pipeline = RecordPipeline(converters, chain, errors, error_config.replay_topic)
@@ -237,7 +254,7 @@ class TaskMain:
             self._sink = runner
             task.initialize(WorkerSinkTaskContext(
                 spec.id, spec.start_number, spec.task_config, clients, admin, runner, reporter, topics,
-                self._plugin_metrics, self._control, spec.worker_props,
+                self._plugin_metrics, self._control, spec.worker_props, self._waits,
             ))  # fmt: skip
             runner.run()
 

@@ -57,6 +57,11 @@ def run_task_process(connection: Connection[Any, Any], spec: TaskSpec) -> None:
 
     read_until_worker_is_gone(channel, handle)
     beats = itertools.count()
-    beat(channel, lambda: Beat(main.report() if next(beats) % REPORT_BEATS == 0 else None), BEAT_SECONDS)
+
+    def make_beat() -> Beat:
+        main.tell_waiting()
+        return Beat(main.report() if next(beats) % REPORT_BEATS == 0 else None)
+
+    beat(channel, make_beat, BEAT_SECONDS)
     main.execute()
     leave()

@@ -363,9 +363,12 @@ class ConnectorHost:
             held = self._held.get(news.name)
             if held is None or held.generation != news.generation:
                 return  # of an instance that was given up
-            if news.kind != "reconfigure":
+            if news.kind not in ("reconfigure", "waiting"):
                 held.failed = news.kind == "failure"
         with log_context(news.name, scope="worker"):
+            if news.kind == "waiting":
+                self._listener.on_connector_waiting(news.name, news.waiting)
+                return
             if news.kind == "failure":
                 self._listener.on_connector_failure(news.name, news.trace)
                 return

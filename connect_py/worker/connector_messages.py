@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connect_py.api.plugin import Plugin
-from connect_py.model import TargetState
+from connect_py.model import TargetState, Waiting
 from connect_py.plugins.plugin_table import PluginTable
 from connect_py.task.messages import AcquireService, Answer, ReleaseService, RequestService
 
@@ -124,12 +124,16 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorNews:
-    """An instance reached a state: `startup`, `pause`, `resume`, `stop`, `failure` (with trace) or `reconfigure`."""
+    """An instance reached a state: `startup`, `pause`, `resume`, `stop` or `failure` (with trace).
+
+    Or it wants to `reconfigure`, or what it waits for has changed: `waiting`.
+    """
 
     name: str
     generation: int
     kind: str
     trace: str = ""
+    waiting: Waiting | None = None
 
 
 # About shared services. `user` is the number of the request that made the user: `StartConnector` or `AlterOffsets`.

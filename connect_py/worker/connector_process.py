@@ -16,6 +16,7 @@ from connect_py.api.connector import Connector, SinkConnector
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
 from connect_py.api.service import SharedService
+from connect_py.clock import SystemClock
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
@@ -30,6 +31,7 @@ from connect_py.task.messages import Answer, Beat, ExtendLease, RequestService, 
 from connect_py.task.questions import Questions
 from connect_py.task.shared_services import WorkerSharedServices
 from connect_py.task.topic_selection import TopicSelection
+from connect_py.task.wait_board import WaitBoard
 from connect_py.worker.connector_messages import (
     AlterOffsets,
     CallConnector,
@@ -48,6 +50,7 @@ from connect_py.worker.connector_messages import (
 )
 
 BEAT_SECONDS: Final = 1.0
+TASK_CONFIGS: Final = "task configurations"  # what waits: a connector whose `task_configs` raises
 VALIDATORS: Final = 4  # validations that may run at once, and hang
 
 log = logging.getLogger(__name__)
@@ -101,6 +104,11 @@ class ConnectorInstance:
         self._running = False
         self._failed = False
         self._new = True
+        self._waits = WaitBoard(
+            SystemClock(), lambda waiting: news(ConnectorNews(self._name, self.generation, "waiting", waiting=waiting))
+        )
+        self.waits = self._waits.waits
+        self.tell_waiting = self._waits.tell
         self._executor = ThreadPoolExecutor(1, f"connector-thread-{request.name}")
 
     def submit(self, call: Callable[[], None]) -> None:
@@ -199,7 +207,13 @@ class ConnectorInstance:
         """Divide the work; ConnectError unless the connector runs."""
         if not self._running or self._failed:
             raise ConnectError(f"connector {self._name} does not run")
-        return [dict(config) for config in self._connector.task_configs(max_tasks)]
+        try:
+            configs = [dict(config) for config in self._connector.task_configs(max_tasks)]
+        except Exception as error:
+            self.waits(TASK_CONFIGS, f"{type(error).__name__}: {error}")  # it is asked again, for ever
+            raise
+        self.waits(TASK_CONFIGS, None)
+        return configs
 
     def end(self) -> None:
         """Stop for good."""
@@ -222,6 +236,11 @@ class ConnectorProcess:
         self._instances: dict[str, ConnectorInstance] = {}
         self._guard = LeaseGuard()
         self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
+
+    def tell_waiting(self) -> None:
+        """Send what instances wait for, if that is news. Any thread."""
+        for instance in list(self._instances.values()):
+            instance.tell_waiting()
 
     def handle(self, message: object) -> None:
         """Take one message."""
@@ -370,6 +389,11 @@ def run_connector_process(connection: Connection[Any, Any], spec: ConnectorProce
     channel = Channel(connection)
     prepare_child(channel, NOTHING, spec.log_levels)
     process = ConnectorProcess(channel, spec)
-    beat(channel, Beat, BEAT_SECONDS)
+
+    def make_beat() -> Beat:
+        process.tell_waiting()
+        return Beat()
+
+    beat(channel, make_beat, BEAT_SECONDS)
     read_until_worker_is_gone(channel, process.handle)
     threading.Event().wait()  # the reader ends the process

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connect_py.metrics.worker_metrics import WorkerMetrics
-from connect_py.model import ConnectorTaskId
+from connect_py.model import ConnectorTaskId, Waiting
 from connect_py.worker.worker_listener import WorkerListener
 
 
@@ -34,6 +34,10 @@ class MeasuredListener:
         self._metrics.became(name, "failed")
         self._listener.on_connector_failure(name, trace)
 
+    def on_connector_waiting(self, name: str, waiting: Waiting | None) -> None:
+        self._metrics.waits(name, waiting)
+        self._listener.on_connector_waiting(name, waiting)
+
     def on_connector_shutdown(self, name: str) -> None:
         self._metrics.gone(name)
         self._listener.on_connector_shutdown(name)
@@ -57,6 +61,10 @@ class MeasuredListener:
     def on_task_failure(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word
         self._metrics.became(id, "failed")
         self._listener.on_task_failure(id, trace)
+
+    def on_task_waiting(self, id: ConnectorTaskId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
+        self._metrics.waits(id, waiting)
+        self._listener.on_task_waiting(id, waiting)
 
     def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         self._metrics.gone(id)

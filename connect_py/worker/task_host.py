@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from connect_py.metrics.task_report import TaskReport
-from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.model import ConnectorTaskId, TargetState, Waiting
 from connect_py.task.messages import (
     Answer,
     CopySourceOffsets,
@@ -20,6 +20,7 @@ from connect_py.task.messages import (
     Stopped,
     TaskSpec,
     TopicUsed,
+    Waits,
 )
 
 
@@ -35,6 +36,8 @@ class TaskHostListener(Protocol):
     def on_stopped(self, id: ConnectorTaskId) -> None: ...  # noqa: A002 - Connect's word
 
     def on_failed(self, id: ConnectorTaskId, trace: str) -> None: ...  # noqa: A002 - Connect's word
+
+    def on_waiting(self, id: ConnectorTaskId, waiting: Waiting | None) -> None: ...  # noqa: A002 - Connect's word
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None: ...  # noqa: A002 - Connect's word
 
@@ -92,6 +95,8 @@ def pass_on(
             listener.on_paused(task)
         case Resumed():
             listener.on_resumed(task)
+        case Waits(waiting):
+            listener.on_waiting(task, waiting)
         case TopicUsed(topic):
             listener.on_topic_used(task, topic)
         case Failed(trace):

@@ -534,6 +534,7 @@ class _TaskNews:
         self.on_paused = listener.on_task_pause
         self.on_resumed = listener.on_task_resume
         self.on_stopped = listener.on_task_shutdown
+        self.on_waiting = listener.on_task_waiting
         self.on_topic_used = listener.on_topic_used
 
     def on_failed(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from connect_py.model import ConnectorTaskId
+from connect_py.model import ConnectorTaskId, Waiting
 
 
 class WorkerListener(Protocol):
@@ -30,6 +30,9 @@ class WorkerListener(Protocol):
     def on_connector_failure(self, name: str, trace: str) -> None:
         """The connector cannot go on: FAILED. Its tasks are not touched."""
 
+    def on_connector_waiting(self, name: str, waiting: Waiting | None) -> None:
+        """What the running connector waits for has changed; None: nothing."""
+
     def on_connector_shutdown(self, name: str) -> None:
         """The connector was taken from this worker: UNASSIGNED."""
 
@@ -47,6 +50,9 @@ class WorkerListener(Protocol):
 
     def on_task_failure(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word
         """The task ended with an error, or its process died: FAILED."""
+
+    def on_task_waiting(self, id: ConnectorTaskId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
+        """What the running task waits for has changed; None: nothing."""
 
     def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         """The task ended as asked, or was cancelled because it did not: UNASSIGNED."""

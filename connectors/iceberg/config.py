@@ -108,6 +108,7 @@ CHANGELOG_SUFFIX = "iceberg.ext.changelog-suffix"
 KEY_SOURCE = "iceberg.ext.key-source"
 FOREIGN_WRITERS = "iceberg.ext.foreign-writers"
 RECREATED_TOPIC = "iceberg.ext.recreated-topic"
+FAIL_AFTER_WAITING = "iceberg.ext.fail-after-waiting-ms"
 MAX_STAGED_CYCLES = "iceberg.ext.max-staged-cycles"
 MAX_STAGED_BYTES = "iceberg.ext.max-staged-bytes"
 STAGING_MEMORY = "iceberg.ext.staging-memory-bytes"
@@ -260,6 +261,16 @@ def _auto_or(choices: type[Enum]) -> Validator:
     return one_of("auto", *(choice.value for choice in choices))
 
 
+def _at_least_if_set(low: int) -> Validator:
+    check = at_least(low)
+
+    def check_if_set(name: str, value: Parsed) -> None:
+        if value is not None:
+            check(name, value)
+
+    return check_if_set
+
+
 Row: TypeAlias = tuple[str, Type, Parsed, Importance, Validator | None, str]
 H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 BOOLEAN, STRING, INT, SHORT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.SHORT, Type.LONG, Type.LIST
@@ -383,6 +394,9 @@ _ROWS: tuple[Row, ...] = (
      "MERGE: `refuse` fails a commit when somebody else added rows since the scan."),
     (RECREATED_TOPIC, STRING, "stop", L, _one_of(RecreatedTopic),
      "A topic that was deleted and created again stops the connector, or is read from its start."),
+    (FAIL_AFTER_WAITING, INT, None, M, _at_least_if_set(1),
+     "Milliseconds after which a task fails that waits for something: the catalog, a table, a commit, a schema "
+     "registry. Unset: it waits for ever, and its status says so."),
     (MAX_STAGED_CYCLES, INT, 2, L, at_least(1), "Cycles that may wait for their commit before tasks pause."),
     (MAX_STAGED_BYTES, LONG, 4096 * MEGABYTE, L, at_least(MEGABYTE),
      "Bytes of rows, in memory and on disk, that a task collects for one cycle; beyond, it pauses."),
@@ -557,6 +571,7 @@ class IcebergSinkConfig:
     key_source: KeySource
     foreign_writers: ForeignWriters
     recreated_topic: RecreatedTopic
+    fail_after_waiting_ms: int | None  # None: never
     max_staged_cycles: int
     max_staged_bytes: int
     staging_memory_bytes: int
@@ -1058,7 +1073,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         changelog_suffix=values[CHANGELOG_SUFFIX] or None, key_source=KeySource(values[KEY_SOURCE]),
         foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
         recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
-        max_staged_bytes=values[MAX_STAGED_BYTES],
+        fail_after_waiting_ms=values[FAIL_AFTER_WAITING], max_staged_bytes=values[MAX_STAGED_BYTES],
         staging_memory_bytes=values[STAGING_MEMORY],
         target_file_size_bytes=values[TARGET_FILE_SIZE] if TARGET_FILE_SIZE in known else None,
         channel_replication=values[CHANNEL_REPLICATION], quick_jvm=values[QUICK_JVM],

@@ -99,7 +99,7 @@ class Coordinator:
         self._tables = tables
         self._listener = listener
         self._metrics = metrics
-        self._troubles = Troubles(metrics, config.commit_max_failures, config.commit_interval_ms)
+        self._troubles = Troubles(metrics, context, config.commit_max_failures, config.commit_interval_ms)
         self._stopping = threading.Event()
         self._failure: ConnectError | None = None
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
@@ -123,6 +123,7 @@ class Coordinator:
         while not self._stopping.is_set():
             life = _Life(self._config, self._context, self._tables, self._listener, self._troubles, self._stopping)
             self._metrics.coordinator_begins()
+            self._troubles.begins()
             try:
                 life.run()
             except (FencedError, RetriableError) as error:
@@ -355,9 +356,10 @@ class _Life:
         if isinstance(error, RetriableError | CommitStateUnknownError):
             self._troubles.cannot_open(table, why)
             return state.on_table_held(table)
-        self._troubles.opened(table)  # there or not, that is known now
         if isinstance(error, ChangesHeldError):
+            self._troubles.held(table, why)
             return state.on_table_held(table)
+        self._troubles.opened(table)  # there or not, that is known now
         missing = isinstance(error, TableMissingError)
         if isinstance(error, TableNotCreatedError):  # who holds the rows tells where they are from
             return state.on_table_refused(table, why, missing=missing, rows=True)

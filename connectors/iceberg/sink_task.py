@@ -32,7 +32,14 @@ from connect_py.api.errors import (
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
 from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
-from connectors.iceberg.config import CHANGELOG_SUFFIX, MAX_STAGED_BYTES, IcebergSinkConfig, MissingTable, Unrouted
+from connectors.iceberg.config import (
+    CHANGELOG_SUFFIX,
+    FAIL_AFTER_WAITING,
+    MAX_STAGED_BYTES,
+    IcebergSinkConfig,
+    MissingTable,
+    Unrouted,
+)
 from connectors.iceberg.coordinator import Coordinator
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
 from connectors.iceberg.dead_letters.waiting_letters import WaitingLetters
@@ -61,6 +68,7 @@ from connectors.iceberg.schemaless_lists import evened
 from connectors.iceberg.staging.stage import Stage, StagedRows
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table_keeper import TableKeeper
+from connectors.iceberg.troubles import COORDINATOR, table_to_open
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +145,8 @@ class IcebergSinkTask(SinkTask):
         self._broken = False  # what is staged is not what the state says: nothing is reported any more
         self._offered = False  # offsets went to the group
         self._coordinator: Coordinator | None = None
+        self._awaited: frozenset[str] = frozenset()  # tables, as they were told
+        context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
         create_channel(context.client_config, config.channel_topic, config.channel_replication)
         self._reader = ChannelReader(context.client_config, config.channel_topic)
         self._reader.start_at_end()
@@ -551,9 +561,23 @@ class IcebergSinkTask(SinkTask):
             if isinstance(message, CommitComplete):
                 self.context.request_commit()  # the group follows the tables at once, not a flush interval later
         self._carry_out(self._state.on_tick(now))
+        self._tell_waiting()
         self._renew_credentials(now)
         self._metrics.staged(self._state.staged_cycles)
         self._bound_staging()
+
+    def _tell_waiting(self) -> None:
+        """Say what keeps partitions of this task waiting; of task 0 the coordinator says more."""
+        if self._coordinator is not None:
+            return
+        attached = self._state.is_attached()
+        self.context.waits(COORDINATOR, None if attached else "no answer yet; the status of task 0 may tell why")
+        awaited = self._state.awaited_tables()
+        for table in self._awaited - awaited:
+            self.context.waits(table_to_open(table), None)
+        for table in awaited:
+            self.context.waits(table_to_open(table), "no answer yet; the status of task 0 may tell why")
+        self._awaited = awaited
 
     def _bound_staging(self) -> None:
         """Read nothing while the open cycle holds as much as it may: the commit before it takes long."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from connect_py.api.errors import ConnectError
+from connect_py.api.waiting import WaitReporter
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 
 log = logging.getLogger(__name__)
@@ -18,6 +19,14 @@ TELL_SECONDS = 60.0  # between lines about the same trouble
 QUIET_SECONDS = 180.0  # without a try it begins anew; a call's deadline and the longest back-off lie between two tries
 FORGET_SECONDS = 600.0  # after which nobody waits for a table that nobody asked for; who waits asks every few seconds
 _NUMBERS = re.compile(r"\d+")  # ids, ports and times differ each time, the trouble does not
+
+
+COORDINATOR = "coordinator"  # what a task says that it waits for
+
+
+def table_to_open(table: str) -> str:
+    """What a task says that it waits for while a table is to be found, created or evolved."""
+    return f"table {table}"
 
 
 class Waiting(Enum):
@@ -44,9 +53,16 @@ class Troubles:
     """Of one task 0, over all lives of its coordinator; used on the coordinator's thread."""
 
     def __init__(
-        self, metrics: IcebergMetrics, limit: int | None, interval_ms: int, clock: Callable[[], float] = time.monotonic
+        self,
+        metrics: IcebergMetrics,
+        context: WaitReporter,
+        limit: int | None,
+        interval_ms: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`limit`: commit intervals in a row that a trouble may last before the task fails; None: for ever."""
+        self._context = context
+        self._held: dict[str, float] = {}  # by table that waits for a person, when that was said last
         self._metrics = metrics
         self._limit = limit
         self._interval_seconds = interval_ms / 1000
@@ -86,25 +102,43 @@ class Troubles:
             table, cycles, why, extra={"action": "table_held", "table": table},
         )  # fmt: skip
         self._not_committed.add(table)
+        self._context.waits(f"commit to table {table}", why)
         self._metrics.waiting(Waiting.COMMIT.value, table, waits=True)
         if self._is_too_long(cycles):
             raise ConnectError(f"table {table} was not committed in {cycles} cycles in a row: {why}")
 
+    def begins(self) -> None:
+        """A coordinator looks for what it needs; until it has it, all tables wait."""
+        if (Waiting.BEGIN, "") not in self._known:
+            self._context.waits(COORDINATOR, "it begins: it has not read all of its tables yet")
+
     def begun(self) -> None:
         """A coordinator found what it needs."""
         self._over(Waiting.BEGIN, "")
+        self._context.waits(COORDINATOR, None)
 
     def opened(self, table: str) -> None:
         """A table was had, or was refused for good: nobody waits for it any more."""
         self._over(Waiting.OPEN, table)
+        if self._held.pop(table, None) is not None:
+            self._context.waits(table_to_open(table), None)
+
+    def held(self, table: str, why: str) -> None:
+        """A table waits for a person; whoever waits for it asks again. Told elsewhere, and never too long."""
+        self._over(Waiting.OPEN, table)
+        self._held[table] = self._clock()
+        self._context.waits(table_to_open(table), why)
 
     def cycle_ended(self, failing: Collection[str]) -> None:
         """`failing`: the tables that take no commit still. Those that nobody asks for any more are forgotten."""
         long_ago = self._clock() - FORGET_SECONDS
         for waiting, table in [key for key, trouble in self._known.items() if trouble.tried <= long_ago]:
             self._over(waiting, table)
+        for table in [table for table, said in self._held.items() if said <= long_ago]:
+            self.opened(table)
         for table in self._not_committed - set(failing):
             self._metrics.waiting(Waiting.COMMIT.value, table, waits=False)
+            self._context.waits(f"commit to table {table}", None)
         self._not_committed &= set(failing)
 
     def _tried(self, waiting: Waiting, table: str, why: str, line: str) -> int:
@@ -122,6 +156,7 @@ class Troubles:
         elif now - trouble.counted >= self._interval_seconds:
             trouble.intervals, trouble.counted = trouble.intervals + 1, now
         trouble.tried = now
+        self._context.waits(_what(waiting, table), why)
         if trouble.kind != kind or now - trouble.told >= TELL_SECONDS:
             more = f" (and {trouble.silent} times more since this was told last)" if trouble.silent else ""
             log.warning("%s%s", line, more, extra={"action": "table_held", "table": table} if table else None)
@@ -133,7 +168,12 @@ class Troubles:
 
     def _over(self, waiting: Waiting, table: str) -> None:
         if self._known.pop((waiting, table), None) is not None:
+            self._context.waits(_what(waiting, table), None)
             self._metrics.waiting(waiting.value, table, waits=False)
 
     def _is_too_long(self, intervals: int) -> bool:
         return self._limit is not None and intervals >= self._limit
+
+
+def _what(waiting: Waiting, table: str) -> str:
+    return COORDINATOR if waiting is Waiting.BEGIN else table_to_open(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +195,46 @@ def test_rest_catalog_that_refuses_connections_is_named_while_it_is_tried_again(
     case.await_log(f"Connect to {nobody}")
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert case.offset() == 0
+    waiting = case.await_waiting()
+    assert waiting["for"] == "coordinator"
+    case.worker.wait_until(
+        lambda: f"Connect to {nobody}" in (case.waiting() or waiting)["reason"], 30, "the reason in the status"
+    )
+    assert datetime.fromisoformat(waiting["since"]) < datetime.now(UTC)
+    labels = f'connector="{case.name}",for="coordinator",task="0"'
+    case.worker.wait_until(
+        lambda: f"connect_py_waiting_seconds{{{labels}}}" in httpx.get(f"{case.worker.url}/metrics").text, 30, labels
+    )
     case.start()
     case.assert_complete([1, 2])
+    case.worker.wait_until(lambda: case.waiting() is None, 30, "nothing to be waited for")
+
+
+def test_a_task_that_waits_for_its_catalog_fails_where_the_configuration_says_so(case: SinkCase) -> None:
+    case.create_topic()
+    nobody = f"http://127.0.0.1:{free_port()}"
+    elsewhere = {key: value for key, value in case.config().items() if not key.startswith("iceberg.catalog")}
+    more = {"iceberg.catalog.type": "rest", "iceberg.catalog.uri": nobody, "iceberg.ext.fail-after-waiting-ms": "8000"}
+    case.worker.put(case.name, {**elsewhere, **more})
+    trace = case.await_failure()
+    assert "waited for coordinator longer than iceberg.ext.fail-after-waiting-ms=8000 allows" in trace
+    assert case.waiting() is None, "a failed task waits for nothing"
+
+
+def test_a_schema_registry_that_is_away_is_told_by_the_status_and_fails_the_task_if_asked(case: SinkCase) -> None:
+    case.create_topic()
+    case.produce(b"\0\0\0\0\1x")
+    nobody = f"http://127.0.0.1:{free_port()}"
+    avro = {
+        "value__converter": "io.confluent.connect.avro.AvroConverter",
+        "value__converter__schema__registry__url": nobody,
+    }
+    case.start(**avro)
+    waiting = case.await_waiting("schema registry")
+    assert nobody in waiting["reason"]
+    assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
+    case.start(**avro, iceberg__ext__fail_after_waiting_ms="5000")
+    assert "waited for schema registry longer than iceberg.ext.fail-after-waiting-ms=5000" in case.await_failure()
 
 
 def test_warehouse_that_cannot_be_written_holds_the_rows_and_is_named(case: SinkCase, tmp_path: Path) -> None:

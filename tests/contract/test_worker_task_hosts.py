@@ -112,6 +112,17 @@ def test_a_configuration_that_cannot_be_run_fails_the_task(
     assert "Class no.such.Converter could not be found." in news.items[0][2]
 
 
+def test_what_a_running_task_waits_for_is_told_once_and_when_it_is_over(make: Make, news: Any, tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    host = make(spec(tmp_path), news)
+    host.start()
+    (_, _, waiting) = news.wait_for("waiting", TASK)
+    assert (waiting.what, waiting.reason) == ("gate", "it is closed")
+    (tmp_path / "gate").unlink()
+    assert news.wait_for("waiting", TASK, count=2)[2] is None
+    news.wait_for_all("started", "waiting", "waiting")
+
+
 def test_a_cancelled_task_is_silent(make: Make, news: Any, tmp_path: Path) -> None:
     host = make(spec(tmp_path), news)
     host.start()

@@ -120,6 +120,26 @@ def test_a_server_that_is_away_is_waited_for_without_limit_and_its_return_is_not
     assert kept.reports == []
 
 
+def test_what_a_repeated_operation_waits_for_is_told_until_it_works_or_is_given_up() -> None:
+    clock, told = FakeClock(), list[tuple[str, str | None]]()
+    config = ErrorConfig.parse({"errors.tolerance": "all", "errors.retry.timeout": "2000"})
+    made = ErrorHandler(config, [], clock, clock.sleep, lambda what, why: told.append((what, why)))
+    away = UnavailableError("away", server="schema registry")
+    again = raising(UnavailableError("still away", server="schema registry"))
+    assert made.recover(Stage.VALUE_CONVERTER, "C", away, failed, again) == "done"
+    assert told == [("schema registry", "away"), ("schema registry", "still away"), ("schema registry", None)]
+    told.clear()
+    busy = raising(*[RetriableError("busy")] * 100)
+    assert made.recover(Stage.VALUE_CONVERTER, "C", RetriableError("busy"), failed, busy) is SKIPPED
+    assert told[0] == ("VALUE_CONVERTER", "busy")
+    assert told[-1] == ("VALUE_CONVERTER", None)
+    told.clear()
+    assert (
+        made.recover(Stage.VALUE_CONVERTER, "C", RetriableError("busy"), failed, raising(DataError("bad"))) is SKIPPED
+    )
+    assert told == [("VALUE_CONVERTER", "busy"), ("VALUE_CONVERTER", None)]
+
+
 def test_the_record_that_fails_the_task_is_named() -> None:
     clock, kept = FakeClock(), Kept()
     with pytest.raises(

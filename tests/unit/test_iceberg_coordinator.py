@@ -76,7 +76,7 @@ class Silent:
 def test_a_table_that_cannot_take_a_commit_holds_its_rows_and_the_others_go_on() -> None:
     tables, channel, executor = Tables(), Channel(), Here()
     made: Any = (config(tables=f"{GOOD},{BAD}"), FakeSinkTaskContext(connector="c", topics={"orders": 1}))
-    troubles = Troubles(IcebergMetrics(FakePluginMetrics()), None, 1000)
+    troubles = Troubles(IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext(), None, 1000)
     life = _Life(*made, tables, Silent(), troubles, threading.Event())  # type: ignore[arg-type]
     settings = CoordinatorSettings("k", 0, 1000, 300, tables=(GOOD, BAD), max_tries=1)
     state = CoordinatorState(settings, "x", new_uuid=iter("abcd").__next__)

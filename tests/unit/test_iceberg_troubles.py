@@ -27,9 +27,11 @@ class Clock:
         return self.now
 
 
-def troubles(limit: int | None = None) -> tuple[Troubles, FakePluginMetrics, Clock]:
+def troubles(
+    limit: int | None = None, context: FakeSinkTaskContext | None = None
+) -> tuple[Troubles, FakePluginMetrics, Clock]:
     metrics, clock = FakePluginMetrics(), Clock()
-    return Troubles(IcebergMetrics(metrics), limit, 10_000, clock), metrics, clock
+    return Troubles(IcebergMetrics(metrics), context or FakeSinkTaskContext(), limit, 10_000, clock), metrics, clock
 
 
 def waits(metrics: FakePluginMetrics, reason: str, table: str = "") -> float:
@@ -67,6 +69,29 @@ def test_a_metric_shows_what_waits_until_it_does_no_longer() -> None:
     told.opened("db.t")
     told.cycle_ended(())
     assert [waits(metrics, *each) for each in shown] == [0, 0, 0]
+
+
+def test_the_task_says_what_it_waits_for_until_it_does_no_longer() -> None:
+    context = FakeSinkTaskContext()
+    told, _, clock = troubles(context=context)
+    told.begins()
+    assert context.waiting_for.keys() == {"coordinator"}
+    told.cannot_begin("the catalog: away")
+    told.begins()
+    assert context.waiting_for == {"coordinator": "the catalog: away"}
+    told.begun()
+    told.cannot_open("db.t", "read-only")
+    told.not_committed("db.t", 1, "conflict")
+    assert context.waiting_for == {"table db.t": "read-only", "commit to table db.t": "conflict"}
+    told.held("db.t", "rows wait for it to add a column")
+    told.cycle_ended(())
+    assert context.waiting_for == {"table db.t": "rows wait for it to add a column"}
+    told.opened("db.t")
+    assert context.waiting_for == {}
+    told.held("db.t", "again")
+    clock.now += FORGET_SECONDS
+    told.cycle_ended(())
+    assert context.waiting_for == {}
 
 
 def test_a_table_that_nobody_asks_for_any_more_does_not_count_as_waiting() -> None:

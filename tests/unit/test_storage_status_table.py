@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connect_py.model import ConnectorTaskId, State, Status
+from connect_py.model import ConnectorTaskId, State, Status, Waiting
 from connect_py.storage.status_table import StatusTable, TopicStatus, status_key, status_value, topic_key, topic_value
 
 TASK = ConnectorTaskId("a-b", 3)
@@ -40,6 +40,20 @@ def test_statuses_are_read_back_also_without_newer_fields() -> None:
     assert table.highest_generation == 7
     put(table, "status-task-a-b-3", None)
     assert table.tasks("a-b") == {}
+
+
+def test_what_waits_stands_beside_javas_members_and_only_while_it_waits() -> None:
+    table = StatusTable()
+    waiting = Waiting("catalog", 1718000000000, "refused")
+    status = Status(State.RUNNING, "w:1", 2, version="1.2", waiting=waiting)
+    written = status_value(status)
+    assert written is not None
+    assert written.endswith(b'"version":"1.2","waiting":{"for":"catalog","since":1718000000000,"reason":"refused"}}')
+    table.apply(0, 0, status_key(TASK), written)
+    assert table.tasks("a-b") == {3: status}
+    for odd in ('"x"', '{"for":"x"}', '{"for":1,"since":1,"reason":"r"}', "null"):
+        put(table, "status-task-a-b-3", f'{{"state":"RUNNING","worker_id":"w:1","generation":2,"waiting":{odd}}}')
+        assert table.tasks("a-b") == {3: Status(State.RUNNING, "w:1", 2)}
 
 
 def test_late_farewell_of_an_old_owner_does_not_hide_the_new_one() -> None:

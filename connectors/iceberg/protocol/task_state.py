@@ -185,6 +185,14 @@ class TaskState:
         state = self._partitions.get(partition)
         return state is not None and state.attached and state.hold is None
 
+    def is_attached(self) -> bool:
+        """Whether a coordinator has said of every partition where it stands."""
+        return all(state.attached for state in self._partitions.values())
+
+    def awaited_tables(self) -> frozenset[str]:
+        """The tables that partitions wait for."""
+        return frozenset(state.hold.table for state in self._partitions.values() if state.hold is not None)
+
     def next_offset(self, partition: TopicPartition) -> int:
         """All rows below were handled since the last seek.
 

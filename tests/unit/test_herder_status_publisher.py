@@ -1,0 +1,73 @@
+"""What a connector or a task waits for is published beside RUNNING, and beside nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from connect_py.herder.status_publisher import StatusPublisher
+from connect_py.model import ConnectorTaskId, State, Status, Waiting
+from connect_py.storage.status_table import StatusId
+from connect_py.testing import FakeClock
+
+TASK = ConnectorTaskId("c", 0)
+CATALOG = Waiting("catalog", 1_000, "refused")
+
+
+class Store:
+    def __init__(self) -> None:
+        self.written: list[tuple[StatusId, Status]] = []
+
+    def put(self, id: StatusId, status: Status) -> None:  # noqa: A002 - the store's word
+        self.written.append((id, status))
+
+    def get(self, id: StatusId) -> Status | None:  # noqa: A002 - the store's word
+        return next((status for known, status in reversed(self.written) if known == id), None)
+
+
+def made() -> tuple[StatusPublisher, Any]:
+    store: Any = Store()
+    return StatusPublisher(store, "w:1", track_topics=True, clock=FakeClock()), store
+
+
+def shown(store: Store) -> list[tuple[State, Waiting | None]]:
+    return [(status.state, status.waiting) for _, status in store.written]
+
+
+def test_a_running_task_is_published_again_when_it_begins_to_wait_and_when_that_is_over() -> None:
+    publisher, store = made()
+    publisher.on_task_waiting(TASK, CATALOG)
+    assert store.written == [], "it does not run yet"
+    publisher.on_task_startup(TASK)
+    publisher.on_task_waiting(TASK, None)
+    publisher.on_task_waiting(TASK, CATALOG)
+    publisher.on_task_pause(TASK)
+    publisher.on_task_resume(TASK)
+    assert shown(store) == [
+        (State.RUNNING, CATALOG), (State.RUNNING, None), (State.RUNNING, CATALOG), (State.PAUSED, None),
+        (State.RUNNING, CATALOG),
+    ]  # fmt: skip
+
+
+def test_the_next_life_of_a_task_waits_for_nothing_until_it_says_so() -> None:
+    publisher, store = made()
+    for end in (
+        lambda: publisher.on_task_failure(TASK, "trace"),
+        lambda: publisher.on_task_restart(TASK),
+        lambda: publisher.on_task_shutdown(TASK),
+    ):
+        publisher.on_task_startup(TASK)
+        publisher.on_task_waiting(TASK, CATALOG)
+        end()
+        assert store.written[-1][1].waiting is None
+        publisher.on_task_startup(TASK)
+        assert shown(store)[-1] == (State.RUNNING, None)
+
+
+def test_connectors_wait_too_and_repairs_say_it_again() -> None:
+    publisher, store = made()
+    publisher.on_connector_startup("c")
+    publisher.on_connector_waiting("c", CATALOG)
+    store.put("c", Status(State.RUNNING, "other:1", 9))
+    publisher._clock.sleep(10)
+    publisher.repair(["c"])
+    assert shown(store)[-1] == (State.RUNNING, CATALOG)

@@ -1,0 +1,90 @@
+"""What a task waits for is shown once it lasts, and fails the task only where it is told to."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect_py.api.errors import ConnectError
+from connect_py.model import Waiting
+from connect_py.task.wait_board import REASON_LENGTH, REASON_SECONDS, SHOWN_AFTER_SECONDS, WaitBoard
+from connect_py.testing import FakeClock
+
+
+def board() -> tuple[WaitBoard, FakeClock, list[Waiting | None]]:
+    clock, sent = FakeClock(start_ms=1_000), list[Waiting | None]()
+    return WaitBoard(clock, sent.append), clock, sent
+
+
+def test_what_lasts_is_sent_with_the_time_it_began_and_its_end_once() -> None:
+    waits, clock, sent = board()
+    waits.tell()
+    waits.waits("catalog", "refused")
+    waits.tell()
+    assert sent == [], "it may be over soon"
+    clock.now += SHOWN_AFTER_SECONDS
+    for _ in range(2):
+        waits.tell()
+    assert sent == [Waiting("catalog", 1_000, "refused")]
+    waits.waits("catalog", None)
+    for _ in range(2):
+        waits.tell()
+    assert sent[1:] == [None]
+
+
+def test_what_is_over_soon_is_never_sent() -> None:
+    waits, clock, sent = board()
+    for _ in range(5):
+        waits.waits("catalog", "refused")
+        clock.now += SHOWN_AFTER_SECONDS / 2
+        waits.tell()
+        waits.waits("catalog", None)
+        waits.tell()
+    assert sent == []
+
+
+def test_of_several_the_one_that_lasts_longest_is_shown() -> None:
+    waits, clock, sent = board()
+    waits.waits("a", "first")
+    clock.now += 1
+    waits.waits("b", "second")
+    clock.now += 10
+    waits.tell()
+    waits.waits("a", None)
+    waits.tell()
+    assert [found and found.what for found in sent] == ["a", "b"]
+
+
+def test_a_new_reason_is_sent_and_another_number_in_it_is_not() -> None:
+    waits, clock, sent = board()
+    waits.waits("catalog", "port 1 refused")
+    clock.now += 10
+    waits.tell()
+    waits.waits("catalog", "port 2 refused")
+    clock.now += 10
+    waits.tell()
+    assert len(sent) == 1
+    waits.waits("catalog", "no such host" + "!" * 1000)
+    clock.now += REASON_SECONDS
+    waits.tell()
+    assert sent[1] is not None
+    assert sent[1].reason == ("no such host" + "!" * 1000)[:REASON_LENGTH]
+    assert sent[1].since_ms == 1_000
+
+
+def test_a_task_fails_only_after_the_time_that_was_set_and_names_the_key() -> None:
+    waits, clock, _ = board()
+    waits.waits("schema registry", "refused")
+    clock.now += 1e9
+    waits.check()
+    waits.bound_waiting(60_000, "x.fail-after-ms")
+    with pytest.raises(
+        ConnectError, match=r"waited for schema registry longer than x\.fail-after-ms=60000 allows: ref"
+    ):
+        waits.check()
+    waits.waits("schema registry", None)
+    waits.waits("schema registry", "refused again")
+    clock.now += 59
+    waits.check()
+    waits.bound_waiting(None, "x.fail-after-ms")
+    clock.now += 1e9
+    waits.check()
