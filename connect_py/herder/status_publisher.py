@@ -44,6 +44,8 @@ class StatusPublisher:
         """Write a status in this worker's name; the version of an instance that is gone is not known."""
         if not self.may_publish():
             log.info("status %s of %s is not published: this worker lost its place in the group", state.value, id)
+            self._last.pop(id, None)  # it ends here; when it starts again, that is news
+            self._waits.pop(id, None)
             return
         trace = None if trace is None else masked(trace)
         if gone:
@@ -60,14 +62,19 @@ class StatusPublisher:
             log.error("status %s of %s is not published: %s", state.value, id, error)
 
     def repair(self, running: Iterable[StatusId]) -> None:
-        """Say again what somebody else has spoken over: a worker that lost these and noticed it late."""
+        """Say again what was spoken over: by a worker that lost these late, or by a leader in this worker's name."""
         for id in running:  # noqa: A001 - Connect's word
             last, known = self._last.get(id), self._store.get(id)
-            if last is None or known is None or known.worker_id == self._worker_id:
+            if last is None or known is None:
                 continue
             state, trace, said = last
+            if known.worker_id == self._worker_id and known.state is state:
+                continue
             if self._clock.monotonic() - said > REPAIR_SECONDS:
-                log.warning("status %s of %s is published again: %s wrote another", state.value, id, known.worker_id)
+                log.warning(
+                    "status %s of %s is published again: %s of %s stands there",
+                    state.value, id, known.state.value, known.worker_id,
+                )  # fmt: skip
                 self.publish(id, state, trace)
 
     def _waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word

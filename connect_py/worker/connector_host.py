@@ -91,9 +91,11 @@ class ConnectorHost:
         self._held: dict[str, _Held] = {}
         self._log_levels: dict[str, int | None] = {}
         self._lease_until: float | None = None
+        self._next: list[tuple[Request, Future[Any]]] = []  # for the process after one whose lease has ended
         self._channel: ChildChannel | None = None
         self._process: ForkServerProcess | None = None
         self._thread: threading.Thread | None = None
+        self._retired = False  # the process ends with its lease
         self._closing = False
 
     @property
@@ -114,6 +116,9 @@ class ConnectorHost:
         with self._lock:
             self._closing = True
             thread, process = self._thread, self._process
+            waiting, self._next = self._next, []
+        for _, future in waiting:
+            future.set_exception(ConnectError("the worker is stopping"))
         if thread is not None:
             if process is not None:
                 process.kill()  # it holds no state: everything in it was stopped before, or was given up
@@ -165,7 +170,7 @@ class ConnectorHost:
         timer.name = f"connector-stop-{name}"
         timer.daemon = True
         timer.start()
-        answer: Future[None] = self._request(StopConnector(next(self._numbers), name))
+        answer: Future[None] = self._stop_request(StopConnector(next(self._numbers), name))
         answer.add_done_callback(lambda f: finish(None if f.exception() is None else str(f.exception())))
         return done
 
@@ -221,9 +226,50 @@ class ConnectorHost:
     def extend_lease(self, until: float | None) -> None:
         """Say by when the process must have ended by itself; None: never. Also whenever it starts again."""
         with self._lock:
+            self._end_with_lease()
             self._lease_until = until
             if self._channel is not None:
                 self._channel.send(ExtendLease(until))
+            self._send_next()
+
+    def _lease_ended(self) -> bool:
+        return self._lease_until is not None and self._clock.monotonic() >= self._lease_until
+
+    def _end_with_lease(self) -> None:
+        """Kill a process whose lease has ended, in case it has not ended by itself yet: it takes no request more."""
+        if self._lease_ended() and self._process is not None:
+            self._retired = True
+            self._process.kill()
+
+    def _send_next(self) -> None:
+        """Send the requests that came after the end of a lease, once nothing of the old process is left."""
+        if not self._retired and not self._lease_ended():
+            waiting, self._next = self._next, []
+            for request, future in waiting:
+                self._send(request, future)
+
+    def _send(self, request: Request, future: Future[Any]) -> None:
+        self._pending[request.number] = future
+        if self._channel is None:
+            self._unsent.append(request)
+            self.start()
+        else:
+            self._channel.send(request)
+
+    def _stop_request(self, request: StopConnector) -> Future[None]:
+        """A stop needs no process of its own: an instance ends with the process that it runs in."""
+        with self._lock:
+            if self._thread is None:
+                done: Future[None] = Future()
+                done.set_result(None)
+                return done
+            self._end_with_lease()
+            if self._retired:
+                buried: Future[None] = Future()
+                buried.set_running_or_notify_cancel()
+                self._pending[request.number] = buried
+                return buried
+        return self._request(request)
 
     def _request(self, request: Request) -> Future[Any]:
         future: Future[Any] = Future()
@@ -232,12 +278,11 @@ class ConnectorHost:
             if self._closing:
                 future.set_exception(ConnectError("the worker is stopping"))
                 return future
-            self._pending[request.number] = future
-            if self._channel is None:
-                self._unsent.append(request)
-                self.start()
-            else:
-                self._channel.send(request)
+            self._end_with_lease()
+            if self._retired or self._lease_ended():
+                self._next.append((request, future))
+                return future
+            self._send(request, future)
         return future
 
     # The supervisor's thread.
@@ -292,10 +337,14 @@ class ConnectorHost:
                 self._channel = None
             self._process = None
             self._thread = None
+            self._retired = False
             self._unsent.clear()
             pending, self._pending = self._pending, {}
             users, self._users = self._users, {}
-            lost = [] if self._closing else [name for name, held in self._held.items() if not held.failed]
+            later = {request.number for request, _ in self._next}
+            failed = [name for name, held in self._held.items() if not held.failed and held.generation not in later]
+            lost = [] if self._closing else failed
+            self._send_next()
             for name in lost:
                 self._held[name].failed = True
         if lost:

@@ -161,6 +161,26 @@ def _is_child_of_fork_server(process: psutil.Process) -> bool:
     return parent is not None and parent.pid != os.getpid() and parent.ppid() == os.getpid()
 
 
+def test_a_connector_that_is_started_after_the_end_of_a_lease_runs_once_there_is_another(
+    worker: Worker, news: News
+) -> None:
+    """A worker that was cut off, or slept, begins again: nothing of its old lease may end what runs by the new one."""
+    start(worker)
+    worker.extend_lease(time.monotonic())
+    news.wait_for("connector_failure", "c")  # its process has ended by itself
+    worker.stop_connector("c").result(DEADLINE_SECONDS)
+    news.items.clear()
+    started = worker.start_connector("c", config(), TargetState.STARTED)
+    time.sleep(1)  # a process that was given the old lease ends at once
+    assert not started.done()
+    worker.extend_lease(None)
+    started.result(DEADLINE_SECONDS)
+    news.wait_for("connector_startup", "c")
+    worker.extend_lease(time.monotonic() + DEADLINE_SECONDS)
+    assert len(worker.task_configs("c", config(), 1).result(DEADLINE_SECONDS)) == 1
+    assert "connector_failure" not in [item[0] for item in news.items]
+
+
 def test_a_worker_killed_for_certain_takes_every_child_along(tmp_path: Path) -> None:
     program = f"""
 import sys, time

@@ -54,6 +54,7 @@ class WorkerGroup:
         self._on_change = on_change
         self._on_lease = on_lease
         self._lock = threading.RLock()
+        self._telling = threading.Lock()  # of leases, one after the other: an ended one must not be told last
         self._view = GroupView()
         self._member: MemberState | None = None
         self._deadline: float | None = None
@@ -98,11 +99,12 @@ class WorkerGroup:
         self._on_change()
 
     def _tell_lease(self) -> None:
-        with self._lock:
-            deadline = None if self._member is None else self._member.deadline()
-            changed, self._deadline = deadline != self._deadline, deadline
-        if changed:
-            self._on_lease(deadline)
+        with self._telling:
+            with self._lock:
+                deadline = None if self._member is None else self._member.deadline()
+                changed, self._deadline = deadline != self._deadline, deadline
+            if changed:
+                self._on_lease(deadline)
 
     # ------------------------------------------------------------------ the member, for the herder
 
