@@ -16,9 +16,11 @@ import queue
 import threading
 import time
 import uuid
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError, RetriableError
@@ -77,6 +79,8 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05  # the channel is looked at this often, also while commits run
 DESCRIBE_SECONDS = 30.0  # how soon added partitions and replaced topics are noticed
+LOOK_SECONDS = 15.0  # how soon a roll-back of a quiet table is noticed, where there are few tables
+LOOKS = 10  # tables that are looked at each time: each costs a request to the catalog
 FIRST_BACKOFF_SECONDS = 0.5
 LAST_BACKOFF_SECONDS = 30.0
 
@@ -176,6 +180,8 @@ class _Life:
         self._stopping = stopping
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._described_at = 0.0
+        self._looked_at = time.monotonic()
+        self._to_look_at = RoundRobin()
         self.begun = False  # what it needs was there
         self.worked = False  # at least one cycle was completed
 
@@ -213,6 +219,8 @@ class _Life:
                     self._carry_out(state, self._answers.get()(), executor, writer)
                 if time.monotonic() - self._described_at > DESCRIBE_SECONDS:
                     self._describe(state, executor)
+                if time.monotonic() - self._looked_at > LOOK_SECONDS:
+                    self._look(state, executor)
                 self._carry_out(state, state.on_tick(_now_ms()), executor, writer)
 
     def _await(self, future: Future[Any]) -> Any:
@@ -369,6 +377,13 @@ class _Life:
             )
         return state.on_table_refused(table, why, missing=missing)
 
+    def _look(self, state: CoordinatorState, executor: _TableThread) -> None:
+        """Look at some of the tables for which no rows come, the next ones the next time: see `on_table_seen`."""
+        self._looked_at = time.monotonic()
+        for name in self._to_look_at.next(state.quiet_tables, LOOKS):
+            future = executor.submit(self._tables.view, name)
+            self._then(future, partial(state.on_table_seen, name), lambda _: [])
+
     def _describe(self, state: CoordinatorState, executor: _TableThread) -> None:
         self._described_at = time.monotonic()
         self._then(executor.submit(describe_topics, self._context), state.on_topics, _describe_later)
@@ -402,6 +417,21 @@ class _Life:
         ):
             raise error
         return failed(error)
+
+
+class RoundRobin:
+    """Takes turns among names that come and go."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def next(self, names: Iterable[str], count: int) -> list[str]:
+        """The names that follow those of the last time, in order of the alphabet; each once at most."""
+        ordered = sorted(names)
+        start = bisect_right(ordered, self._last)
+        found = [*ordered[start:], *ordered[:start]][:count]
+        self._last = found[-1] if found else self._last
+        return found
 
 
 class _TableThread:

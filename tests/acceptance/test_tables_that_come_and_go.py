@@ -115,6 +115,7 @@ def test_a_change_that_is_left_to_a_person_holds_its_rows_and_is_listed(case: Si
     assert held_changes(httpx.URL(case.worker.url), case.name) == [
         HeldChange(case.name, case.table, "add column new of type string")
     ]
+    assert case.await_waiting(f"table {case.table}")["reason"] == "rows wait for it to add column new of type string"
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert case.ids() == [1]
     table = lakehouse.catalog.load_table(case.table)
@@ -122,6 +123,24 @@ def test_a_change_that_is_left_to_a_person_holds_its_rows_and_is_listed(case: Si
         update.add_column("new", StringType())
     case.assert_complete([1, 2])
     assert lakehouse.rows(case.table).column("new").to_pylist() in ([None, "x"], ["x", None])
+
+
+def test_a_quiet_table_that_is_rolled_back_is_told_of_and_filled_again(case: SinkCase, lakehouse: Lakehouse) -> None:
+    lakehouse.catalog.create_table(case.table, COLUMNS)
+    case.create_topic()
+    case.produce_ids([1, 2])
+    case.start()
+    case.await_caught_up()
+    first = lakehouse.catalog.load_table(case.table).current_snapshot()
+    assert first is not None
+    case.produce_ids([3, 4])
+    case.await_caught_up()
+    assert case.ids() == [1, 2, 3, 4]
+    with lakehouse.catalog.load_table(case.table).manage_snapshots() as manage:
+        manage.rollback_to_snapshot(first.snapshot_id)
+    assert case.ids() == [1, 2]
+    case.await_log(f"table {case.table} was rolled back to snapshot {first.snapshot_id}")
+    case.worker.wait_until(lambda: case.ids() == [1, 2, 3, 4], 60, "the table to be filled again")
 
 
 def metrics(case: SinkCase) -> str:

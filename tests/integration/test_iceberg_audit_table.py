@@ -43,6 +43,27 @@ def test_commits_of_ours_and_maintenance_of_others_are_proven(mode: WriteMode, l
     assert [finding.text.split(" by ")[0] for finding in report.foreign] == ["replace"]
 
 
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("mode", list(WriteMode))
+def test_rows_that_others_deleted_added_or_replaced_are_named(mode: WriteMode, version: int, lake: Lake) -> None:
+    sink = lake.make(mode=mode, version=version, **{"write.delete.mode": "merge-on-read"})
+    sink.commit(sink.stage([order(1, f"a{number}") for number in range(5)]))
+    lake.sql(f"DELETE FROM lake.{sink.name} WHERE number = 'a1'")
+    sink.commit(sink.stage([order(2, "mine")]))
+    assert look(sink).verdict is Verdict.CHANGED
+    lake.sql(f"INSERT INTO lake.{sink.name} SELECT * FROM lake.{sink.name} LIMIT 1")
+    lake.sql(f"DELETE FROM lake.{sink.name}")
+    report = look(sink)
+    assert report.verdict is Verdict.CHANGED, report.to_json()
+    texts = [finding.text.partition(": ")[2].partition(";")[0] for finding in report.changes]
+    assert len(texts) == 3
+    vectors = ", 1 deletion vectors added" if version == 3 else ""
+    assert texts[0] == f"1 rows deleted by position{vectors}"
+    assert texts[1] == "1 rows added"
+    assert "7 rows in removed files" in texts[2]
+    assert report.groups[0].verdict is Verdict.PROVEN
+
+
 def test_a_data_file_that_is_in_twice_is_found(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     sink.commit(sink.stage([order(1, "a")]))
@@ -59,7 +80,7 @@ def test_a_commit_whose_range_was_counted_before_is_found(lake: Lake) -> None:
     assert kinds(look(sink)) == {"overlap", "cycle_goes_back"}
 
 
-@pytest.mark.timeout(240)  # starts Spark twice
+@pytest.mark.timeout(240)  # starts Spark three times
 def test_the_command_says_it_to_people_and_to_machines(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     sink.commit(sink.stage([order(1, "a")]))
@@ -69,6 +90,10 @@ def test_the_command_says_it_to_people_and_to_machines(lake: Lake) -> None:
     told = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=100, check=False)
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["verdict"] == "proven"
+    lake.sql(f"INSERT INTO lake.{sink.name} SELECT * FROM lake.{sink.name}")
+    told = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=100, check=False)
+    assert told.returncode == 3, told.stderr
+    assert json.loads(told.stdout)["verdict"] == "changed"
     lake.sql(f"ALTER TABLE lake.{sink.name} UNSET TBLPROPERTIES ('connect-py.ledger.connect-orders')")
     told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert told.returncode == 1

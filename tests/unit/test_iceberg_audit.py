@@ -93,6 +93,54 @@ def test_commits_of_others_are_named_and_break_nothing() -> None:
     assert "replace by spark" in report.foreign[0].text
 
 
+@pytest.mark.parametrize(
+    ("operation", "counts", "told"),
+    [
+        ("delete", {"added-position-deletes": "3", "added-dvs": "1"}, "3 rows deleted by position, 1 deletion vectors"),
+        ("overwrite", {"added-equality-deletes": "2", "added-records": "2"}, "2 rows added, 2 equality deletes added"),
+        ("delete", {"deleted-records": "7"}, "7 rows in removed files"),
+        ("append", {"added-records": "1"}, "1 rows added"),
+        (
+            "overwrite",
+            {"removed-dvs": "1", "removed-position-deletes": "4"},
+            "4 deletes by position removed, 1 deletion",
+        ),
+        ("overwrite", {"removed-equality-deletes": "1"}, "1 equality deletes removed"),
+        ("append", {}, "without any count"),
+    ],
+)
+def test_rows_that_others_changed_are_named_and_have_a_verdict_of_their_own(
+    operation: str, counts: Mapping[str, str], told: str
+) -> None:
+    history = table(CYCLE_1, None, CYCLE_2)
+    foreign = replace(history.ancestors[1], operation=operation, summary={"engine-name": "spark", **counts})
+    report = audit(replace(history, ancestors=[history.ancestors[0], foreign, history.ancestors[2]]))
+    assert report.verdict is Verdict.CHANGED
+    assert [(f.kind, f.snapshot) for f in report.changes] == [("foreign_change", 2)]
+    assert f"{operation} by spark: {told}" in report.changes[0].text
+    assert report.to_json()["verdict"] == "changed"
+    lines = list(_lines(report))
+    assert any(line.startswith(f"  CHANGED {operation} by spark") for line in lines)
+    assert lines[-1] == "\nchanged"
+
+
+@pytest.mark.parametrize("counts", [{"total-records": "9"}, {"added-records": "0", "deleted-records": "0"}])
+def test_a_commit_of_others_without_rows_changes_nothing(counts: Mapping[str, str]) -> None:
+    history = table(CYCLE_1, None, CYCLE_2)
+    foreign = replace(history.ancestors[1], operation="overwrite", summary=counts)
+    report = audit(replace(history, ancestors=[history.ancestors[0], foreign, history.ancestors[2]]))
+    assert report.verdict is Verdict.PROVEN
+    assert [f.kind for f in report.foreign] == ["foreign_commit"]
+
+
+def test_what_is_violated_or_cannot_be_told_wins_over_changes_of_others() -> None:
+    change = HistoricSnapshot(9, 9, "delete", {"deleted-records": "1"})
+    broken = table(CYCLE_1, CYCLE_4)
+    assert audit(replace(broken, ancestors=[change, *broken.ancestors])).verdict is Verdict.VIOLATED
+    beside = table(CYCLE_1, ref="side", ref_exists=False)
+    assert audit(replace(beside, ancestors=[change, *beside.ancestors])).verdict is Verdict.UNDECIDED
+
+
 def test_a_rewind_and_a_skip_on_purpose_are_explained() -> None:
     back = ledger(1, {0: (1, 3, 20), 1: (0, 9, 9)}, (8, "b"))
     forward = ledger(2, {0: (2, 500, 600), 1: (0, 9, 9)}, (8, "b"))

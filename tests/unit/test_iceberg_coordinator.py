@@ -10,7 +10,7 @@ from typing import Any
 from iceberg_staging_rows import ORDERS_0, config
 
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
-from connectors.iceberg.coordinator import _Life
+from connectors.iceberg.coordinator import RoundRobin, _Life
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import CommitRequest
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, Outcome, TopicInfo
@@ -71,6 +71,15 @@ class Silent:
 
     def on_cycle_complete(self, *_: Any) -> None:
         pass
+
+
+def test_tables_are_looked_at_in_turns_also_when_some_come_or_go() -> None:
+    turns = RoundRobin()
+    assert turns.next([], 2) == []
+    assert turns.next(["c", "a", "b"], 2) == ["a", "b"]
+    assert turns.next(["a", "b", "c"], 2) == ["c", "a"]
+    assert turns.next(["aa", "b", "c"], 1) == ["aa"]
+    assert turns.next(["b"], 5) == ["b"]
 
 
 def test_a_table_that_cannot_take_a_commit_holds_its_rows_and_the_others_go_on() -> None:

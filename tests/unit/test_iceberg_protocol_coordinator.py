@@ -487,6 +487,44 @@ def test_rolled_back_table_is_refilled_exactly_from_its_ledger() -> None:
     assert (told.position, told.floor, told.needs[FACTS].next) == (60, 60, 60)
 
 
+def test_a_quiet_table_that_is_rolled_back_is_told_of_and_filled_again_when_it_is_looked_at() -> None:
+    life = Life(tables={FACTS: table(FILLED, named=12, newest=12)})
+    life.attach(P0, P1)
+    assert life.state.quiet_tables == [FACTS]
+    assert life.state.on_table_seen(FACTS, table(FILLED, named=12, newest=12)) == []
+    seen = life.state.on_table_seen(FACTS, ROLLED_BACK)
+    told = only(seen, Warn).text
+    assert told.startswith(f"table {FACTS} was rolled back to snapshot 10, the newest commit of this connector was ")
+    assert told.endswith("snapshot 12: it is filled again from the positions that its ledger has there, 40 offsets are "
+                         "read again")  # fmt: skip
+    assert only(seen, Rewind).partitions.keys() == {P0}
+    assert life.state.on_table_seen(FACTS, ROLLED_BACK) == [], "once"
+
+
+def test_a_roll_back_is_told_of_at_the_start_and_by_the_next_commit_too() -> None:
+    assert "was rolled back to snapshot 10" in only(Life(tables={FACTS: ROLLED_BACK}).begun, Warn).text
+    nothing = TableView("t-1", (), True, frozenset({12}), ROLLED_BACK.property)
+    assert "to before its first commit, or replaced by an" in only(Life(tables={FACTS: nothing}).begun, Warn).text
+    life = Life()
+    life.attach(P0)
+    life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
+    assert "was rolled back" in only(life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000), Warn).text
+
+
+@pytest.mark.parametrize("view", [None, table(uuid="t-2"), table(FILLED, named=11, newest=11)])
+def test_what_else_happened_to_a_quiet_table_is_left_to_the_next_commit(view: TableView | None) -> None:
+    life = Life(tables={FACTS: table(FILLED, named=12, newest=12)})
+    assert life.state.on_table_seen(FACTS, view) == []
+
+
+def test_a_table_whose_commit_is_under_way_is_not_looked_at() -> None:
+    life = Life()
+    life.attach(P0, P1)
+    only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
+    assert life.state.quiet_tables == []
+    assert life.state.on_table_seen(FACTS, ROLLED_BACK) == []
+
+
 def test_rolled_back_table_waits_until_the_group_is_lowered_under_this_epoch() -> None:
     life = Life(tables={FACTS: ROLLED_BACK})
     for seen in (GROUP, {P0: mark(60), P1: mark(200)}, {P0: mark(60, epoch=life.epoch)}):

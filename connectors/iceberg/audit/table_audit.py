@@ -2,8 +2,9 @@
 
 What is proven, per connect group, along the commit ref: each commit of ours begins, in every partition, where the one
 before ended (within a generation), so that the ranges are disjoint and without gap; commits come in the order of their
-epochs and cycles, each once; the property agrees; and no data file is in twice. Deliberate rewinds, re-created topics,
-expired snapshots and commits of others are told, not judged.
+epochs and cycles, each once; the property agrees; and no data file is in twice. Deliberate rewinds, re-created topics
+and expired snapshots are told, not judged. Commits of others that changed rows make a verdict of their own: what the
+table holds is then more, or less, than what the ledgers speak of.
 """
 
 from __future__ import annotations
@@ -25,6 +26,18 @@ from connectors.iceberg.protocol.ledger import (
 from connectors.iceberg.protocol.positions import Position, TopicPartition
 
 COMMIT_ID_KEY = "kafka.connect.commit-id"
+MAINTENANCE = "replace"  # the operation of a snapshot that holds the same rows as the one before
+# What Iceberg counts in a snapshot's summary, and what that is. A snapshot leaves out what is 0.
+COUNTS = (
+    ("added-records", "rows added"),
+    ("deleted-records", "rows in removed files"),
+    ("added-position-deletes", "rows deleted by position"),
+    ("added-dvs", "deletion vectors added"),
+    ("added-equality-deletes", "equality deletes added"),
+    ("removed-position-deletes", "deletes by position removed"),
+    ("removed-dvs", "deletion vectors removed"),
+    ("removed-equality-deletes", "equality deletes removed"),
+)
 
 
 class Verdict(IntEnum):
@@ -33,6 +46,7 @@ class Verdict(IntEnum):
     PROVEN = 0
     VIOLATED = 1
     UNDECIDED = 2
+    CHANGED = 3  # ours is in once; commits of others added, removed or replaced rows beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,14 @@ class AuditReport:
         verdicts = [group.verdict for group in self.groups]
         if self.files or Verdict.VIOLATED in verdicts:
             return Verdict.VIOLATED
-        return Verdict.UNDECIDED if self.undecided or Verdict.UNDECIDED in verdicts else Verdict.PROVEN
+        if self.undecided or Verdict.UNDECIDED in verdicts:
+            return Verdict.UNDECIDED
+        return Verdict.CHANGED if self.changes else Verdict.PROVEN
+
+    @property
+    def changes(self) -> list[Finding]:
+        """Commits of others that changed rows."""
+        return [finding for finding in self.foreign if finding.kind == "foreign_change"]
 
     def to_json(self) -> dict[str, Any]:
         """The machine-readable form."""
@@ -164,16 +185,13 @@ def audit(history: TableHistory, group: str | None = None) -> AuditReport:
 
 
 def _foreign(snapshot: HistoricSnapshot) -> Finding:
-    rows = [
-        f"{snapshot.summary[key]} {word}"
-        for key, word in (("added-records", "rows added"), ("deleted-records", "rows in removed files"))
-        if key in snapshot.summary
-    ]
     by = snapshot.summary.get("engine-name") or snapshot.summary.get("app-name") or "an unnamed writer"
-    changes = "" if snapshot.operation == "replace" else "; the ledger says nothing about these rows"
-    return Finding(
-        "foreign_commit", f"{snapshot.operation} by {by}: {', '.join(rows) or 'no rows'}{changes}", snapshot.id
-    )
+    told = [f"{text} {what}" for key, what in COUNTS if (text := snapshot.summary.get(key, "0")) != "0"]
+    counted = any(key in snapshot.summary for key, _ in COUNTS) or "total-records" in snapshot.summary
+    what = f"{snapshot.operation} by {by}: {', '.join(told) or ('no rows' if counted else 'without any count')}"
+    if snapshot.operation == MAINTENANCE or (counted and not told):
+        return Finding("foreign_commit", what, snapshot.id)
+    return Finding("foreign_change", f"{what}; the ledger says nothing about these rows", snapshot.id)
 
 
 class _GroupWalk:

@@ -37,7 +37,8 @@ def audit(
 ) -> None:
     """Prove from a table's snapshots that offset ranges follow each other and no data file is in twice.
 
-    Exit status 0: proven; 1: violated; 2: it cannot be told (no ledger left, no answer from the catalog).
+    Exit status 0: proven; 1: violated; 2: it cannot be told (no ledger left, no answer from the catalog); 3: proven for
+    the connector's own commits, and others have changed rows.
     """
     from connect_py.api.errors import ConnectError
 
@@ -105,8 +106,9 @@ def _lines(report: AuditReport) -> Iterable[str]:
         yield ""
         yield from _lines_of_group(group)
     if report.foreign:
-        yield f"\ncommits of others: {len(report.foreign)}"
-        yield from _findings("  ", report.foreign)
+        yield f"\ncommits of others: {len(report.foreign)}, of which {len(report.changes)} changed rows"
+        yield from _findings("  ", [finding for finding in report.foreign if finding not in report.changes])
+        yield from _findings("  CHANGED ", report.changes)
     yield from _findings("VIOLATED ", report.files)
     yield from _findings("cannot tell: ", report.undecided)
     yield f"\n{report.verdict.name.lower()}"

@@ -112,6 +112,11 @@ _WENT_BACK = (
 )
 
 
+_ROLLED_BACK = (
+    "table {name} was rolled back {where}: it is filled again from the positions that its ledger has there{again}"
+)
+
+
 class _Step(Enum):
     """What the work on one table in a cycle waits for."""
 
@@ -473,9 +478,31 @@ class CoordinatorState:
         table = self._tables[name]
         table.answer = answer
         actions.append(self._opened(name, table))
-        if self._cycle is None or self._cycle.taken is None:
-            actions += self._rewind_where_needed()
-        return actions
+        return [*actions, *self._rewind_between_cycles()]
+
+    def _rewind_between_cycles(self) -> list[CoordinatorAction]:
+        """Read again what a table needs; a cycle that is being applied does so at its end."""
+        return self._rewind_where_needed() if self._cycle is None or self._cycle.taken is None else []
+
+    @property
+    def quiet_tables(self) -> list[str]:
+        """The tables of which no commit is under way, to be looked at: see `on_table_seen`."""
+        busy = self._cycle.work if self._cycle else {}
+        return [n for n, t in self._tables.items() if not t.missing and n not in busy and n not in self._asked]
+
+    def on_table_seen(self, name: str, view: TableView | None) -> list[CoordinatorAction]:
+        """A table was looked at though no rows came for it: its owner may have rolled it back.
+
+        Everything else that changed is met where it matters, by the next commit: a table that is gone or another one.
+        """
+        table = self._tables.get(name)
+        if self.ended or view is None or table is None or name not in self.quiet_tables or view.uuid != table.uuid:
+            return []
+        lookup = look_up(view, self._rules)
+        if table.version == lookup.version or lookup.standing is not Standing.ROLLED_BACK:
+            return []
+        actions = self._open(name, lookup)
+        return actions if self.ended else [*actions, *self._rewind_between_cycles()]
 
     def _answered(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
         """The answer alone, for the table that tasks know: keys to the storage in it may not wait for a long cycle.
@@ -689,7 +716,20 @@ class CoordinatorState:
         )
         if ledger is not None:
             self._commits.note(lookup.version.uuid, ledger)
-        return [Warn(_WENT_BACK.format(name=name))] if went_back else []
+        if went_back:
+            return [Warn(_WENT_BACK.format(name=name))]
+        return [self._rolled_back(name, lookup)] if rolled_back else []
+
+    def _rolled_back(self, name: str, lookup: Lookup) -> Warn:
+        """Tell of a table that its owner rolled back, and how much is read again for it."""
+        snapshot, newest = lookup.version.ledger_snapshot, lookup.version.property_snapshot
+        where = "to before its first commit, or replaced by an empty one"
+        if snapshot is not None:
+            where = f"to snapshot {snapshot}, the newest commit of this connector was snapshot {newest}"
+        needs = self._tables[name].needs
+        rows = sum(max(0, self._partitions[p].applied - needed) for p, needed in needs.items())
+        again = f", {rows} offsets are read again" if rows else ""
+        return Warn(_ROLLED_BACK.format(name=name, where=where, again=again))
 
     def _is_below_what_was_told(self, needs: Mapping[TopicPartition, int]) -> bool:
         """Whether a floor of this epoch from before a rewind, perhaps in the group by now, lies above such needs."""
