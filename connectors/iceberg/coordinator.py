@@ -31,6 +31,7 @@ from connectors.iceberg.config import IcebergSinkConfig, MissingTable, Recreated
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.evolution.held_changes import ChangesHeldError
 from connectors.iceberg.faults import fault_point
+from connectors.iceberg.freshness import Freshness
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
@@ -103,6 +104,7 @@ class Coordinator:
         self._tables = tables
         self._listener = listener
         self._metrics = metrics
+        self._freshness = Freshness(metrics)
         self._troubles = Troubles(metrics, context, config.commit_max_failures, config.commit_interval_ms)
         self._stopping = threading.Event()
         self._failure: ConnectError | None = None
@@ -119,13 +121,17 @@ class Coordinator:
 
     def check(self) -> None:
         """Raise what ended the coordinator, if something did."""
+        self._freshness.measure()
         if self._failure is not None:
             raise self._failure
 
     def _run(self) -> None:
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
-            life = _Life(self._config, self._context, self._tables, self._listener, self._troubles, self._stopping)
+            life = _Life(
+                self._config, self._context, self._tables, self._listener, self._troubles, self._freshness,
+                self._stopping,
+            )  # fmt: skip
             self._metrics.coordinator_begins()
             self._troubles.begins()
             try:
@@ -170,6 +176,7 @@ class _Life:
         tables: TableKeeper,
         listener: CommitListener,
         troubles: Troubles,
+        freshness: Freshness,
         stopping: threading.Event,
     ) -> None:
         self._config = config
@@ -177,6 +184,7 @@ class _Life:
         self._tables = tables
         self._listener = listener
         self._troubles = troubles
+        self._freshness = freshness
         self._stopping = stopping
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._described_at = 0.0
@@ -303,6 +311,7 @@ class _Life:
             elif isinstance(message, CommitComplete):
                 self.worked = True
                 self._troubles.cycle_ended(state.failing)
+                self._freshness.tell(state.ages())
                 self._listener.on_cycle_complete(str(uuid.uuid4()), None)
                 fault_point("after_commit_complete")
 
@@ -386,7 +395,13 @@ class _Life:
 
     def _describe(self, state: CoordinatorState, executor: _TableThread) -> None:
         self._described_at = time.monotonic()
-        self._then(executor.submit(describe_topics, self._context), state.on_topics, _describe_later)
+
+        def described(topics: Mapping[str, TopicInfo]) -> list[CoordinatorAction]:
+            actions = state.on_topics(topics)
+            self._freshness.tell(state.ages())
+            return actions
+
+        self._then(executor.submit(describe_topics, self._context), described, _describe_later)
 
     def _then(
         self,

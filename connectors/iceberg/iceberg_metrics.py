@@ -22,7 +22,7 @@ class IcebergMetrics:
         """So many cycles wait for their commit."""
         self._staged_cycles.set(cycles)
 
-    def committed(self, table: str, outcome: CommitOutcome, valid_through_ms: int | None) -> None:
+    def committed(self, table: str, outcome: CommitOutcome) -> None:
         """An attempt to commit ended."""
         engine = {"table": table, "engine": outcome.engine.value}
         counts = outcome.counts
@@ -52,11 +52,18 @@ class IcebergMetrics:
             ),
         ):
             self._metrics.counter(name, doc, {"table": table}).increment(value)
-        if valid_through_ms is not None:
-            self._metrics.gauge(
-                "iceberg_valid_through_seconds", "Every change until then is in the table: seconds since 1970.",
-                {"table": table},
-            ).set(valid_through_ms / 1000)  # fmt: skip
+
+    def age(self, table: str, through_seconds: float, lag_seconds: float) -> None:
+        """How old a table is."""
+        through = self._metrics.gauge(
+            "iceberg_valid_through_seconds", "Every change until then is in the table: seconds since 1970.",
+            {"table": table},
+        )  # fmt: skip
+        through.set(through_seconds)
+        lag = self._metrics.gauge(
+            "iceberg_lag_seconds", "How old the table is: 0 while it holds all that its topics have.", {"table": table}
+        )
+        lag.set(lag_seconds)
 
     def unrouted(self, topic: str, rows: int) -> None:
         """Rows of a topic went to no table."""

@@ -332,7 +332,7 @@ class TableKeeper:
         fault_point("after_compare_and_swap")
         if outcome.status is CommitStatus.COMMITTED:
             self._deaths.pop(request.commit, None)
-        self._metrics.committed(request.table, outcome, request.valid_through_ms)
+        self._metrics.committed(request.table, outcome)
         counts = outcome.counts
         log.info(
             "commit %s to %s: %s by engine %s, %d rows in %d files, %d replaced, %d ms%s",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import httpx
@@ -136,11 +137,23 @@ def test_a_quiet_table_that_is_rolled_back_is_told_of_and_filled_again(case: Sin
     case.produce_ids([3, 4])
     case.await_caught_up()
     assert case.ids() == [1, 2, 3, 4]
+    quiet_since = time.time()
+    case.worker.wait_until(
+        lambda: (measured(case, "valid_through_seconds") or 0) > quiet_since, 60, "the table to be as new as its topic"
+    )
+    assert measured(case, "lag_seconds") == 0
     with lakehouse.catalog.load_table(case.table).manage_snapshots() as manage:
         manage.rollback_to_snapshot(first.snapshot_id)
     assert case.ids() == [1, 2]
     case.await_log(f"table {case.table} was rolled back to snapshot {first.snapshot_id}")
     case.worker.wait_until(lambda: case.ids() == [1, 2, 3, 4], 60, "the table to be filled again")
+
+
+def measured(case: SinkCase, name: str) -> float | None:
+    """What a gauge of the table says."""
+    lines = [line for line in metrics(case).splitlines() if line.startswith(f"connect_py_iceberg_{name}{{")]
+    found = [line.rpartition(" ")[2] for line in lines if f'table="{case.table}"' in line]
+    return float(found[0]) if found else None
 
 
 def metrics(case: SinkCase) -> str:

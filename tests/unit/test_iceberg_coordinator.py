@@ -11,9 +11,16 @@ from iceberg_staging_rows import ORDERS_0, config
 
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.coordinator import RoundRobin, _Life
+from connectors.iceberg.freshness import STALE_MS, Freshness
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import CommitRequest
-from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, Outcome, TopicInfo
+from connectors.iceberg.protocol.coordinator_state import (
+    CoordinatorSettings,
+    CoordinatorState,
+    Outcome,
+    TableAge,
+    TopicInfo,
+)
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.messages import CommitComplete, Message, Range, Report, TablePart
 from connectors.iceberg.protocol.positions import Epoch
@@ -82,11 +89,40 @@ def test_tables_are_looked_at_in_turns_also_when_some_come_or_go() -> None:
     assert turns.next(["b"], 5) == ["b"]
 
 
+def shown(metrics: FakePluginMetrics, table: str) -> tuple[float, float]:
+    """Until when all is in, and the lag, in seconds."""
+    names = ("iceberg_valid_through_seconds", "iceberg_lag_seconds")
+    found: Any = [metrics.gauge(name, "", {"table": table}) for name in names]
+    return found[0].value, found[1].value
+
+
+def test_a_quiet_table_is_as_new_as_the_last_look_at_its_topics_and_lags_once_nobody_looks() -> None:
+    metrics, now = FakePluginMetrics(), [1_000_000]
+    made = Freshness(IcebergMetrics(metrics), lambda: now[0])
+    made.tell({GOOD: TableAge(900_000, complete=True), BAD: TableAge(900_000, complete=False)})
+    assert shown(metrics, GOOD) == (900, 0)
+    assert shown(metrics, BAD) == (900, 100)
+    now[0] += STALE_MS
+    made.tell({GOOD: TableAge(1_080_000, complete=True), BAD: TableAge(None, complete=False)})
+    assert shown(metrics, GOOD) == (1080, 0)
+    assert shown(metrics, BAD) == (900, 190)
+    now[0] += STALE_MS + 1000
+    made.measure()
+    assert shown(metrics, GOOD) == (1080, 101)
+
+
+def test_nothing_is_said_of_a_table_before_its_age_is_known() -> None:
+    metrics = FakePluginMetrics()
+    Freshness(IcebergMetrics(metrics), lambda: 1).tell({GOOD: TableAge(None, complete=False)})
+    assert not any("lag" in name or "through" in name for name, _ in metrics.made)
+
+
 def test_a_table_that_cannot_take_a_commit_holds_its_rows_and_the_others_go_on() -> None:
     tables, channel, executor = Tables(), Channel(), Here()
     made: Any = (config(tables=f"{GOOD},{BAD}"), FakeSinkTaskContext(connector="c", topics={"orders": 1}))
     troubles = Troubles(IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext(), None, 1000)
-    life = _Life(*made, tables, Silent(), troubles, threading.Event())  # type: ignore[arg-type]
+    freshness = Freshness(IcebergMetrics(FakePluginMetrics()))
+    life = _Life(*made, tables, Silent(), troubles, freshness, threading.Event())  # type: ignore[arg-type]
     settings = CoordinatorSettings("k", 0, 1000, 300, tables=(GOOD, BAD), max_tries=1)
     state = CoordinatorState(settings, "x", new_uuid=iter("abcd").__next__)
     state.begin({"orders": TopicInfo("id", (0,))}, {}, {name: tables.view(name) for name in (GOOD, BAD)}, None, 0)

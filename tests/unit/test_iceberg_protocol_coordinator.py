@@ -25,7 +25,13 @@ from connectors.iceberg.protocol.actions import (
     Warn,
 )
 from connectors.iceberg.protocol.alter_offsets import altered_group
-from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, Outcome, TopicInfo
+from connectors.iceberg.protocol.coordinator_state import (
+    CoordinatorSettings,
+    CoordinatorState,
+    Outcome,
+    TableAge,
+    TopicInfo,
+)
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,
@@ -822,6 +828,29 @@ def test_partition_that_falls_idle_stays_valid_through_its_last_record() -> None
     life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
     later = life.cycle(life.report(p0=rows(130, 140, timestamp_ms=90), p1=idle(210)))
     assert commit_of(life, later, landed(request)).valid_through_ms == 40
+
+
+def test_a_quiet_table_is_as_old_as_the_look_that_saw_its_logs_end() -> None:
+    life = Life()
+    assert life.state.ages() == {FACTS: TableAge(None, complete=False)}
+    life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (100, 200), 70)})
+    assert life.state.ages() == {FACTS: TableAge(70, complete=True)}
+    life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (100, 200), 100)})
+    assert life.state.ages() == {FACTS: TableAge(100, complete=True)}
+    life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (130, 200), 130)})
+    assert life.state.ages() == {FACTS: TableAge(None, complete=False)}, "rows came that nobody has read"
+    request = commit_of(life, life.cycle(life.report(p0=rows(100, 120, timestamp_ms=110), p1=idle(200))))
+    life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    assert life.state.ages() == {FACTS: TableAge(110, complete=False)}
+    life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (120, 200), 160)})
+    assert life.state.ages() == {FACTS: TableAge(160, complete=True)}
+
+
+def test_a_table_that_is_read_again_for_has_no_age() -> None:
+    life = Life(tables={FACTS: table(FILLED, named=12, newest=12)})
+    life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (100, 200), 70)})
+    life.state.on_table_seen(FACTS, ROLLED_BACK)
+    assert life.state.ages() == {FACTS: TableAge(None, complete=False)}
 
 
 def test_deleted_topic_is_not_waited_for() -> None:

@@ -84,6 +84,14 @@ class TopicInfo:
     described_ms: int | None = None  # since 1970: when it was asked for these ends
 
 
+@dataclass(frozen=True, slots=True)
+class TableAge:
+    """How old a table is."""
+
+    through_ms: int | None  # since 1970: every record up to then is in; None: not known
+    complete: bool  # every partition's log was seen to end where the table stands
+
+
 class Outcome(Enum):
     """How a commit ended, as far as the committer can tell."""
 
@@ -971,6 +979,25 @@ class CoordinatorState:
                 return None
             times.append(time)
         return min(times, default=None)
+
+    def ages(self) -> dict[str, TableAge]:
+        """How old tables are now, also those for which no rows come."""
+        return {name: self._age(table) for name, table in self._tables.items() if not table.missing}
+
+    def _age(self, table: _Table) -> TableAge:
+        """As `_valid_through`, for what the table holds now, and as far as is known of partitions that are late."""
+        times: list[int | None] = []
+        complete = True
+        for partition, state in self._partitions.items():
+            if not state.described:
+                continue
+            needed = table.needs[partition]
+            ended = state.end_ms is not None and state.end <= needed
+            complete = complete and ended
+            read_ms = state.through_ms if needed >= state.applied else None
+            times.append(_latest(read_ms, state.end_ms if ended else None))
+        known = [time for time in times if time is not None]
+        return TableAge(min(known) if known and len(known) == len(times) else None, complete)
 
     def _landed(self, name: str, work: _Work, version: TableVersion, now_ms: int) -> list[CoordinatorAction]:
         """Step 5 is done: the snapshot is visible and its ledger is the table's."""
