@@ -25,7 +25,6 @@ from connectors.iceberg.source_topics import (
     likely_tables,
 )
 from connectors.iceberg.spark.commit_request import MAIN
-from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.spark_config import worker_spark_config
@@ -96,8 +95,7 @@ def _look_up(config: IcebergSinkConfig, services: SharedServices, tables: Iterab
     names = list(tables)
     if not names:
         return found
-    with SparkDriver(services, worker_spark_config(config, services.worker_settings), user=config.connector) as driver:
-        lake = LakeClient(driver)
+    with LakeClient(services, worker_spark_config(config, services.worker_settings), user=config.connector) as lake:
         for name in names:
             ref = config.table(name).commit_branch or MAIN
             try:

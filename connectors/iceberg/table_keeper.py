@@ -39,7 +39,6 @@ from connectors.iceberg.spark.commit_request import (
     CommitRequest,
     CommitStatus,
 )
-from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
     SparkDiedError,
@@ -392,8 +391,8 @@ def why_not_merged(table: TableDescription) -> str | None:
 def _lake_of(config: IcebergSinkConfig, services: SharedServices) -> LakeClient:
     spark = worker_spark_config(config, services.worker_settings)
     settings = EngineSettings(config.commit_engine.value == "merge", config.foreign_writers.value == "refuse")
-    driver = SparkDriver(services, spark, settings, config.connector)
-    return LakeClient(driver, commit_deadline_seconds=config.commit_attempt_timeout_ms / 1000)
+    commit_seconds = config.commit_attempt_timeout_ms / 1000
+    return LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=commit_seconds)
 
 
 def _check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> None:

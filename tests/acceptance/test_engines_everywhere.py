@@ -40,7 +40,6 @@ from connect_py.embedded.broker import KafkaBroker
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.audit.table_history import TableHistory
-from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.spark_config import SparkConfig
 
@@ -105,10 +104,10 @@ def assert_proven(lakehouse: Lakehouse, tables: Collection[str]) -> None:
     del catalog["iceberg.catalog"]
     with (
         FakeSharedServices() as services,
-        SparkDriver(services, SparkConfig("lake", catalog, quick_jvm=True)) as driver,
+        LakeClient(services, SparkConfig("lake", catalog, quick_jvm=True)) as lake,
     ):
         for table in tables:
-            report = audit(TableHistory.read(LakeClient(driver), table, "main"))
+            report = audit(TableHistory.read(lake, table, "main"))
             assert report.verdict is Verdict.PROVEN, report.to_json()
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.spark_config import SparkConfig
 
@@ -28,7 +27,7 @@ def test_a_catalog_that_no_waiting_makes_is_an_error_of_the_configuration(
     properties: dict[str, str], said: str
 ) -> None:
     with FakeSharedServices() as services:
-        lake = LakeClient(SparkDriver(services, SparkConfig("iceberg", properties, quick_jvm=True)))
+        lake = LakeClient(services, SparkConfig("iceberg", properties, quick_jvm=True))
         lake.start()
         with pytest.raises(ConnectError) as caught:
             lake.exists("shop.orders")

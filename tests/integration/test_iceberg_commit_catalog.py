@@ -26,7 +26,6 @@ from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark import driver_program, durable_files
 from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.commit_request import EngineName
-from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
@@ -185,7 +184,7 @@ def test_expired_history_shows_as_incomplete(lake: Lake) -> None:
 def client(folder: Path, **deadlines: float) -> Iterator[LakeClient]:
     """A session in a driver process, as a coordinator has it."""
     with FakeSharedServices() as services:
-        lake = LakeClient(SparkDriver(services, lake_config(folder)), **deadlines)
+        lake = LakeClient(services, lake_config(folder), **deadlines)
         lake.start()
         yield lake
         lake.stop()
@@ -225,7 +224,7 @@ def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str]
         (process,) = drivers()
         java = java_of(process)
         java.suspend()
-        lake._deadline_seconds = 0.5
+        lake.deadline_seconds = 0.5
         began = time.monotonic()
         with pytest.raises(SparkDiedError):
             lake.exists("shop.orders")
@@ -239,7 +238,7 @@ def test_users_of_one_driver_have_sessions_of_their_own_and_it_ends_with_the_las
     spark_environment: dict[str, str], tmp_path: Path
 ) -> None:
     with FakeSharedServices() as services:
-        users = [LakeClient(SparkDriver(services.user(), lake_config(folder), user=folder.name))
+        users = [LakeClient(services.user(), lake_config(folder), user=folder.name)
                  for folder in (tmp_path / "a", tmp_path / "b")]  # fmt: skip
         for user, folder in zip(users, ("a", "b"), strict=True):
             (tmp_path / folder).mkdir()

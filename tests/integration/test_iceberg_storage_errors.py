@@ -19,7 +19,6 @@ from worker_process import free_port
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.spark_environment import JARS_VARIABLE
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.spark_config import SparkConfig
@@ -48,7 +47,7 @@ def jars(spark_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) 
 @contextmanager
 def _lake(settings: Mapping[str, str]) -> Iterator[LakeClient]:
     with FakeSharedServices() as services:
-        lake = LakeClient(SparkDriver(services, SparkConfig("lake", settings, quick_jvm=True)))
+        lake = LakeClient(services, SparkConfig("lake", settings, quick_jvm=True))
         lake.start()
         yield lake
         lake.stop()

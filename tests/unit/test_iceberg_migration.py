@@ -206,7 +206,7 @@ def legacy(
             raise TableMissingError(name, "does not exist")
         return known[name]
 
-    monkeypatch.setattr("connectors.iceberg.spark.driver.SparkDriver", NoJvm)
+    monkeypatch.setattr("connectors.iceberg.spark.lake_client.LakeClient", NoJvm)
     monkeypatch.setattr("connectors.iceberg.commands.migrate.command_services", FakeSharedServices)
     monkeypatch.setattr(TableHistory, "read", staticmethod(read))
     monkeypatch.setattr("connectors.iceberg.migration.kafka_traces.control_events", lambda *_: events)

@@ -92,11 +92,10 @@ def _settings(
 def _audit(settings: SparkConfig, table: str, ref: str, group: str | None) -> AuditReport:
     from connectors.iceberg.audit.table_audit import audit as judge
     from connectors.iceberg.audit.table_history import TableHistory
-    from connectors.iceberg.spark.driver import SparkDriver
     from connectors.iceberg.spark.lake_client import LakeClient
 
-    with SparkDriver(command_services(), settings) as driver:
-        return judge(TableHistory.read(LakeClient(driver), table, ref), group)
+    with LakeClient(command_services(), settings) as lake:
+        return judge(TableHistory.read(lake, table, ref), group)
 
 
 def _lines(report: AuditReport) -> Iterable[str]:

@@ -92,17 +92,16 @@ def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[Tab
 def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[TableTrace]:
     from connectors.iceberg.audit.table_history import TableHistory
     from connectors.iceberg.migration.java_position import TableTrace
-    from connectors.iceberg.spark.driver import SparkDriver
     from connectors.iceberg.spark.errors import TableMissingError
     from connectors.iceberg.spark.lake_client import LakeClient
     from connectors.iceberg.spark.spark_config import worker_spark_config
 
     services = command_services()
     traces = []
-    with SparkDriver(services, worker_spark_config(config, services.worker_settings)) as driver:
+    with LakeClient(services, worker_spark_config(config, services.worker_settings)) as lake:
         for name in tables:
             try:
-                history = TableHistory.read(LakeClient(driver), name, config.table(name).commit_branch or "main")
+                history = TableHistory.read(lake, name, config.table(name).commit_branch or "main")
             except TableMissingError:
                 traces.append(TableTrace(name, exists=False))
             else:

@@ -12,7 +12,6 @@ from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.config import DEAD_LETTER_TABLE, IcebergSinkConfig
 from connectors.iceberg.dead_letters.letter import Letter, Place
-from connectors.iceberg.spark.driver import SparkDriver
 from connectors.iceberg.spark.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.spark_config import worker_spark_config
@@ -76,8 +75,8 @@ class LetterTable:
             raise ConfigError(DEAD_LETTER_TABLE, "is not set: this connector keeps no dead letters in a table")
         services = command_services()
         try:
-            with SparkDriver(services, worker_spark_config(config, services.worker_settings)) as driver:
-                location, io = LakeClient(driver).metadata(name)
+            with LakeClient(services, worker_spark_config(config, services.worker_settings)) as lake:
+                location, io = lake.metadata(name)
         except TableMissingError:
             return None
         from pyiceberg.table import StaticTable

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from typing import Final
 
 from connect_py.api.service import ServiceAddress, SharedService
-from connectors.iceberg.spark.driver_protocol import Failed, Succeeded
+from connectors.iceberg.spark.driver_protocol import Failed, Succeeded, connect, hang_up
 from connectors.iceberg.spark.errors import CatalogUnavailableError
 
 CONNECT_SERVICE: Final = SharedService("spark-connect", "connectors.iceberg.spark.connect_program")
@@ -52,24 +49,18 @@ class ConnectClient:
             CatalogUnavailableError: It did not end well, or nothing is known of its end.
         """
         remote = self._remote
-        asked = RemoteStatement(subject, remote.url, {**remote.settings, **settings}, statement)
         try:
-            line = Client(remote.program.socket, "AF_UNIX", authkey=remote.program.secret.encode())
-            self._connection = line
-            line.send(asked)
-            answer: Succeeded | Failed = line.recv()
-        except (OSError, EOFError, AuthenticationError) as error:
+            self._connection = connect(remote.program)
+            self._connection.send(RemoteStatement(subject, remote.url, {**remote.settings, **settings}, statement))
+            answer: Succeeded | Failed = self._connection.recv()
+        except (OSError, EOFError, ValueError, AuthenticationError) as error:  # ValueError: another thread closed it
             raise CatalogUnavailableError(f"{subject}: the Spark Connect process is gone") from error
         finally:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+            self.interrupt()
         if isinstance(answer, Failed):
             answer.reraise()
 
     def interrupt(self) -> None:
         """End a statement that runs: its process sees that its user is gone."""
-        connection = self._connection
-        if connection is not None:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
-                line.shutdown(socket.SHUT_RDWR)  # a close would not wake the thread that reads
+        connection, self._connection = self._connection, None
+        hang_up(connection)

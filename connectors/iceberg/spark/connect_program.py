@@ -11,27 +11,21 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
-from multiprocessing.connection import Connection, Listener
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from connect_py.api.errors import ConnectError
-from connect_py.api.service import ServiceLogHandler, ServiceProgram
 from connectors.iceberg.spark.connect_client import RemoteStatement
-from connectors.iceberg.spark.driver_protocol import Failed, Succeeded, serve_connections
-from connectors.iceberg.spark.errors import (
-    CatalogUnavailableError,
-    TableForbiddenError,
-    TableUnsuitableError,
-)
+from connectors.iceberg.spark.driver_protocol import Failed, Succeeded
+from connectors.iceberg.spark.errors import CatalogUnavailableError, TableForbiddenError, TableUnsuitableError
+from connectors.iceberg.spark.program import Watch, begin, serve
 from connectors.iceberg.spark.remote_url import remote_address
 
 log = logging.getLogger(__name__)
 
-GIVE_UP_SECONDS: Final = 10.0  # that an interrupted statement has to end
 _RETRIES: Final = 3  # of a request that the server does not answer: the coordinator tries again later
 _CATALOG: Final = "spark.sql.catalog."
 _MASK: Final = "[hidden]"
@@ -42,14 +36,13 @@ _REFUSALS: Final = ("PERMISSION_DENIED", "UNAUTHENTICATED")
 
 
 class _Running:
-    """One statement: `run` on a thread of its own, `interrupt` from another."""
+    """One statement: `run` on a thread of its own, `interrupt` and `release` from another."""
 
     def __init__(self, asked: RemoteStatement) -> None:
         self._asked = asked
         self._place = f"Spark Connect at {remote_address(asked.url)}"
         self._session: Any = None
         self._interrupted = False
-        self._done = threading.Event()
 
     def run(self) -> Succeeded | Failed:
         """Returns what to answer."""
@@ -58,22 +51,15 @@ class _Running:
         except Exception as error:  # noqa: BLE001 - the user is told
             return Failed.of(self._translated(error))
         finally:
-            self._done.set()
-            self._release()
+            self.release()
         return Succeeded(None)
 
     def interrupt(self) -> None:
-        """End the statement, unless it has ended; after a while, give up waiting for its end."""
+        """End the statement."""
         self._interrupted = True
-        if self._done.is_set():
-            return
-        log.warning("%s: %s: the statement is interrupted", self._asked.subject, self._place)
         if self._session is not None:
             with suppress(Exception):  # the server may be gone
                 self._session.interruptAll()
-        if not self._done.wait(GIVE_UP_SECONDS):
-            log.error("%s: %s: the interruption was ignored: the session is given up", self._asked.subject, self._place)
-            self._release()
 
     def _execute(self) -> None:
         from pyspark.sql import SparkSession
@@ -101,7 +87,7 @@ class _Running:
             if key not in own and not key.startswith(tuple(f"{catalog}." for catalog in own)):
                 yield key, value
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Give the session up: the server stops what runs in it."""
         session, self._session = self._session, None
         if session is not None:
@@ -139,35 +125,22 @@ def masked(text: str, asked: RemoteStatement) -> str:
 
 
 def serve_one(connection: Connection) -> None:
-    """Run the statement of one connection."""
-    with closing(connection), suppress(EOFError, OSError):
-        running = _Running(connection.recv())
-
-        def answer() -> None:
-            answered = running.run()
-            with suppress(OSError):  # the user is gone
-                connection.send(answered)
-
-        threading.Thread(target=answer, name="spark-connect-statement", daemon=True).start()
-        with suppress(EOFError, OSError):
-            connection.recv()  # nothing comes: the user hangs up when it has the answer, or gives up
-        running.interrupt()
+    """Run the statement of one connection. Its user hangs up when it has the answer, or gives up."""
+    asked: RemoteStatement = connection.recv()
+    running = _Running(asked)
+    with Watch(asked.subject, connection, running.interrupt, running.release):
+        answer = running.run()
+    connection.send(answer)
 
 
 def main() -> None:
     """See the module."""
-    program = ServiceProgram.begin()
-    logging.basicConfig(handlers=[ServiceLogHandler()], level=logging.INFO)
-    logging.getLogger("pyspark").setLevel(logging.CRITICAL)
+    program = begin()
     try:
         import pyspark.sql.connect.session  # noqa: F401 - early, and not with the first statement
     except ImportError as error:
         program.failed(f"PySpark's client of Spark Connect is not installed, see the extra spark-connect: {error}")
-    listener = Listener(program.socket, "AF_UNIX", backlog=64, authkey=program.secret.encode())
-    accepting = threading.Thread(
-        target=serve_connections, args=(listener, serve_one, "spark-connect-user"), name="spark-connect", daemon=True
-    )
-    accepting.start()
+    serve(program, serve_one)
     program.ready()
     program.wait_for_end()
 

@@ -1,21 +1,20 @@
-"""What coordinators and the Spark driver process say to each other: pickled values over an authenticated socket."""
+"""What the sink and its Spark processes say to each other: pickled values over an authenticated socket."""
 
 from __future__ import annotations
 
-import logging
+import contextlib
+import os
 import pickle
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
-from typing import Any, NoReturn
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Client, Connection
+from typing import Any
 
 from connect_py.api.errors import ConnectError
+from connect_py.api.service import ServiceAddress
 from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.errors import JavaError
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,7 @@ class Request:
     method: str
     arguments: tuple[Any, ...]
     deadline_seconds: float = 600.0
+    named: Mapping[str, Any] = field(default_factory=dict)  # arguments too
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,19 @@ class Failed:
         raise self.error from (JavaError(self.cause) if self.cause else None)
 
 
-def serve_connections(listener: Listener, serve_one: Callable[[Connection], None], name: str) -> NoReturn:
-    """Accept connections for ever, each on a thread of its own. `name`: of the threads."""
-    while True:
-        try:
-            connection = listener.accept()
-        except (AuthenticationError, EOFError, ConnectionError) as error:
-            log.warning("a connection was refused: %s", error)
-            continue
-        threading.Thread(target=serve_one, args=(connection,), name=name, daemon=True).start()
+def connect(address: ServiceAddress) -> Connection:
+    """A connection to the program of a service.
+
+    Raises:
+        OSError, EOFError, AuthenticationError: It does not listen, or is not the one of this address.
+    """
+    return Client(address.socket, "AF_UNIX", authkey=address.secret.encode())
+
+
+def hang_up(connection: Connection | None) -> None:
+    """Close a connection. A thread that waits for its answer wakes up, which a close alone would not do."""
+    if connection is not None:
+        with contextlib.suppress(OSError):
+            with socket.socket(fileno=os.dup(connection.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
+            connection.close()

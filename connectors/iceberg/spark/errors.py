@@ -47,7 +47,7 @@ class CatalogUnavailableError(RetriableError):
 
 
 class SparkDiedError(CatalogUnavailableError):
-    """The JVM of the driver is gone. `SparkDriver.start` makes a session in the next one."""
+    """The JVM of the driver is gone. `LakeClient.start` makes a session in the next one."""
 
 
 class SparkLostError(ConnectError):

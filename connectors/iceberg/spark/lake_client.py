@@ -1,92 +1,178 @@
-"""`LakeClient`: the methods of `LakeSession`, in the coordinator's process."""
+"""`LakeClient`: the methods of `LakeSession` for a coordinator or a command; the Spark driver process runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+import json
+from collections.abc import Callable
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from connectors.iceberg.schema_change import SchemaChange
+from connect_py.api.service import ServiceAddress, SharedService, SharedServices
+from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest
-from connectors.iceberg.spark.driver import SparkDriver
-from connectors.iceberg.spark.lake_session import LoadedTable
+from connectors.iceberg.spark.connect_client import CONNECT_SERVICE, RemoteSpark
+from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, connect, hang_up
+from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError
+from connectors.iceberg.spark.lake_session import LakeSession
+from connectors.iceberg.spark.spark_config import DRIVERS_MAX_KEY, SparkConfig
 from connectors.iceberg.table import WriteMode
+
+PROGRAM: Final = "connectors.iceberg.spark.driver_program"
+SERVICE: Final = "spark-driver"
+_START_SECONDS: Final = 120.0
+_EXTRA_SECONDS: Final = 15.0  # that the driver has to interrupt a statement before its user gives it up
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def driver_service(config: SparkConfig) -> SharedService:
+    """The service of connectors with equal static settings."""
+    settings = {"static": json.dumps(config.static_settings(), sort_keys=True),
+                "jvm_options": json.dumps(config.jvm_options()), "own": config.own_driver_of}  # fmt: skip
+    return SharedService(SERVICE, PROGRAM, settings, DRIVERS_MAX_KEY, config.drivers_max)
+
+
+def _asked(method: Callable[Concatenate[LakeSession, str, P], T]) -> Callable[Concatenate[LakeClient, str, P], T]:
+    """A method whose first argument names a table, run by the driver."""
+
+    @functools.wraps(method)
+    def ask(client: LakeClient, name: str, /, *args: P.args, **named: P.kwargs) -> Any:
+        return client.call(Request(name, method.__name__, (name, *args), client.deadline_seconds, named))
+
+    return ask
 
 
 class LakeClient:
-    """Asks a driver. Each method is that of `LakeSession`, and raises a `SparkDiedError` besides."""
+    """A session in a Spark driver process, and the connection to it.
+
+    Each method of `LakeSession` raises a `SparkDiedError` besides what it says there. One thread calls; `alive` and
+    `stop` from any thread.
+    """
 
     def __init__(
-        self, driver: SparkDriver, deadline_seconds: float = 120.0, commit_deadline_seconds: float = 600.0
-    ) -> None:
-        """`deadline_seconds` limits each call but commits, which have `commit_deadline_seconds`."""
-        self._driver = driver
-        self._deadline_seconds = deadline_seconds
-        self._commit_deadline_seconds = commit_deadline_seconds
-
-    def request(self) -> None:
-        """Have the driver started, and return at once."""
-        self._driver.request()
-
-    def alive(self) -> bool:
-        return self._driver.alive()
-
-    def start(self) -> None:
-        """Have a session in a driver that runs; see `SparkDriver.start`."""
-        self._driver.start()
-
-    def stop(self) -> None:
-        """End the session. From any thread."""
-        self._driver.stop()
-
-    def load(
         self,
-        name: str,
-        property_key: str,
-        ref: str = "main",
-        mode: WriteMode = WriteMode.APPEND,
-        key_columns: Sequence[str] = (),
-    ) -> LoadedTable:
-        loaded: LoadedTable = self._call(name, "load", property_key, ref, mode, tuple(key_columns))
-        return loaded
+        services: SharedServices,
+        config: SparkConfig,
+        engine: EngineSettings | None = None,
+        user: str = "connect-py",
+        deadline_seconds: float = 120.0,
+        commit_deadline_seconds: float = 600.0,
+    ) -> None:
+        """Start nothing yet.
 
-    def exists(self, name: str) -> bool:
-        return bool(self._call(name, "exists"))
+        Args:
+            services: The worker's, or a command's.
+            config: What driver and session are made from.
+            engine: What the configuration says of commits.
+            user: The connector, for logs.
+            deadline_seconds: Limits each call but commits.
+            commit_deadline_seconds: Limits commits.
+        """
+        self._services = services
+        self._config = config
+        self._service = driver_service(config)
+        self._engine = engine or EngineSettings()
+        self._user = user
+        self.deadline_seconds = deadline_seconds
+        self._commit_deadline_seconds = commit_deadline_seconds
+        self._address: ServiceAddress | None = None
+        self._connection: Connection | None = None
 
-    def metadata(self, name: str) -> tuple[str, dict[str, str]]:
-        found: tuple[str, dict[str, str]] = self._call(name, "metadata")
-        return found
-
-    def create(
-        self, name: str, schema: str, spec: str | None = None, properties: Mapping[str, str] | None = None
-    ) -> bool:
-        return bool(self._call(name, "create", schema, spec, dict(properties or {})))
-
-    def evolve(self, name: str, changes: Sequence[SchemaChange]) -> bool:
-        return bool(self._call(name, "evolve", tuple(changes)))
-
-    def set_properties(self, name: str, properties: Mapping[str, str]) -> None:
-        self._call(name, "set_properties", dict(properties))
-
-    def replace_view(self, name: str, schema: str, sql: str) -> bool:
-        return bool(self._call(name, "replace_view", schema, sql))
-
-    def remove_files(self, name: str, uuid: str, prefix: str, below: int) -> int | None:
-        removed: int | None = self._call(name, "remove_files", uuid, prefix, below)
-        return removed
-
-    def drop_branches(self, name: str, prefix: str, below: int) -> int:
-        return int(self._call(name, "drop_branches", prefix, below))
-
-    def history(self, name: str, ref: str, ledger_prefix: str, file_prefix: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._call(name, "history", ref, ledger_prefix, file_prefix)
-        return found
+    load = _asked(LakeSession.load)
+    exists = _asked(LakeSession.exists)
+    metadata = _asked(LakeSession.metadata)
+    create = _asked(LakeSession.create)
+    evolve = _asked(LakeSession.evolve)
+    set_properties = _asked(LakeSession.set_properties)
+    replace_view = _asked(LakeSession.replace_view)
+    remove_files = _asked(LakeSession.remove_files)
+    drop_branches = _asked(LakeSession.drop_branches)
+    history = _asked(LakeSession.history)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
-        remote = self._driver.remote() if request.mode is WriteMode.MERGE and request.files else None
-        with self._driver.deadline(self._commit_deadline_seconds):
-            outcome: CommitOutcome = self._driver.call(request.table, "commit", request, remote)
+        remote = self._remote() if request.mode is WriteMode.MERGE and request.files else None
+        asked = Request(request.table, "commit", (request, remote), self._commit_deadline_seconds)
+        outcome: CommitOutcome = self.call(asked)
         return outcome
 
-    def _call(self, name: str, method: str, *arguments: Any) -> Any:
-        with self._driver.deadline(self._deadline_seconds):
-            return self._driver.call(name, method, name, *arguments)
+    def request(self) -> None:
+        """Have the process started, and return at once."""
+        self._services.request_shared_service(self._service)
+        if self._config.remote:
+            self._services.request_shared_service(CONNECT_SERVICE)
+
+    def start(self) -> None:
+        """Have a process running, and a session in it. After a death: in the next process.
+
+        Raises:
+            RetriableError: It does not start now.
+            ConnectError: It cannot start. The text says why.
+        """
+        broken = self._address.generation if self._address is not None else None
+        self._address = self._services.shared_service(self._service, broken=broken, timeout_seconds=_START_SECONDS)
+        config = self._config
+        try:
+            connection = connect(self._address)
+            connection.send(Opened(self._user, config.catalog, config.session_settings(), self._engine))
+        except (OSError, EOFError, AuthenticationError) as error:
+            raise CatalogUnavailableError(f"the Spark driver cannot be reached: {error}") from error
+        self._connection = connection
+
+    def alive(self) -> bool:
+        """Whether there is a connection. The process may have died since the last call."""
+        return self._connection is not None
+
+    def stop(self) -> None:
+        """End the session; the process ends with its last user. A call under way fails."""
+        self._disconnect()
+        self._services.release_shared_service(self._service)
+        if self._config.remote:
+            self._services.release_shared_service(CONNECT_SERVICE)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def call(self, request: Request) -> Any:
+        """Call a method of the driver's `LakeSession`.
+
+        Raises:
+            SparkDiedError: The driver is gone, or does not answer; `start` makes a session in the next one.
+            ConnectError: What the method raised.
+        """
+        connection, subject, seconds = self._connection, request.subject, request.deadline_seconds
+        if connection is None:
+            raise SparkDiedError("Spark is not running")
+        try:
+            connection.send(request)
+            if not connection.poll(seconds + _EXTRA_SECONDS):
+                self._disconnect()
+                raise SparkDiedError(f"{subject}: the Spark driver did not answer within {seconds:.0f} s")
+            answer = connection.recv()
+        except (OSError, EOFError, ValueError) as error:  # ValueError: another thread closed it
+            self._disconnect()
+            raise SparkDiedError(f"{subject}: the Spark driver is gone") from error
+        if isinstance(answer, Failed):
+            answer.reraise()
+        return answer.value
+
+    def _remote(self) -> RemoteSpark | None:
+        """The Spark that runs the `MERGE`, where the configuration names a Spark Connect server; None: the driver.
+
+        Raises:
+            RetriableError: The Spark Connect process does not start now.
+            ConnectError: It cannot start. The text says why.
+        """
+        if not self._config.remote:
+            return None
+        program = self._services.shared_service(CONNECT_SERVICE, timeout_seconds=_START_SECONDS)
+        return RemoteSpark(self._config.remote, self._config.remote_settings(), program)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        hang_up(connection)
