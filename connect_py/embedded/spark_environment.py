@@ -22,7 +22,7 @@ CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"
 
 
 def spark_environment() -> dict[str, str]:
-    """Return what `SparkGateway.from_environment` reads, for export to the processes that start Spark.
+    """Return what `SparkGateway` reads, for export to the processes that start Spark.
 
     CONNECT_PY_JAVA is an executable, CONNECT_PY_SPARK_JARS paths joined by `os.pathsep`,
     CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none), CONNECT_PY_SPARK_CLASSES a folder for a class

@@ -14,7 +14,13 @@ import psutil
 import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
-from connectors.iceberg.spark.gateway import SparkAbsentError, SparkGateway, SparkGatewayError
+from connectors.iceberg.spark.gateway import (
+    JARS_VARIABLE,
+    JAVA_VARIABLE,
+    SparkAbsentError,
+    SparkGateway,
+    SparkGatewayError,
+)
 
 QUICK = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -23,7 +29,7 @@ def test_jvm_listens_and_has_iceberg_spark_and_sqlite_on_its_class_path(
     spark_environment: dict[str, str], tmp_path: Path
 ) -> None:
     log = tmp_path / "spark.log"
-    with SparkGateway.from_environment(QUICK, log) as gateway:
+    with SparkGateway(QUICK, log) as gateway:
         client = ClientServer(
             java_parameters=JavaParameters(port=gateway.port, auth_token=gateway.secret),
             python_parameters=PythonParameters(port=0, eager_load=False),
@@ -46,7 +52,7 @@ def test_jvm_dies_with_a_killed_owner_even_when_it_hangs(spark_environment: dict
         import shlex, sys, threading, time
         from connectors.iceberg.spark.gateway import SparkGateway
         made = []
-        starter = threading.Thread(target=lambda: made.append(SparkGateway.from_environment(shlex.split(sys.argv[1]))))
+        starter = threading.Thread(target=lambda: made.append(SparkGateway(shlex.split(sys.argv[1]))))
         starter.start()
         starter.join()
         time.sleep(0.2)  # the end of the starting thread must not end the JVM
@@ -66,28 +72,33 @@ def test_jvm_dies_with_a_killed_owner_even_when_it_hangs(spark_environment: dict
         assert not java.is_running() or java.status() == psutil.STATUS_ZOMBIE
 
 
-def test_jvm_that_cannot_start_says_why(spark_environment: dict[str, str]) -> None:
+def test_jvm_that_cannot_start_says_why(spark_environment: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(SparkGatewayError, match="Too small maximum heap"):
-        SparkGateway.from_environment(["-Xmx1"])
+        SparkGateway(["-Xmx1"], tmp_path / "spark.log")
 
 
-def test_java_that_is_not_there_is_named_and_not_waited_for(tmp_path: Path) -> None:
-    with pytest.raises(SparkAbsentError, match="no/java could not be started"):
-        SparkGateway(tmp_path / "no" / "java", [])
+@pytest.mark.parametrize(
+    ("java", "jar", "told"),
+    [("no/java", __file__, "no/java could not be started"), (sys.executable, "no/gone.jar", r"missing: no/gone\.jar")],
+)
+def test_java_or_a_jar_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, java: str, jar: str, told: str
+) -> None:
+    monkeypatch.setenv(JAVA_VARIABLE, java)
+    monkeypatch.setenv(JARS_VARIABLE, jar)
+    with pytest.raises(SparkAbsentError, match=told):
+        SparkGateway()
 
 
-def test_missing_jar_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SparkGatewayError, match=r"gone\.jar"):
-        SparkGateway(Path(sys.executable), [tmp_path / "gone.jar"])
-
-
-def test_what_to_do_comes_before_the_variables_that_are_missing() -> None:
+def test_what_to_do_comes_before_the_variables_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     told = r"^Spark is not there: run `connect-py jars spark` .* \(CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS not set"
-    with pytest.raises(SparkGatewayError, match=told):
-        SparkGateway.from_environment(environment={})
+    for name in (JAVA_VARIABLE, JARS_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SparkAbsentError, match=told):
+        SparkGateway()
 
 
 def test_what_java_prints_before_it_listens_is_not_taken_for_the_address(spark_environment: dict[str, str]) -> None:
-    with SparkGateway.from_environment([*QUICK, "--show-version"]) as gateway:
+    with SparkGateway([*QUICK, "--show-version"]) as gateway:
         assert gateway.port > 0
         assert gateway.running

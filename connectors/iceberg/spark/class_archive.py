@@ -61,7 +61,7 @@ def run(java_options: Sequence[str]) -> None:
             },
             quick_jvm=True,
         )
-        with SparkGateway.from_environment() as compiling:
+        with SparkGateway() as compiling:
             parameters = GatewayParameters(port=compiling.port, auth_token=compiling.secret)
             force_local_files(JavaGateway(gateway_parameters=parameters).jvm)
         options = [*config.jvm_options(), *java_options]

@@ -27,8 +27,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from connect_py.api.errors import ConnectError
@@ -52,6 +52,7 @@ _ADDRESS = re.compile(r"^(\d{1,5})\n(\S+)\n", re.MULTILINE)
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 _COMMAND_SECONDS = 30.0
+_START_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 GRACE_SECONDS = 5.0
 _KILL_SECONDS = 10.0
@@ -66,107 +67,65 @@ class SparkAbsentError(SparkGatewayError):
 
 
 class SparkGateway:
-    """One JVM with a py4j gateway. Made and closed by one owner; `running` and `kill` from any thread."""
+    """One JVM with a py4j gateway. Made and closed by one owner; `running`, `wait` and `kill` from any thread."""
 
-    def __init__(
-        self,
-        java: Path,
-        jars: Sequence[Path],
-        java_options: Sequence[str] = (),
-        log_path: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        start_seconds: float = 60.0,
-        *,
-        inherit_output: bool = False,
-    ) -> None:
+    def __init__(self, java_options: Sequence[str] = (), log_path: Path | None = None) -> None:
         """Start the JVM and return when its gateway listens, after some tenths of a second.
 
+        CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS and CONNECT_PY_SPARK_JAVA_OPTIONS say what is started; the worker sets
+        them for its processes.
+
         Args:
-            java: The java executable.
-            jars: Put behind pyspark's own on the class path; a missing file is an error.
-            java_options: Win over those of Spark's launcher: `-Xmx2g`, `-XX:TieredStopAtLevel=1`.
-            log_path: The JVM's output is appended here; without it, to a file that goes with `stop`.
-            env: Variables on top of ours.
-            start_seconds: How long the start may take.
-            inherit_output: The JVM's output goes where that of this process goes.
+            java_options: Win over those of the variable, and of Spark's launcher: `-Xmx2g`.
+            log_path: The JVM's output is appended here; None: it goes where that of this process goes.
 
         Raises:
+            SparkAbsentError: A variable, Java or a jar is missing.
             SparkGatewayError: The JVM ended, or did not listen in time.
         """
-        if (absent := _absent(Path(java), jars)) is not None:
+        if (absent := why_absent(os.environ)) is not None:
             raise SparkAbsentError(absent)
         self._scratch = Path(tempfile.mkdtemp(prefix="connect-py-spark-"))
-        self.log_path = log_path or self._scratch / "spark.log"
-        self._inherit_output = inherit_output
         self._said = self._scratch / "stdout"  # holds the secret, so nobody else may read it; mkdtemp sees to that
-        self.port = 0
-        self.secret = ""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._failure: OSError | None = None
-        self._spawned = threading.Event()
-        self._exited = threading.Event()
+        self._log_path = log_path
         self._stop_lock = threading.Lock()
         try:
-            environment = {**os.environ, **(env or {}), **_spark_variables(self._scratch)}
-            base = self._options(Path(java), environment)
-            command = self._command(Path(java), base, [Path(jar) for jar in jars], java_options)
-            self._keeper = threading.Thread(
-                target=self._keep, args=(command, environment), name="spark-gateway", daemon=True
+            environment = {**os.environ, **_spark_variables(self._scratch)}
+            command = _command(environment, self._scratch, java_options)
+            started: Future[subprocess.Popen[bytes]] = Future()
+            keeper = threading.Thread(
+                target=self._keep, args=(command, environment, started), name="spark-gateway", daemon=True
             )
-            self._keeper.start()
-            self._spawned.wait()
-            if self._failure is not None:
-                raise SparkAbsentError(f"{java} could not be started: {self._failure}") from self._failure
-            self.port, self.secret = self._wait_for(start_seconds)
+            keeper.start()
+            self._process = started.result()
+        except BaseException:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
+        try:
+            self.port, self.secret = self._address()
         except BaseException:
             self.kill()
             raise
 
-    @classmethod
-    def from_environment(
-        cls,
-        java_options: Sequence[str] = (),
-        log_path: Path | None = None,
-        environment: Mapping[str, str] | None = None,
-        *,
-        inherit_output: bool = False,
-    ) -> Self:
-        """Start a JVM as CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS and CONNECT_PY_SPARK_JAVA_OPTIONS say.
-
-        The worker sets them for its processes. `java_options` win over those of the variable.
-
-        Raises:
-            SparkGatewayError: A variable is missing, or as for the constructor.
-        """
-        environment = os.environ if environment is None else environment
-        if (absent := why_absent(environment)) is not None:
-            raise SparkAbsentError(absent)
-        jars = _jars(environment)
-        options = shlex.split(environment.get(OPTIONS_VARIABLE, ""))
-        java = Path(environment[JAVA_VARIABLE])
-        return cls(java, jars, [*options, *java_options], log_path, inherit_output=inherit_output)
-
     @property
     def pid(self) -> int:
         """The JVM's process id."""
-        assert self._process is not None  # the constructor waited for it
         return self._process.pid
 
     @property
     def running(self) -> bool:
         """Whether the JVM exists; a hanging one does."""
-        return self._process is not None and not self._exited.is_set()
+        return self._process.poll() is None
 
     def wait(self, seconds: float | None = None) -> None:
         """Return when the JVM has ended, or after this long."""
-        self._exited.wait(seconds)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """Ask the JVM to end (its shutdown hooks stop Spark), wait, and end it for certain after the grace."""
-        if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):  # it is gone already
-                self._process.stdin.close()
-            self._exited.wait(grace_seconds)
+        self._close_input()
+        self.wait(grace_seconds)
         self.kill()
 
     def kill(self) -> None:
@@ -176,97 +135,59 @@ class SparkGateway:
             SparkGatewayError: It did not end, which only an uninterruptible disk wait explains.
         """
         with self._stop_lock:
-            if self._process is not None and self.running:
-                self._process.send_signal(signal.SIGKILL)  # knows whether the id is still ours
-                if not self._exited.wait(_KILL_SECONDS):
-                    raise SparkGatewayError(f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL")
-            if self._process is not None:
-                self._keeper.join(_KILL_SECONDS)
+            self._process.send_signal(signal.SIGKILL)  # knows whether the id is still ours
+            self.wait(_KILL_SECONDS)
+            if self.running:
+                raise SparkGatewayError(f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL")
+            self._close_input()
             shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def last_lines(self, count: int = 25) -> str:
-        """The end of the JVM's log, for error messages."""
-        try:
-            return "\n".join(self.log_path.read_text(errors="replace").strip().splitlines()[-count:])
-        except OSError as error:
-            return f"(no log: {error})"
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _keep(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid())]
+    def _keep(
+        self, command: Sequence[str], environment: Mapping[str, str], started: Future[subprocess.Popen[bytes]]
+    ) -> None:
         try:
-            with self.log_path.open("ab") as log, self._said.open("xb") as said:
-                self._process = subprocess.Popen(
-                    [*launcher, *command],
+            log = contextlib.nullcontext() if self._log_path is None else self._log_path.open("ab")
+            with log as errors, self._said.open("xb") as said:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *command],
                     stdin=subprocess.PIPE,  # open as long as we live: the JVM ends at its end
                     stdout=said,
-                    stderr=None if self._inherit_output else log,
+                    stderr=errors,
                     env=dict(environment),
                     start_new_session=True,  # Ctrl-C in a terminal is ours to handle, not the JVM's
                 )
         except OSError as error:
-            self._failure = error
+            started.set_exception(error)
             return
-        finally:
-            self._spawned.set()
-        self._process.wait()
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-        self._exited.set()
+        started.set_result(process)
+        process.wait()
 
-    def _command(self, java: Path, base: Sequence[str], jars: Sequence[Path], java_options: Sequence[str]) -> list[str]:
-        """The whole command; `base` are options, with a class path among them that the jars are put behind."""
-        options = list(base)
-        options[options.index("-cp") + 1] = _class_path(options[options.index("-cp") + 1], jars)
-        return [
-            str(java),
-            "-XX:+DisplayVMOutputToStderr",  # to the log: what ends Java's start, or Java
-            *options,
-            f"-Djava.io.tmpdir={self._scratch}",
-            *java_options,
-            *_GATEWAY,
-        ]
+    def _close_input(self) -> None:
+        assert self._process.stdin is not None  # a pipe
+        with contextlib.suppress(OSError):  # the JVM is gone already
+            self._process.stdin.close()
 
-    def _options(self, java: Path, environment: Mapping[str, str]) -> list[str]:
-        """Spark's own options for `pyspark-shell`."""
-        asked = [
-            str(java), "-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-            "-cp", str(_launcher_jar()), "org.apache.spark.launcher.Main", _MAIN_CLASS, "pyspark-shell",
-        ]  # fmt: skip
-        try:
-            answer = subprocess.run(
-                asked, env=dict(environment), capture_output=True, timeout=_COMMAND_SECONDS, check=False
-            )
-        except OSError as error:
-            raise SparkAbsentError(f"{java} could not be started: {error}") from error
-        except subprocess.TimeoutExpired as error:
-            raise SparkGatewayError(f"Spark's launcher could not be asked for its command: {error}") from error
-        if answer.returncode != 0:
-            raise SparkGatewayError(f"Spark's launcher failed: {answer.stderr.decode(errors='replace').strip()}")
-        # An empty line and a NUL come first, then each argument with a NUL behind it.
-        words = [word for word in answer.stdout.decode().strip("\n").split("\0") if word.strip()]
-        options = [word for word in words[1 : words.index(_MAIN_CLASS)] if word != _UNWANTED]
-        return [*options, f"-Dlog4j2.configurationFile={_LOGGING}"]
-
-    def _wait_for(self, start_seconds: float) -> tuple[int, str]:
+    def _address(self) -> tuple[int, str]:
         """Port and secret, once the JVM has printed them, a line each; agents and options may print before."""
-        deadline = time.monotonic() + start_seconds
+        until = time.monotonic() + _START_SECONDS
         while (found := _ADDRESS.search(self._said.read_text(errors="replace"))) is None:
-            if self._exited.wait(_POLL_SECONDS):
-                raise SparkGatewayError(f"the JVM for Spark ended before it listened:\n{self.last_lines()}")
-            if time.monotonic() >= deadline:
-                raise SparkGatewayError(
-                    f"timed out after {start_seconds:.0f} s while the JVM for Spark started:\n{self.last_lines()}"
-                )
+            late = time.monotonic() >= until
+            if late or not self.running:
+                why = f"did not listen within {_START_SECONDS:.0f} s" if late else "ended before it listened"
+                raise SparkGatewayError(f"the JVM for Spark {why}{self._last_lines()}")
+            time.sleep(_POLL_SECONDS)
         return int(found[1]), found[2]
+
+    def _last_lines(self, count: int = 25) -> str:
+        if self._log_path is None:
+            return ", see the log"
+        return ":\n" + "\n".join(self._log_path.read_text(errors="replace").strip().splitlines()[-count:])
 
 
 def why_absent(environment: Mapping[str, str]) -> str | None:
@@ -279,47 +200,77 @@ def why_absent(environment: Mapping[str, str]) -> str | None:
         )
     if importlib.util.find_spec("pyspark") is None:
         return "Spark is not there: pyspark is not installed"
-    return _absent(Path(environment[JAVA_VARIABLE]), _jars(environment))
-
-
-def _absent(java: Path, jars: Sequence[Path]) -> str | None:
-    if missing := [str(jar) for jar in jars if not Path(jar).is_file()]:
-        return f"jars for Spark are missing: {', '.join(missing)}"
-    if shutil.which(java) is None:  # the launcher could only end without a word
+    if lost := [jar for jar in _jars(environment) if not Path(jar).is_file()]:
+        return f"jars for Spark are missing: {', '.join(lost)}"
+    if shutil.which(java := environment[JAVA_VARIABLE]) is None:  # the launcher could only end without a word
         return f"{java} could not be started: there is no such program"
     return None
 
 
-def _jars(environment: Mapping[str, str]) -> list[Path]:
-    return [Path(jar) for jar in environment[JARS_VARIABLE].split(os.pathsep) if jar]
+def _jars(environment: Mapping[str, str]) -> list[str]:
+    return [jar for jar in environment[JARS_VARIABLE].split(os.pathsep) if jar]
 
 
-def _spark_folder() -> Path:
-    spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
-    if spec is None or spec.origin is None:
-        raise SparkGatewayError("pyspark is not installed")
-    return Path(spec.origin).parent
+def _command(environment: Mapping[str, str], scratch: Path, java_options: Sequence[str]) -> list[str]:
+    """The whole command: Spark's own options, with our jars behind its own on the class path."""
+    java = environment[JAVA_VARIABLE]
+    options = _launcher_options(java, environment)
+    place = options.index("-cp") + 1
+    options[place] = _class_path(options[place], _jars(environment))
+    return [
+        java,
+        "-XX:+DisplayVMOutputToStderr",  # to the log: what ends Java's start, or Java
+        *options,
+        f"-Dlog4j2.configurationFile={_LOGGING}",
+        f"-Djava.io.tmpdir={scratch}",
+        *shlex.split(environment.get(OPTIONS_VARIABLE, "")),
+        *java_options,
+        *_GATEWAY,
+    ]
+
+
+def _launcher_options(java: str, environment: Mapping[str, str]) -> list[str]:
+    """Spark's own options for `pyspark-shell`."""
+    asked = [
+        java, "-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+        "-cp", str(_launcher_jar()), "org.apache.spark.launcher.Main", _MAIN_CLASS, "pyspark-shell",
+    ]  # fmt: skip
+    try:
+        answer = subprocess.run(
+            asked, env=dict(environment), capture_output=True, timeout=_COMMAND_SECONDS, check=False
+        )
+    except OSError as error:
+        raise SparkAbsentError(f"{java} could not be started: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise SparkGatewayError(f"Spark's launcher could not be asked for its command: {error}") from error
+    if answer.returncode != 0:
+        raise SparkGatewayError(f"Spark's launcher failed: {answer.stderr.decode(errors='replace').strip()}")
+    # An empty line and a NUL come first, then each argument with a NUL behind it.
+    words = [word for word in answer.stdout.decode().strip("\n").split("\0") if word.strip()]
+    return [word for word in words[1 : words.index(_MAIN_CLASS)] if word != _UNWANTED]
 
 
 def _launcher_jar() -> Path:
-    found = sorted((_spark_folder() / "jars").glob("spark-launcher_*.jar"))
+    spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
+    origin = spec.origin if spec is not None else None
+    found = sorted((Path(origin).parent / "jars").glob("spark-launcher_*.jar")) if origin is not None else []
     if not found:
-        raise SparkGatewayError(f"{_spark_folder()} holds no jars of Spark")
+        raise SparkAbsentError("pyspark is not installed, or holds no jars of Spark")
     return found[-1]
 
 
 def _spark_variables(scratch: Path) -> dict[str, str]:
     """What Spark's scripts would have exported."""
-    scala = _launcher_jar().name.removeprefix("spark-launcher_").split("-")[0]
+    launcher = _launcher_jar()
     return {
-        "SPARK_HOME": str(_spark_folder()),
-        "SPARK_SCALA_VERSION": scala,
+        "SPARK_HOME": str(launcher.parent.parent),
+        "SPARK_SCALA_VERSION": launcher.name.removeprefix("spark-launcher_").split("-")[0],
         "SPARK_CONNECT_MODE": "0",
         "SPARK_LOCAL_DIRS": str(scratch),
     }
 
 
-def _class_path(spark: str, jars: Sequence[Path]) -> str:
+def _class_path(spark: str, jars: Sequence[str]) -> str:
     """What exists of Spark's class path, wildcards as sorted files, then ours; each once.
 
     Java takes a wildcard in directory order, and an archive of loaded classes needs one order for ever.
@@ -330,5 +281,5 @@ def _class_path(spark: str, jars: Sequence[Path]) -> str:
             entries |= dict.fromkeys(sorted(map(str, Path(entry).parent.glob("*.jar"))))
         elif entry and Path(entry).exists():
             entries[entry.rstrip(os.sep)] = None
-    entries |= dict.fromkeys(map(str, jars))
+    entries |= dict.fromkeys(jars)
     return os.pathsep.join(entries)

@@ -40,7 +40,7 @@ class SparkRuntime:
         if settings.get("spark.driver.bindAddress") == _LOOPBACK:
             os.environ["SPARK_LOCAL_IP"] = _LOOPBACK  # else Spark warns of the machine's name
         try:
-            self._gateway = SparkGateway.from_environment(jvm_options, log_path, inherit_output=log_path is None)
+            self._gateway = SparkGateway(jvm_options, log_path)
         except SparkAbsentError as error:
             raise SparkLostError(str(error)) from error
         except SparkGatewayError as error:
