@@ -20,6 +20,7 @@ class DeadLetter:
     stage: str  # where it failed, in Connect's words: `VALUE_CONVERTER`, `TASK_PUT`, ...
     class_name: str  # of the converter, transformation or task that failed, as the user configured it
     error_class: str  # Java's name where one corresponds, else Python's
-    error_message: str | None
+    error_message: str | None  # with those of its causes, a line each
     failed_at: int  # ms since the epoch
     replay: Replay | None = None  # it had failed before, and was tried again: its first place
+    error_trace: str | None = None  # in Java's form, then Python's

@@ -17,6 +17,7 @@ class FailureReason(Enum):
     VALUE_CONVERTER = "value_converter"
     HEADER_CONVERTER = "header_converter"
     TRANSFORMATION = "transformation"  # predicates too
+    NO_CHANGE_EVENT = "no_change_event"  # the sink's own: a message that is none of the events that it expects
     DOES_NOT_FIT = "does_not_fit"  # the sink's own: a value that its column cannot hold
     NULL_KEY = "null_key"  # the sink's own: a row of a keyed table without a key
     UNROUTED = "unrouted"  # the sink's own: nothing takes this record

@@ -12,6 +12,7 @@ from connect_py.api.errors import ConnectError, UnavailableError
 from connect_py.clock import Clock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.once import Once
 from connect_py.error_handling.stage import Stage, is_retried, is_tolerable
 
 FIRST_DELAY_MS: Final = 300
@@ -104,6 +105,7 @@ class ErrorHandler:
         self._clock = clock
         self._wait = wait
         self._waits = waits
+        self._counted = Once()
 
     def recover(
         self,
@@ -169,15 +171,17 @@ class ErrorHandler:
     def report(self, failed: FailedRecord) -> None:
         """Report a record that stays bad; returns if it may be skipped. Errors as for `recover`."""
         failed = replace(failed, replay_topic=self.config.replay_topic)
-        self.counters.errors += 1
-        self.counters.last_error_ms = self._clock.time_ms()
+        new = failed.origin is None or self._counted.first(failed.origin)  # else the task went back and met it again
+        if new:
+            self.counters.errors += 1
+            self.counters.last_error_ms = self._clock.time_ms()
         for reporter in self._reporters:
             reporter.report(failed)
         if not is_tolerable(failed.stage, failed.error):
             raise UnhandledError from failed.error
         if not self.config.tolerate_all:
             raise ToleranceExceededError(failed) from failed.error
-        self.counters.skipped += 1
+        self.counters.skipped += new
 
     def values(self) -> dict[str, float]:
         """Measurements by Connect's names. Any thread."""

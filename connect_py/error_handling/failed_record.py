@@ -12,6 +12,7 @@ from connect_py.api.record import RecordOrigin, TimestampType
 from connect_py.api.replay import Replay, without_replay
 from connect_py.error_handling.stage import Stage
 
+CAUSED_BY = "\nCaused by: "
 _DIRECT = "\nThe above exception was the direct cause of the following exception:\n\n"
 _DURING = "\nDuring handling of the above exception, another exception occurred:\n\n"
 _REASONS = {
@@ -78,13 +79,28 @@ def stack_trace(error: BaseException) -> str:
 
     Java's form is `class: message`, and a line `Caused by: class: message` for each cause, the innermost last.
     """
+    chain = _chain(error)
+    java = CAUSED_BY.join(_in_java(link) for link in chain)
+    return f"{java}\n\n{_python_trace(chain)}"
+
+
+def message_with_causes(error: BaseException) -> str:
+    """The error's message, and a line `Caused by: class: message` for each cause, which it may leave out itself.
+
+    Empty: the error says nothing and has no cause.
+    """
+    first, *causes = _chain(error)
+    return CAUSED_BY.join([str(first), *map(_in_java, causes)])
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and its causes, the innermost last."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:
         chain.append(current)
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-    java = "\nCaused by: ".join(_in_java(link) for link in chain)
-    return f"{java}\n\n{_python_trace(chain)}"
+    return chain
 
 
 def _in_java(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import logging
 
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.immediate_reporter import ImmediateReporter
+from connect_py.error_handling.once import Once
 from connect_py.model import ConnectorTaskId
 
 log = logging.getLogger(__name__)
@@ -17,10 +18,13 @@ class LogReporter(ImmediateReporter):
     def __init__(self, id: ConnectorTaskId, *, include_messages: bool) -> None:  # noqa: A002 - Connect's word
         self._id = id
         self._include_messages = include_messages
+        self._told = Once()
         self.logged = 0
 
     def report(self, failed: FailedRecord) -> None:
-        """Log one failure with its trace."""
+        """Log one failure with its trace, unless this task logged the same record before."""
+        if failed.origin is not None and not self._told.first(failed.origin):
+            return
         self.logged += 1
         log.error("%s", self.message(failed), exc_info=failed.error)
 

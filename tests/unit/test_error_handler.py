@@ -11,7 +11,7 @@ from connect_py.api.errors import ConnectError, DataError, RetriableError, Unava
 from connect_py.api.record import RecordOrigin, TimestampType
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import SKIPPED, ErrorHandler, ToleranceExceededError, UnhandledError
-from connect_py.error_handling.failed_record import FailedRecord, stack_trace
+from connect_py.error_handling.failed_record import FailedRecord, message_with_causes, stack_trace
 from connect_py.error_handling.log_reporter import LogReporter
 from connect_py.error_handling.stage import Stage
 from connect_py.model import ConnectorTaskId
@@ -140,6 +140,20 @@ def test_what_a_repeated_operation_waits_for_is_told_until_it_works_or_is_given_
     assert told == [("VALUE_CONVERTER", "busy"), ("VALUE_CONVERTER", None)]
 
 
+def test_a_record_that_fails_again_because_the_task_went_back_counts_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = LogReporter(ConnectorTaskId("c", 0), include_messages=False)
+    made = ErrorHandler(ErrorConfig.parse({"errors.tolerance": "all"}), [log], FakeClock(), lambda _: None)
+    for _ in range(3):
+        made.report(failed(DataError("bad")))
+    assert made.counters.errors == made.counters.skipped == made.values()["total-errors-logged"] == 1
+    assert len(caplog.records) == 1
+    made.report(FailedRecord(Stage.VALUE_CONVERTER, "C", DataError("of a source")))
+    made.report(FailedRecord(Stage.VALUE_CONVERTER, "C", DataError("of a source")))
+    assert made.counters.skipped == 3, "records of a source have no place to tell them apart by"
+
+
 def test_the_record_that_fails_the_task_is_named() -> None:
     clock, kept = FakeClock(), Kept()
     with pytest.raises(
@@ -207,6 +221,19 @@ def failed_twice() -> DataError:
         except DataError as error:
             return error
     raise AssertionError
+
+
+def test_the_message_of_an_error_is_told_with_those_of_its_causes() -> None:
+    try:
+        try:
+            raise ValueError("unexpected byte 7")
+        except ValueError as inner:
+            raise DataError("Failed to deserialize data for topic t to Avro: ") from inner
+    except DataError as error:
+        told = message_with_causes(error)
+    assert told == "Failed to deserialize data for topic t to Avro: \nCaused by: ValueError: unexpected byte 7"
+    assert message_with_causes(DataError("alone")) == "alone"
+    assert message_with_causes(DataError()) == ""
 
 
 def test_the_trace_begins_with_javas_class_and_message_and_those_of_each_cause() -> None:

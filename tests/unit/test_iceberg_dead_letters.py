@@ -8,21 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iceberg_staging_rows import BASE, ORDERS_0, read, record
+from iceberg_staging_rows import BASE, ORDERS_0, batch, read, record
 from sink_task_stand import EPOCH, TABLES, Stand, make_stand
 
 from connect_py.api.dead_letter import DeadLetter
-from connect_py.api.errors import ConfigError, ConnectError, FailureReason
+from connect_py.api.errors import ConfigError, ConnectError, DataError, FailureReason
 from connect_py.api.record import RecordOrigin, TimestampType
 from connect_py.api.replay import Replay
+from connect_py.api.task import SinkTask
 from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler
+from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.stage import Stage
 from connect_py.error_handling.task_dead_letters import TaskDeadLetters
 from connect_py.testing import FakeClock
 from connectors.iceberg.config import IcebergSinkConfig, validate
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows, config_hash
 from connectors.iceberg.protocol.messages import Need, OpenTable, Report, StartCommit, TableRefused
+from connectors.iceberg.staging.stage import Stage as Stage_
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.table import WriteMode
 
@@ -37,7 +41,7 @@ HEADERS = {
 COLUMNS: list[tuple[str, Any]] = [
     ("topic", "string"), ("partition", "int"), ("offset", "long"), ("timestamp", "timestamptz"), ("key", "binary"),
     ("value", "binary"), ("headers", HEADERS), ("_dlq_reason", "string"), ("stage", "string"),
-    ("error_message", "string"), ("config_hash", "string"),
+    ("error_message", "string"), ("error_stacktrace", "string"), ("config_hash", "string"),
 ]  # fmt: skip
 
 
@@ -171,6 +175,51 @@ def test_rows_that_do_not_fit_become_letters_of_the_same_cycle_with_a_reason_of_
     (row,) = letters(stand, report)
     assert (row["offset"], row["_dlq_reason"], row["stage"]) == (1, "does_not_fit", "TASK_PUT")
     assert "column n" in row["error_message"]
+    assert row["error_stacktrace"].startswith("org.apache.kafka.connect.errors.DataException: ")
+
+
+class Keeper(SinkTask):
+    """Keeps the letters that it is given."""
+
+    def __init__(self) -> None:
+        self.letters: list[DeadLetter] = []
+
+    def start(self, props: Mapping[str, str]) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def put_dead_letter(self, letter: DeadLetter) -> None:
+        self.letters.append(letter)
+
+
+def test_a_letter_has_the_messages_of_all_causes_and_a_trace_and_counts_once() -> None:
+    keeper = Keeper()
+    reporter = TaskDeadLetters(keeper, FakeClock())
+    error = DataError("Failed to deserialize data for topic orders to Avro: ")
+    error.__cause__ = ValueError("unexpected byte 7")
+    place = RecordOrigin("orders", 0, 3)
+    for _ in range(2):  # its partition waited, and it was read again
+        reporter.report(FailedRecord(Stage.VALUE_CONVERTER, "org.x.Converter", error, place))
+    assert keeper.letters[1].error_message == (
+        "Failed to deserialize data for topic orders to Avro: \nCaused by: ValueError: unexpected byte 7"
+    )
+    trace = keeper.letters[1].error_trace
+    assert trace is not None
+    assert trace.count("unexpected byte 7") >= 2, "in Java's form, and in Python's"
+    assert len(keeper.letters) == 2, "both polls need it"
+    assert reporter.values() == {"deadletterqueue-produce-requests": 1}
+
+
+def test_a_message_that_is_no_change_event_is_told_from_a_value_that_does_not_fit() -> None:
+    events = {"iceberg.ext.envelope": "debezium", "iceberg.tables.upsert-mode-enabled": "true"}
+    stage = Stage_(IcebergSinkConfig.parse(BASE | PROPS | {"iceberg.tables": "db.orders", **events}), "0")
+    refused = stage.not_creating("db.orders", batch([record({"some": "text"}, 0)]))
+    assert refused is not None
+    (error,) = refused.errors.values()
+    assert isinstance(error, DataError)
+    assert error.reason is FailureReason.NO_CHANGE_EVENT
 
 
 def test_a_row_that_its_table_has_passed_is_a_letter_still_if_the_letters_table_has_not(stand: Stand) -> None:

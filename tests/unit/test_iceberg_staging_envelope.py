@@ -9,7 +9,7 @@ import pytest
 from iceberg_staging_rows import ORDERS_0, batch, config, read, record, stage, stager, table
 
 from connect_py.api.batch import Batch
-from connect_py.api.errors import BadRows, DataError
+from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord
 from connect_py.api.schema import INT64, STRING, Schema, Struct, Type, struct
 from connectors.iceberg.config import IcebergSinkConfig
@@ -72,8 +72,12 @@ def test_records_that_are_no_change_events_are_bad_rows(tmp_path: Path) -> None:
     with pytest.raises(BadRows) as raised:
         made.prepare(batch([event(0, "c", (1, "a")), event(1, "x", (2, "b"))]))
     assert list(raised.value.errors) == [1]
-    with pytest.raises(BadRows):
+    with pytest.raises(BadRows) as unlike:
         made.prepare(batch([record(Struct(ROW, [1, "a"]), 0)]))
+    with pytest.raises(BadRows) as rowless:
+        made.prepare(batch([event(0, "c")]))
+    for errors in (raised.value.errors, unlike.value.errors, rowless.value.errors):
+        assert {getattr(error, "reason", None) for error in errors.values()} == {FailureReason.NO_CHANGE_EVENT}
 
 
 @pytest.mark.parametrize("made", [event, plain])

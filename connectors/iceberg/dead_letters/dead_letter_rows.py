@@ -44,6 +44,7 @@ SCHEMA = struct(
     ("class_name", OPTIONAL_STRING),
     ("error_class", OPTIONAL_STRING),
     ("error_message", OPTIONAL_STRING),
+    ("error_stacktrace", OPTIONAL_STRING),
     ("attempt", INT32),
     ("connector", STRING),
     ("task", INT32),
@@ -53,7 +54,7 @@ SCHEMA = struct(
 """A row is one record that failed, and why."""
 
 _SECRET = re.compile(r"password|secret|token|credential|jaas|access-key|passphrase", re.IGNORECASE)
-_LONGEST_MESSAGE = 10_000  # characters; some errors quote what they could not read
+_LONGEST_TEXT = 10_000  # characters; some errors quote what they could not read
 
 
 class DeadLetterRows:
@@ -79,13 +80,12 @@ class DeadLetterRows:
     def _record(self, letter: DeadLetter) -> SinkRecord:
         origin, replay = letter.origin, letter.replay
         first = replay or origin
-        message = letter.error_message
         kept = origin.headers if replay is None else without_replay(origin.headers)  # elsewhere it is the record's own
         headers = [Struct(_HEADER, pair) for pair in kept]
         values = (
             first.topic, first.partition, first.offset, letter.timestamp, letter.timestamp_type.value, origin.key,
             origin.value, headers, letter.reason.value, letter.stage, letter.class_name, letter.error_class,
-            None if message is None else message[:_LONGEST_MESSAGE], 0 if replay is None else replay.attempt,
+            _cut(letter.error_message), _cut(letter.error_trace), 0 if replay is None else replay.attempt,
             self._connector, self._task, self._config_hash, letter.failed_at,
         )  # fmt: skip
         place = RecordOrigin(origin.topic, origin.partition, origin.offset)
@@ -93,6 +93,10 @@ class DeadLetterRows:
             origin.topic, origin.partition, None, None, SCHEMA, Struct(SCHEMA, values), letter.timestamp,
             timestamp_type=letter.timestamp_type, origin=place,
         )  # fmt: skip
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:_LONGEST_TEXT]
 
 
 def config_hash(props: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.batch import Column
-from connect_py.api.errors import DataError
+from connect_py.api.errors import DataError, FailureReason
 from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
 
 
@@ -58,7 +58,8 @@ def _by_field(value: Column, path: Sequence[str], read: Change) -> pa.Int8Array 
         if pa.types.is_null(data.type):
             return None
         if not (pa.types.is_struct(data.type) or pa.types.is_map(data.type)):
-            raise DataError(f"{'.'.join(path)} is no field: its parent is a {data.type}")
+            text = f"{'.'.join(path)} is no field: its parent is a {data.type}"
+            raise DataError(text, reason=FailureReason.NO_CHANGE_EVENT)
         data, schema = member(data, schema, name)
     if pa.types.is_null(data.type):
         return None

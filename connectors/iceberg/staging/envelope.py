@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.batch import Column
-from connect_py.api.errors import BadRows, DataError, NotColumnar
+from connect_py.api.errors import BadRows, DataError, FailureReason, NotColumnar
 from connectors.iceberg.staging.cdc import INT8, SNAPSHOT, Change
 from connectors.iceberg.staging.columns import any_true, as_array, tombstones
 
@@ -54,7 +54,7 @@ class Envelope:
         before, after = value.member(BEFORE), value.member(AFTER)
         lost = _without_row(after, change)
         if any_true(lost):
-            raise BadRows(dict.fromkeys(pc.indices_nonzero(lost).to_pylist(), DataError(_NO_ROW)))
+            raise BadRows(dict.fromkeys(pc.indices_nonzero(lost).to_pylist(), _no_event(_NO_ROW)))
         return Envelope(_rows(len(value), before, after, change), before, letters.cast(pa.string()), change)
 
 
@@ -92,6 +92,10 @@ def _without_row(after: Column | None, change: pa.Int8Array) -> pa.BooleanArray:
     return pc.and_(null, pc.equal(change, Change.UPSERT))
 
 
+def _no_event(why: str) -> DataError:
+    return DataError(why, reason=FailureReason.NO_CHANGE_EVENT)
+
+
 def _is_empty(rows: Column | None) -> bool:
     return rows is None or rows.null_count == len(rows)
 
@@ -100,7 +104,7 @@ def _refuse(value: Column, gone: pa.BooleanArray | None, change: pa.Int8Array | 
     bad = pa.repeat(pa.scalar(True), len(value)) if change is None else change.is_null()
     if gone is not None:
         bad = pc.and_not(bad, gone)
-    error = DataError(
+    error = _no_event(
         f"no change event of Debezium: iceberg.ext.envelope=debezium expects an {OPERATION!r} that is known"
     )
     raise BadRows(dict.fromkeys(pc.indices_nonzero(bad).to_pylist(), error))

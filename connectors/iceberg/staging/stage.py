@@ -18,7 +18,7 @@ from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, KeySource
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.columns import any_true
-from connectors.iceberg.staging.envelope import shape
+from connectors.iceberg.staging.envelope import Envelope, shape
 from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type_of_arrow
@@ -126,6 +126,11 @@ class Stage:
 
     def not_creating(self, table: str, batch: Batch) -> BadRows | None:
         """The rows because of which a missing table cannot be created; None: these rows can create it."""
+        if self._holds_events(table):
+            try:
+                Envelope.of(batch.value)
+            except BadRows as bad:
+                return bad  # whatever the table will be
         rows = self._rows(table, batch)
         try:
             self._new_schema(rows, ())
@@ -171,9 +176,10 @@ class Stage:
 
     def _rows(self, table: str, batch: Batch) -> Column:
         """What shows the columns of a batch's rows."""
-        config = self._config
-        events = config.envelope is EnvelopeKind.DEBEZIUM and table != config.dead_letter_table
-        return shape(batch.value) if events else batch.value
+        return shape(batch.value) if self._holds_events(table) else batch.value
+
+    def _holds_events(self, table: str) -> bool:
+        return self._config.envelope is EnvelopeKind.DEBEZIUM and table != self._config.dead_letter_table
 
     def convert(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> StagedRows:
         """Convert rows of an open table; nothing is kept.
