@@ -32,10 +32,12 @@ from connect_py.herder.leader_calls import LeaderCalls
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.request_signature import RequestSignature
 from connect_py.herder.session_keys import SessionKeys, successor
+from connect_py.herder.start_refusals import StartRefusals
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.task_set import differs
 from connect_py.herder.work_runner import strings
 from connect_py.herder.zombie_fencing import ZombieFencing
+from connect_py.kafka.refusals import RefusedError
 from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.samples import AnySample
@@ -155,17 +157,20 @@ class DistributedHerder(AbstractHerder):
             thread_name=f"DistributedHerder-connect-{config['client.id'] or worker_id}-1",
         )
         self._leader_calls = leader_calls
+        self._refusals = StartRefusals(self._clock)
         self._member = GroupMember(
             config.control_topic().name,
             clients.member_settings(config.group_id, config["session.timeout.ms"], config["heartbeat.interval.ms"]),
             self._wake,
+            self._refusals.note,
         )
         self._sender = HelloSender(
-            config.control_topic().name, clients.hello_settings(round(timings.lease * 1000)), self._group
-        )
+            config.control_topic().name, clients.hello_settings(round(timings.lease * 1000)), self._group,
+            self._refusals.note,
+        )  # fmt: skip
         self._leadership = Leadership(
             self._group, lambda: self._member.owns, leader, self._stores.control, self._stores.config,
-            self._stores.status, self, self._clock, self._queue.wake,
+            self._stores.status, self, self._clock, self._queue.wake, self._refusals.note,
         )  # fmt: skip
         self._rebalances = RebalanceMetrics(self._clock, Window.of(config.props))
         self._turn = Turn()  # worked by
@@ -202,6 +207,8 @@ class DistributedHerder(AbstractHerder):
         with self._stages.stage("ensuring membership in the cluster"):
             while not self._stopping.is_set() and not self._started:
                 self._join()
+                if not self._started:
+                    self._check_refusals()
                 self._queue.wait(TICK_SECONDS)
         while not self._stopping.is_set():
             self._tick()
@@ -235,11 +242,21 @@ class DistributedHerder(AbstractHerder):
             except ConnectError as error:
                 if self._stopping.is_set():
                     break
+                if isinstance(error, RefusedError):
+                    self._refusals.note(str(error))
+                self._check_refusals()
                 if self._clock.monotonic() > deadline:
                     raise
                 log.warning("internal topics are not ready: %s; again in %g s", error, STARTUP_PAUSE_SECONDS)
                 self._stopping.wait(STARTUP_PAUSE_SECONDS)
         return False
+
+    def _check_refusals(self) -> None:
+        """Give up the start, with a RefusedError, once the cluster has refused something for a minute."""
+        for store in self._stores.logs:
+            if store.refusal is not None:
+                self._refusals.note(store.refusal)
+        self._refusals.check()
 
     def _end(self) -> None:
         """Tasks and connectors, then the group, then the stores; who still waits is told."""

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from connect_py.kafka.client_log import client_log
+from connect_py.kafka.refusals import REFUSALS
 from connect_py.storage.storage_clients import Settings
 
 log = logging.getLogger(__name__)
@@ -24,8 +25,20 @@ LEAVE_SECONDS = 5.0
 class GroupMember:
     """Polls on a thread of its own until it is stopped."""
 
-    def __init__(self, topic: str, settings: Settings, on_change: Callable[[], None]) -> None:
-        """Prepare. `on_change` is called on the thread when ownership or the problem changed."""
+    def __init__(
+        self,
+        topic: str,
+        settings: Settings,
+        on_change: Callable[[], None],
+        on_refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            on_change: Called on the thread when ownership or the problem changed.
+            on_refused: Called on the thread when the broker does not let this worker join.
+        """
+        self._on_refused = on_refused
         self._topic = topic
         self._settings = settings
         self._on_change = on_change
@@ -73,6 +86,9 @@ class GroupMember:
             self._fail(f"the worker cannot be a member of its group: {error.str()}")
         else:
             client_log.warning("worker group: %s", error.str())
+            if error.code() in REFUSALS:
+                group = self._settings["group.id"]
+                self._on_refused(f"group '{group}' cannot be joined: {error.str()} (ACL: Read on Group '{group}')")
 
     def _fail(self, problem: str) -> None:
         self.problem = problem

@@ -64,6 +64,7 @@ class KafkaBasedLog:
     ) -> None:
         """Prepare. `on_reset` is called on the reader's thread when the topic was made anew and is read again."""
         self.topic = topic
+        self.refusal: str | None = None  # why the broker lets nobody read it
         self._clients = clients
         self._client = client
         self._apply = apply
@@ -237,7 +238,12 @@ class KafkaBasedLog:
         error = message.error()
         partition, offset = message.partition() or 0, message.offset() or 0
         if error is not None:
+            if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                return  # the client demands the name of a group and asks for its coordinator; nobody joins it
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                self.refusal = f"topic '{self.topic}' may not be read: {error.str()} (ACL: Read and Describe on it)"
             if error.code() == KafkaError._PARTITION_EOF:
+                self.refusal = None
                 self._positions[partition] = max(self._positions.get(partition, 0), offset)
             elif error.fatal():
                 log.error("topic %s cannot be read: %s", self.topic, error.str())

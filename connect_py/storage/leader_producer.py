@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from connect_py.api.errors import ConnectError
 from connect_py.kafka.client_log import client_log
+from connect_py.kafka.refusals import REFUSALS, RefusedError
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.storage.storage_log import Write
 
 log = logging.getLogger(__name__)
 
+ADMIN_SECONDS = 5.0
+TRANSACTION_STATE = "__transaction_state"  # the brokers' own topic
+_FACTOR = "transaction.state.log.replication.factor"  # of that topic
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
@@ -42,6 +47,7 @@ class LeaderProducer:
         """Take the id: whoever held it is fenced from now on, and its open transaction aborted.
 
         Raises:
+            RefusedError: The cluster grants no transactions to this worker.
             ConnectError: The cluster did not answer in time.
         """
         self.release()
@@ -49,9 +55,35 @@ class LeaderProducer:
         try:
             producer.init_transactions(timeout)
         except KafkaException as error:
-            raise ConnectError(f"transactional id {self._id} was not obtained: {error.args[0].str()}") from error
+            problem: KafkaError = error.args[0]
+            if problem.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                raise RefusedError(
+                    f"transactional id '{self._id}' is not granted (ACL: Write and Describe on TransactionalId "
+                    f"'{self._id}')"
+                ) from error
+            if problem.code() == KafkaError._TIMED_OUT and (reason := self._impossible()) is not None:
+                raise RefusedError(f"transactional id '{self._id}' was not obtained: {reason}") from error
+            raise ConnectError(f"transactional id {self._id} was not obtained: {problem.str()}") from error
         self._producer = producer
         self.broken = False
+
+    def _impossible(self) -> str | None:
+        """Why the cluster can serve no transaction at all; None when it can, or when nobody knows."""
+        admin = self._clients.admin()
+        try:
+            cluster = admin.list_topics(timeout=ADMIN_SECONDS)
+        except KafkaException:
+            return None
+        brokers = len(cluster.brokers)
+        if TRANSACTION_STATE in cluster.topics or not brokers:
+            return None
+        factor = _broker_setting(admin, str(next(iter(cluster.brokers))), _FACTOR)
+        if factor is not None and int(factor) <= brokers:
+            return None
+        return (
+            f"the cluster has no topic {TRANSACTION_STATE}; {_FACTOR} is {factor or 'not known'}, "
+            f"the number of brokers is {brokers}"
+        )
 
     def release(self) -> None:
         """Let go of the producer; the id stays ours until somebody else takes it."""
@@ -75,10 +107,11 @@ class LeaderProducer:
         if producer is None:
             raise FencedError("this worker does not lead its group")
         offsets: list[int] = []
+        refused: set[str] = set()
         try:
             producer.begin_transaction()
             for write in writes:
-                producer.produce(write.topic, write.value, write.key, on_delivery=_note_offset(offsets))
+                producer.produce(write.topic, write.value, write.key, on_delivery=_note_offset(offsets, refused))
         except (KafkaException, BufferError) as error:
             self._abort(producer, error)
         try:
@@ -89,12 +122,12 @@ class LeaderProducer:
                 self.release()
                 raise FencedError(f"transactional id {self._id} was taken by another worker") from error
             if problem.txn_requires_abort():
-                self._abort(producer, error)
+                self._abort(producer, error, refused)
             self._break()
             raise WriteOutcomeUnknownError(f"outcome of a transaction of {self._id}: {problem.str()}") from error
         return offsets[-1]
 
-    def _abort(self, producer: Producer, error: Exception) -> NoReturn:
+    def _abort(self, producer: Producer, error: Exception, refused: Set[str] = frozenset()) -> NoReturn:
         problem = error.args[0] if isinstance(error, KafkaException) else None
         if problem is not None and problem.code() in _FENCED:
             self.release()
@@ -104,13 +137,29 @@ class LeaderProducer:
         except KafkaException as abort_error:
             log.warning("transaction of %s was not aborted: %s", self._id, abort_error.args[0].str())
         self._break()  # the next acquire aborts what is open
+        if refused:
+            raise RefusedError(
+                "; ".join(f"topic '{topic}' may not be written (ACL: Write on it)" for topic in sorted(refused))
+            ) from error
         raise ConnectError(f"a transaction of {self._id} was not written: {error}") from error
 
 
-def _note_offset(offsets: list[int]) -> Callable[[KafkaError | None, Message], None]:
+def _broker_setting(admin: AdminClient, broker: str, name: str) -> str | None:
+    """A setting of a broker; None when this client may not know it."""
+    resource = ConfigResource(ResourceType.BROKER, broker)
+    try:
+        found = admin.describe_configs([resource], request_timeout=ADMIN_SECONDS)[resource].result(ADMIN_SECONDS + 1)
+    except (KafkaException, TimeoutError):
+        return None
+    return None if name not in found else found[name].value
+
+
+def _note_offset(offsets: list[int], refused: set[str]) -> Callable[[KafkaError | None, Message], None]:
     def delivered(error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
         if error is None and offset is not None:
             offsets.append(offset)
+        if error is not None and error.code() in REFUSALS:
+            refused.add(str(message.topic()))
 
     return delivered

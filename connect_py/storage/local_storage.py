@@ -125,6 +125,8 @@ def _line(key: bytes, value: bytes | None) -> bytes:
 class LocalLog:
     """A `StorageLog`: what is written is read at once, on the thread that wrote it."""
 
+    refusal: str | None = None
+
     def __init__(self, apply: Callable[[LogRecord], None], clock: Clock, file: OffsetFile | None = None) -> None:
         self._apply = apply
         self._clock = clock

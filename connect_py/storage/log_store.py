@@ -18,6 +18,11 @@ class LogStore:
         self.topic = topic
         self._log = log
 
+    @property
+    def refusal(self) -> str | None:
+        """Why the broker does not let this worker read the topic; None when it does."""
+        return self._log.refusal
+
     def start(self) -> None:
         """Begin to read; `refresh` tells when the end is reached."""
         self._log.start()

@@ -39,6 +39,8 @@ class Write:
 class StorageLog(Protocol):
     """Hands every record to whoever made it, in the order of each partition. Methods may be called on any thread."""
 
+    refusal: str | None  # why it may not be read
+
     def start(self) -> None:
         """Begin to read."""
 

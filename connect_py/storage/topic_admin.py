@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import StorageTopic
+from connect_py.kafka.refusals import RefusedError
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class TopicAdmin:
 
         Raises:
             ConfigError: It exists and does not fit, or is missing and may not or cannot be created as asked for.
+            RefusedError: It cannot be seen, and this client may not create it.
             ConnectError: The cluster does not answer or refuses for another reason, or the worker stops.
         """
         partitions = self._partitions(topic.name)
@@ -119,6 +121,11 @@ class TopicAdmin:
             if problem.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             if problem.code() in _REFUSED:
+                if self._partitions(topic.name) is None:
+                    raise RefusedError(
+                        f"topic '{topic.name}' ({topic.property}) is missing or hidden, and may not be created: "
+                        f"{problem.str()} (ACL: Create, Describe, Read and Write on Topic '{topic.name}')"
+                    )
                 log.warning("topic '%s' was not created (%s); assuming that it exists", topic.name, problem.str())
                 return False
             reason = f"topic '{topic.name}' ({topic.property}) could not be created: {self._reason(topic, problem)}"

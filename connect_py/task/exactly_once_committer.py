@@ -144,6 +144,11 @@ class ExactlyOnceCommitter(SourceCommitter):
                 return
             except KafkaException as error:
                 problem: KafkaError = error.args[0]
+                if problem.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                    raise ConnectError(
+                        f"transactional id '{self._id}' is not granted (ACL: Write and Describe on TransactionalId "
+                        f"'{self._id}')"
+                    ) from error
                 if not problem.retriable():
                     raise ConnectError(f"transactional id {self._id} was not obtained: {problem.str()}") from error
                 log.debug("transactional id %s is not obtained yet: %s", self._id, problem.str())

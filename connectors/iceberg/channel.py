@@ -232,8 +232,10 @@ class CoordinatorWriter:
         Raises:
             RetriableError: The cluster does not answer.
             FencedError: Somebody newer came in between.
+            ConnectError: The cluster does not grant the id.
         """
         self._topic = topic
+        self._id = transactional_id
         own = {"transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_MS}
         self._producer = Producer(producer_settings(client_config, TRANSACTION_MS, **own))
         self._during("fencing earlier coordinators", lambda: self._producer.init_transactions(REQUEST_SECONDS))
@@ -255,6 +257,12 @@ class CoordinatorWriter:
             step()
         except KafkaException as error:
             cause = error.args[0]
+            if cause.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                raise ConnectError(
+                    f"transactional id '{self._id}' is not granted (ACL: Write and Describe on TransactionalId "
+                    f"'{self._id}'). The coordinator needs it for exactly-once commits; "
+                    f"iceberg.coordinator.transactional.prefix puts a prefix before it"
+                ) from error
             if what.startswith("fencing") and cause.code() not in _FENCED:
                 raise RetriableError(f"{what}: {cause.str()}") from error
             raise FencedError(f"{what}: {cause.str()}") from error

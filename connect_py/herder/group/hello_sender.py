@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.kafka.client_log import client_log
+from connect_py.kafka.refusals import REFUSALS
 from connect_py.storage.control_records import Hello, hello_key
 from connect_py.storage.storage_clients import Settings
 
@@ -19,7 +21,11 @@ STOP_SECONDS = 3.0
 class HelloSender:
     """Sends what the group has to say until it is stopped."""
 
-    def __init__(self, topic: str, settings: Settings, group: WorkerGroup) -> None:
+    def __init__(
+        self, topic: str, settings: Settings, group: WorkerGroup, on_refused: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Prepare. `on_refused` is called on the thread when the broker does not let this worker write the topic."""
+        self._on_refused = on_refused
         self._topic = topic
         self._settings = settings
         self._group = group
@@ -60,6 +66,8 @@ class HelloSender:
     def _delivered(self, hello: Hello | None, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
             client_log.warning("a hello did not reach the control topic: %s", error.str())
+            if error.code() in REFUSALS:
+                self._on_refused(f"topic '{self._topic}' may not be written (ACL: Write on it)")
         if hello is None:
             return
         if error is None:

@@ -16,6 +16,7 @@ from connect_py.herder.futures import pass_on
 from connect_py.herder.group.leader_state import Decision, LeaderState
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.request_queue import RequestQueue
+from connect_py.kafka.refusals import RefusedError
 from connect_py.storage.config_store import FENCED_TEXT, ConfigStore
 from connect_py.storage.control_records import Epoch, Item, Items
 from connect_py.storage.control_store import ControlStore
@@ -73,8 +74,15 @@ class Leadership:
         duties: LeaderDuties,
         clock: Clock,
         on_change: Callable[[], None],
+        on_refused: Callable[[str], None],
     ) -> None:
-        """Prepare. `on_change` is called on the thread when a term began or ended."""
+        """Prepare.
+
+        Args:
+            on_change: Called on the thread when a term began or ended.
+            on_refused: Called on the thread when the cluster does not grant what a leader needs.
+        """
+        self._on_refused = on_refused
         self._group = group
         self._owns_partition = owns_partition
         self._producer = producer
@@ -148,6 +156,8 @@ class Leadership:
             except FencedError as error:
                 self._end(str(error))
             except ConnectError as error:
+                if isinstance(error, RefusedError):
+                    self._on_refused(str(error))
                 if not self._complained:
                     log.warning("the group cannot be led just now: %s", error)
                 self._complained = True

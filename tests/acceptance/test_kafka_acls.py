@@ -1,0 +1,125 @@
+"""A cluster that does not grant everything: a worker says what is missing, and ends, instead of waiting for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
+from kafka_acls import AclBroker, Grant
+from worker_process import WorkerProcess
+
+from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.embedded.broker import KafkaBroker
+from connect_py.kafka.client_config import translate
+from connectors.iceberg.channel import CoordinatorWriter
+
+ENDS_SECONDS = 150.0  # after a minute, and what a start takes on a crowded machine
+TOPIC, GROUP, TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+CREATE, DESCRIBE, READ, WRITE = AclOperation.CREATE, AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE
+LINES = "acl-lines"
+
+
+def grants(group: str) -> list[Grant]:
+    """What the manual lists for a worker."""
+    literal = ResourcePatternType.LITERAL
+    topics = [f"{group}-{kind}" for kind in ("config", "status", "offset", "control")]
+    return [
+        *((TOPIC, topic, literal, operation) for topic in topics for operation in (CREATE, DESCRIBE, READ, WRITE)),
+        (GROUP, group, literal, READ),
+        (TRANSACTIONAL_ID, f"connect-cluster-{group}", literal, WRITE),
+        (TRANSACTIONAL_ID, f"connect-cluster-{group}", literal, DESCRIBE),
+    ]
+
+
+def without(
+    wanted: Sequence[Grant], kind: ResourceType, suffix: str, operations: Sequence[AclOperation]
+) -> list[Grant]:
+    return [
+        grant for grant in wanted if not (grant[0] is kind and grant[1].endswith(suffix) and grant[3] in operations)
+    ]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[AclBroker]:
+    with AclBroker() as started:
+        yield started
+
+
+def worker(folder: Path, broker: KafkaBroker, group: str, client: Mapping[str, str]) -> WorkerProcess:
+    return WorkerProcess(folder / group, broker.bootstrap_servers, group, client)
+
+
+@pytest.mark.timeout(150)  # a broker and a worker start
+def test_a_worker_needs_no_more_than_the_manual_lists(broker: AclBroker, tmp_path: Path) -> None:
+    broker.allow([*grants("enough"), (TOPIC, LINES, ResourcePatternType.LITERAL, WRITE),
+                  (TOPIC, LINES, ResourcePatternType.LITERAL, CREATE)])  # fmt: skip
+    one = worker(tmp_path, broker, "enough", broker.client)
+    try:
+        one.start()
+        file = tmp_path / "lines.txt"
+        file.write_text("hello\n")
+        one.put("lines", {"connector.class": "FileStreamSource", "file": str(file), "topic": LINES,
+                          "topic.creation.default.replication.factor": "1",
+                          "topic.creation.default.partitions": "1"})  # fmt: skip
+        one.wait_for_states("lines", "RUNNING", "RUNNING")
+    finally:
+        one.close()
+
+
+@pytest.mark.timeout(300)  # a minute for an administrator, and four workers that start at once
+def test_a_worker_ends_with_2_after_a_minute_and_names_what_is_not_granted(broker: AclBroker, tmp_path: Path) -> None:
+    everything = {group: grants(group) for group in ("no-id", "no-create", "no-write", "no-read", "no-group")}
+    granted = {
+        "no-id": without(everything["no-id"], TRANSACTIONAL_ID, "", [WRITE, DESCRIBE]),
+        "no-create": without(everything["no-create"], TOPIC, "-control", [CREATE, DESCRIBE, READ, WRITE]),
+        "no-write": without(everything["no-write"], TOPIC, "-control", [WRITE]),
+        "no-read": without(everything["no-read"], TOPIC, "-control", [READ]),
+        "no-group": without(everything["no-group"], GROUP, "", [READ]),
+    }
+    expected = {
+        "no-id": "transactional id 'connect-cluster-no-id' is not granted (ACL: Write and Describe on TransactionalId",
+        "no-create": "topic 'no-create-control' (control.storage.topic) is missing or hidden, and may not be created",
+        "no-write": "topic 'no-write-control' may not be written (ACL: Write on it)",
+        "no-read": "topic 'no-read-control' may not be read",
+        "no-group": "group 'no-group' cannot be joined",
+    }
+    for one in granted.values():
+        broker.allow(one)
+    workers = {group: worker(tmp_path, broker, group, broker.client) for group in granted}
+    begun = time.monotonic()
+    try:
+        for one in workers.values():
+            one.start(wait=False)
+        for group, one in workers.items():
+            assert one.wait(max(1.0, begun + ENDS_SECONDS - time.monotonic())) == 2, one.log_end()
+            last = [line for line in one.log_end(200).splitlines() if "Stopping due to error" in line]
+            assert len(last) == 1, one.log_end()
+            assert "the cluster does not grant what this worker needs" in last[0]
+            assert expected[group] in last[0]
+        assert time.monotonic() - begun > 60
+    finally:
+        for one in workers.values():
+            one.close()
+
+
+@pytest.mark.timeout(240)  # a broker of its own, and a minute for its neighbours to come up
+def test_a_worker_ends_with_2_on_a_cluster_that_can_keep_no_transactions(tmp_path: Path) -> None:
+    with KafkaBroker(properties={"transaction.state.log.replication.factor": "3"}) as small:
+        one = worker(tmp_path, small, "small", {})
+        try:
+            one.start(wait=False)
+            assert one.wait(ENDS_SECONDS) == 2
+            assert "transaction.state.log.replication.factor is 3, the number of brokers is 1" in one.log_end()
+        finally:
+            one.close()
+
+
+def test_the_coordinator_of_an_iceberg_sink_fails_and_names_the_id_that_is_not_granted(broker: AclBroker) -> None:
+    """A task that tried again would wait for ever, and look as if it ran."""
+    with pytest.raises(ConnectError, match=r"'connect-x-coordinator' is not granted \(ACL: Write and Describe") as told:
+        CoordinatorWriter(lambda kind: dict(translate(broker.client, kind)), "channel", "connect-x-coordinator")
+    assert not isinstance(told.value, RetriableError)
+    assert "iceberg.coordinator.transactional.prefix" in str(told.value)

@@ -1,0 +1,23 @@
+"""What a cluster refuses to a worker that starts is tried for a minute, then told in one error."""
+
+from __future__ import annotations
+
+import pytest
+from fixtures.storage_fake_clock import FakeClock
+
+from connect_py.herder.start_refusals import PATIENCE_SECONDS, StartRefusals
+from connect_py.kafka.refusals import RefusedError
+
+
+def test_nothing_is_given_up_before_a_refusal_has_lasted_for_a_minute() -> None:
+    clock = FakeClock()
+    refusals = StartRefusals(clock)
+    refusals.check()
+    refusals.note("topic 'a' may not be read")
+    clock.sleep(PATIENCE_SECONDS - 1)
+    refusals.check()
+    refusals.note("topic 'a' may not be read")
+    refusals.note("group 'g' cannot be joined")
+    clock.sleep(1)
+    with pytest.raises(RefusedError, match="topic 'a' may not be read; group 'g' cannot be joined"):
+        refusals.check()
