@@ -418,7 +418,7 @@ _ROWS: tuple[Row, ...] = (
      "dead-letter topic. Needs `errors.tolerance=all`. Unset: none."),
     (REPLAY_TOPIC, STRING, None, M, None,
      "Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
-     "created. Appended tables only. The connector then reads committed records only. Unset: none."),
+     "created. The connector then reads committed records only. Unset: none."),
     *((name, PASSWORD, None, L, None, "A secret, passed on.") for name in _SECRETS),
 )  # fmt: skip
 
@@ -1035,12 +1035,13 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     replay = (values[REPLAY_TOPIC] or "").strip()
     if replay and not dead_letters:
         problems.append((REPLAY_TOPIC, f"has no effect without {DEAD_LETTER_TABLE}"))
-    elif replay and mode is WriteMode.MERGE:
-        problems.append(
-            (REPLAY_TOPIC, "a record that is tried again may be older than its row: of merged tables nobody can tell")
-        )
     elif replay and replay in [topic.strip() for topic in (props.get("topics") or "").split(",")]:
         problems.append((REPLAY_TOPIC, f"{replay} is one of the connector's own topics"))
+    if replay and mode is WriteMode.MERGE and not values[ORDERING_COLUMNS]:
+        warnings.append(
+            f"{REPLAY_TOPIC}: of merged tables without {ORDERING_COLUMNS} nobody can tell whether a record that is "
+            "tried again is older than its row: it is inserted where its key is missing, and left out elsewhere"
+        )
     if problems:
         return None, problems
     changelogs = [name + values[CHANGELOG_SUFFIX] for name in tables or () if values[CHANGELOG_SUFFIX]]

@@ -55,6 +55,7 @@ class StagedKind(Enum):
     HISTORY = (
         "history"  # where partitions are ordered: changes before the last ones of their keys, see `CycleCompletion`
     )
+    INSERTS = "inserts"  # exact table schema: dead letters tried again, which are rows where no row of their key is
     TRUNCATES = "truncates"  # no file: every row that is there before this cycle goes
 
 

@@ -293,6 +293,59 @@ def test_fixed_records_land_under_their_first_offsets_and_a_second_replay_change
     worker.delete(case.name)
 
 
+@pytest.mark.timeout(240)  # three commands with a JVM each beside the worker's
+@pytest.mark.parametrize(
+    ("settings", "options", "expected"),
+    [
+        ({"iceberg.ext.ordering-columns": "at"}, (), {1: 5, 2: 100, 3: 100}),
+        ({}, ("--only-missing-keys",), {1: 5, 2: 100, 3: 7}),
+    ],
+    ids=["ordered", "only missing keys"],
+)
+def test_letters_of_a_merged_table_overwrite_nothing_that_is_newer(
+    worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path,
+    settings: dict[str, str], options: tuple[str, ...], expected: dict[int, int],
+) -> None:  # fmt: skip
+    made = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"{topic_prefix}merged")
+    letters = f"{made.table}_dead"
+    case = dataclasses.replace(made, extra={
+        "errors.tolerance": "all", "errors.deadletterqueue.iceberg.table": letters,
+        "errors.deadletterqueue.iceberg.replay.topic": f"{made.name}-again",
+        "iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id", **settings,
+    })  # fmt: skip
+    columns = [NestedField(1, "id", LongType(), required=True), NestedField(2, "n", IntegerType(), required=False),
+               NestedField(3, "at", LongType(), required=False)]  # fmt: skip
+    lakehouse.catalog.create_table(case.table, Schema(*columns), properties={"format-version": "2"})
+    case.create_topic()
+    case.produce(
+        {"id": 1, "n": "one", "at": 10}, {"id": 2, "n": "two", "at": 10}, {"id": 1, "n": 5, "at": 20},
+        {"id": 3, "n": 7, "at": 20}, {"id": 3, "n": "three", "at": 30},
+    )  # fmt: skip
+    case.start()
+    case.await_caught_up()
+    worker.wait_until(lambda: lakehouse.rows(letters).num_rows == 3, CATCH_UP_SECONDS, "three letters")
+
+    posted = tmp_path / "connector.json"
+    posted.write_text(json.dumps({"name": case.name, "config": case.config()}))
+    fixed = tmp_path / "fixed.jsonl"
+    shown = [json.loads(line) for line in dlq("show", posted).stdout.splitlines()]
+    for letter in shown:
+        letter["value"] = {"text": json.dumps({**json.loads(letter["value"]["text"]), "n": 100})}
+    fixed.write_text("".join(json.dumps(letter) + "\n" for letter in shown))
+    replay = ("replay", posted, "--bootstrap-servers", case.bootstrap_servers, "--fixed", str(fixed))
+    wrong = dlq(*replay, *(() if options else ("--only-missing-keys",)))
+    assert (wrong.returncode, "only-missing-keys" in wrong.stderr) == (1, True)
+    assert dlq(*replay, *options).stdout == "3 letters replayed, 0 were replayed before\n"
+
+    def found() -> dict[int, int]:
+        return {row["id"]: row["n"] for row in lakehouse.rows(case.table).to_pylist()}
+
+    worker.wait_until(lambda: found() == expected, CATCH_UP_SECONDS, f"{expected}, not {found()}")
+    assert lakehouse.rows(case.table).num_rows == 3
+    assert lakehouse.rows(letters).num_rows == 3, "none failed again"
+    worker.delete(case.name)
+
+
 def dlq(command: str, config: Path, *options: str, fault: str = "") -> subprocess.CompletedProcess[str]:
     """Run `connect-py dlq`."""
     return subprocess.run(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from fixtures.iceberg_changes import Reader, Source, readers
-from fixtures.iceberg_commit import Lake, lake
+from fixtures.iceberg_commit import BY_REGION, Lake, lake, order
 
 from connectors.iceberg.spark.commit_request import EngineName
 from connectors.iceberg.spark.errors import DuplicateKeyError
+from connectors.iceberg.table import StagedKind
 
 __all__ = ["lake"]
 
@@ -269,3 +270,33 @@ def test_values_of_a_row_whose_partition_lags_behind_the_change_of_its_key_are_t
         reader.take(source, [0, 0, 0])
         assert set(reader.rows()) == {3}
         assert "still there" not in caplog.text
+
+
+@pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.FULL_MERGE])
+@pytest.mark.parametrize("spec", [None, BY_REGION])
+def test_rows_tried_again_are_inserted_only_where_no_row_of_their_key_is(
+    lake: Lake, engine: EngineName, spec: str | None
+) -> None:
+    sink = lake.make(spec=spec)
+    sink.commit(sink.stage([order(1, "a"), order(1, "gone")]))
+    deleted = sink.stage([{"shop": 1, "number": "gone"}], StagedKind.DELETES)
+    old = [order(1, "a", "old"), order(2, "missing"), order(3, "live", "old"), order(1, "gone", "old")]
+    outcome = sink.commit(
+        [*sink.stage([order(3, "live")]), *deleted, *sink.stage(old, StagedKind.INSERTS)], engine
+    )  # fmt: skip
+    assert sink.rows("shop, number, region") == [
+        (("shop", 1), ("number", "a"), ("region", "north")),
+        (("shop", 2), ("number", "missing"), ("region", "north")),
+        (("shop", 3), ("number", "live"), ("region", "north")),
+    ]
+    assert outcome.counts.added_rows == 2
+    again = sink.commit(sink.stage(old[:3], StagedKind.INSERTS), engine)
+    assert len(sink.rows()) == 3
+    assert again.counts.added_rows == 0
+    assert sink.version().ledger_snapshot == again.snapshot_id
+
+
+def test_rows_tried_again_fill_an_empty_table(lake: Lake) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a"), order(2, "b")], StagedKind.INSERTS))
+    assert sink.rows("shop, number") == [(("shop", 1), ("number", "a")), (("shop", 2), ("number", "b"))]

@@ -90,6 +90,13 @@ def replay(
         Path | None,
         typer.Option(help="Fixed records as `show` prints them, one a line; only these are replayed.", exists=True),
     ] = None,
+    only_missing_keys: Annotated[
+        bool,
+        typer.Option(
+            "--only-missing-keys",
+            help="Of merged tables without ordering-columns: insert rows whose key is not there, leave out the others.",
+        ),
+    ] = False,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be replayed.")] = False,
@@ -111,6 +118,7 @@ def replay(
         parsed = _parsed(config)
         if parsed.replay_topic is None:
             raise ConfigError(REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again")
+        _check_merged(parsed, only_missing_keys=only_missing_keys)
         fixes = None
         if fixed is not None:
             fixes = [Fix.of(json.loads(line)) for line in fixed.read_text().splitlines() if line.strip()]
@@ -149,6 +157,23 @@ def _parsed(path: Path) -> IcebergSinkConfig:
     props = read_connector(path)
     refuse_providers(props)
     return IcebergSinkConfig.parse(props)
+
+
+def _check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:
+    """Whether letters may be tried again, given how the tables are kept. ConfigError: they may not, or not so."""
+    from connect_py.api.errors import ConfigError
+    from connectors.iceberg.config import ORDERING_COLUMNS
+    from connectors.iceberg.table import WriteMode
+
+    unordered = config.mode is WriteMode.MERGE and not config.ordering_columns
+    if unordered and not only_missing_keys:
+        raise ConfigError(
+            "", f"a letter may be older than the row of its key, and without {ORDERING_COLUMNS} nobody can tell: with "
+            "--only-missing-keys rows are inserted whose key is not there"
+        )  # fmt: skip
+    if only_missing_keys and not unordered:
+        how = "appended" if config.mode is WriteMode.APPEND else f"ordered by {ORDERING_COLUMNS}"
+        raise ConfigError("", f"--only-missing-keys is for merged tables without an order; these rows are {how}")
 
 
 def _letters(config: IcebergSinkConfig, wanted: set[Place], topic: str | None, reason: str | None) -> Iterable[Letter]:

@@ -94,6 +94,7 @@ class CycleRows:
                 rows = self._ordered(cycle, files, rows)
             else:
                 self._in_cycle(cycle, files)
+                self._insert_missing(cycle, files)
             if self._target is not None:
                 self._name_sources(files, rows, whole=whole)
         self.added_rows = sum(file.rows for file in rows) + sum(int(file.recordCount()) for file in self.written)
@@ -110,6 +111,28 @@ class CycleRows:
             cycle.pending([file for file in files if file.kind is StagedKind.PATCHES]),
             cycle.pending([file for file in files if file.kind is StagedKind.LEFT]),
         )
+
+    def _insert_missing(self, cycle: CycleTable, files: Sequence[StagedFile]) -> None:
+        """Write the rows of replays whose key is neither in the table nor in this cycle."""
+        inserts = [file for file in files if file.kind is StagedKind.INSERTS]
+        if not inserts:
+            return
+        keys = list(cycle.keys)
+        rows = cycle.staged(inserts).dropDuplicates(keys)
+        changes = [content_file(file) for file in files if file.kind in CHANGES]
+        taken = [self._spark.table(self._relation(changes))] if changes else []
+        if cycle.target is not None:
+            taken.append(self._spark.table(cycle.target))
+        for others in taken:
+            rows = rows.join(others.select(*map(quoted, keys)), keys, "left_anti")
+        made = cycle.write(rows)
+        self.written += made
+        staged = sum(file.rows for file in inserts)
+        log.info(
+            "table %s: %d of %d rows of replays are inserted, the keys of the others are there",
+            self._request.table, sum(int(file.recordCount()) for file in made), staged,
+            extra={"action": "replays_inserted", "table": self._request.table},
+        )  # fmt: skip
 
     def _ordered(self, cycle: CycleTable, files: Sequence[StagedFile], rows: Sequence[StagedFile]) -> list[StagedFile]:
         """Keep the last change per key; returns the files that join the table as they are."""

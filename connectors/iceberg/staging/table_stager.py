@@ -297,7 +297,7 @@ class TableStager:
         """The rows that mean something, which these are, and by Kafka partition old keys and deletes of old keys."""
         raw = batch.value
         batch, change = self._meant(batch)
-        value = batch.value
+        meant, value = change, batch.value
         ends = pc.min_max(change).as_py()
         only_upserts = ends["max"] == Change.UPSERT
         upsert = None if only_upserts else pc.equal(change, Change.UPSERT)
@@ -323,8 +323,11 @@ class TableStager:
             still = pc.and_(deletes, pc.not_equal(change, Change.IGNORE))
             change = as_array(pc.if_else(still, pa.scalar(Change.UPSERT, pa.int8()), change))
         extra, fields = [batch.origin.offsets, change, unavailable], list(_EXTRA)
-        if self._config.ordering_columns:
-            extra.append(self._order(batch, raw))
+        order = self._order(batch, raw) if self._config.ordering_columns else None
+        if batch.origin.topic == self._config.replay_topic:
+            self._check_replayed(meant, order, hidden)
+        if order is not None:
+            extra.append(order)
             fields.append(_HELD_ORDER)
         rows = pa.Table.from_arrays([*columns, *extra], schema=pa.schema([*self._nullable, *fields]))
         old_keys = self._old_keys(batch, hidden)
@@ -334,6 +337,25 @@ class TableStager:
         left = {} if whole else self._left(batch, pc.invert(upsert))
         kept = pc.not_equal(change, Change.IGNORE)
         return (rows, None, old_keys, left) if pc.all(kept).as_py() else (rows.filter(kept), kept, old_keys, left)
+
+    @staticmethod
+    def _check_replayed(
+        change: pa.Int8Array, order: pa.StringArray | None, hidden: Mapping[str, pa.BooleanArray]
+    ) -> None:
+        """Refuse dead letters tried again of which nobody can tell whether they are older than the row of their key.
+
+        `order`: where each stands; None: nothing tells it, so that all a letter may do is to be a row that is missing.
+        """
+        if order is not None:
+            wrong = pc.and_(pc.equal(order, "").fill_null(False), pc.not_equal(change, Change.IGNORE))
+            why = "iceberg.ext.ordering-columns say nothing of it, and so not whether it is older than its row"
+        else:
+            wrong = pc.or_(pc.equal(change, Change.DELETE), pc.equal(change, Change.TRUNCATE))
+            for rows in hidden.values():
+                wrong = pc.or_(wrong, rows)
+            why = "without iceberg.ext.ordering-columns only a whole row can be tried again, where its key is missing"
+        if any_true(as_array(wrong)):
+            raise BadRows(dict.fromkeys(pc.indices_nonzero(wrong).to_pylist(), DataError(f"a replay: {why}")))
 
     def _marks(self, deletes: pa.BooleanArray | None, length: int) -> pa.Array:
         """The column that says which rows are deleted."""
@@ -640,7 +662,14 @@ class TableStager:
         if not pieces:
             return
         whole = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
-        if self._config.ordering_columns:
+        held_keys, left = held.old_keys, held.left
+        if partition.topic == self._config.replay_topic:
+            if not self._config.ordering_columns:
+                yield from self._insert_files(whole, name)
+                return
+            whole, held_keys, left = _in_own_order(whole, held_keys, left)
+            pieces = [whole]
+        elif self._config.ordering_columns:
             silent = whole.column(ORDER).is_null()
             order = running_maximum(whole.column(ORDER), self._last_order.get(partition, ""))
             self._latest = order[-1].as_py()
@@ -662,16 +691,16 @@ class TableStager:
             yield self._truncate(whole, truncated)
             pieces = [piece.filter(pc.greater(piece.column(OFFSET), truncated)) for piece in pieces]
             whole = pa.concat_tables(pieces)
-        old_keys = pa.concat_tables(held.old_keys) if held.old_keys else None
+        old_keys = pa.concat_tables(held_keys) if held_keys else None
         last = last_per_key([whole.column(k) for k in self._keys], whole.column(OFFSET))
         patched = whole.column(UNAVAILABLE).null_count < whole.num_rows
         completed: Completion | None = None
         own: Mapping[int, Key] = {}
         if self._config.ordering_columns:  # other partitions may have changes in between: the coordinator completes
             own = keys_by_offset(old_keys, self._keys)
-            yield from self._history_files(whole, last, own, held.left, name)
-        elif (patched and (last is not None or old_keys is not None)) or held.left:
-            completed = Completion(whole, self._keys, old_keys, held.left)
+            yield from self._history_files(whole, last, own, left, name)
+        elif (patched and (last is not None or old_keys is not None)) or left:
+            completed = Completion(whole, self._keys, old_keys, left)
             yield from self._left_files(completed, name)
         for piece in pieces:
             winners = None if last is None else pc.is_in(piece.column(OFFSET), value_set=last)
@@ -686,6 +715,14 @@ class TableStager:
                 upserts = completed.complete(upserts)
                 keys = completed.old_keys(upserts)
             yield from self._upsert_files(upserts, keys, name)
+
+    def _insert_files(self, whole: pa.Table, name: StagedFileName) -> Iterator[StagedFile]:
+        """The last row of each key, for the coordinator to look whether the key is there."""
+        rows = whole.filter(pc.equal(whole.column(CHANGE), Change.UPSERT))
+        last = last_per_key([rows.column(k) for k in self._keys], rows.column(OFFSET))
+        rows = rows if last is None else rows.filter(pc.is_in(rows.column(OFFSET), value_set=last))
+        for slice_ in self._by_size(rows.select(self._schema.names)):
+            yield self._write(StagedKind.INSERTS, slice_, self._schema, name, ())
 
     def _truncate(self, whole: pa.Table, offset: int) -> StagedFile:
         order = ""
@@ -845,6 +882,28 @@ class TableStager:
         for uri in self._unreported:
             self._output.remove(uri)
         self._unreported.clear()
+
+
+def _in_own_order(
+    whole: pa.Table, old_keys: Sequence[pa.Table], left: Sequence[int]
+) -> tuple[pa.Table, list[pa.Table], list[int]]:
+    """Changes tried again, in the order of their source and numbered anew: offsets only tell who replayed them when.
+
+    Rows without an order are tombstones that repeat a delete, and are left out. At one place a delete comes first.
+    """
+    rows = whole.filter(whole.column(ORDER).is_valid())
+    ranked = rows.append_column("upserts", pc.equal(rows.column(CHANGE), Change.UPSERT))
+    by = [(ORDER, "ascending"), ("upserts", "ascending"), (OFFSET, "ascending")]
+    rows = rows.take(pc.sort_indices(ranked, sort_keys=by))
+    offsets = as_array(rows.column(OFFSET))
+    rows = rows.set_column(rows.schema.get_field_index(OFFSET), _EXTRA[0], pa.array(range(len(offsets)), pa.int64()))
+    made = []
+    for keys in old_keys:
+        places = pc.index_in(keys.column(OFFSET), value_set=offsets).cast(pa.int64())
+        kept = keys.set_column(keys.schema.get_field_index(OFFSET), OFFSET, places)
+        made.append(kept.filter(kept.column(OFFSET).is_valid()))
+    moved = pc.index_in(pa.array(left, pa.int64()), value_set=offsets).drop_null()
+    return rows, made, [int(place) for place in moved.to_pylist()]
 
 
 def _by_partition(rows: pa.Table, partitions: pa.Int32Array) -> dict[int, pa.Table]:
