@@ -102,11 +102,6 @@ def test_the_topic_is_consumed_beside_those_of_the_connector() -> None:
     [
         ({KEY: "again"}, "has no effect without"),
         ({"errors.deadletterqueue.iceberg.table": "db.dead", KEY: "orders"}, "own topics"),
-        (
-            {"errors.deadletterqueue.iceberg.table": "db.dead", KEY: "again", "iceberg.ext.write-mode": "merge",
-             "iceberg.tables.default-id-columns": "id"},
-            "of merged tables nobody can tell",
-        ),
     ],
 )  # fmt: skip
 def test_a_replay_topic_that_cannot_be_is_refused(props: dict[str, str], problem: str) -> None:
