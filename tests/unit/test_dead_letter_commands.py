@@ -17,11 +17,13 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from typer.testing import CliRunner
 
 from connect_py.api.errors import ConnectError
+from connect_py.api.replay import Replay
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.commands.dlq import app
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.dead_letters import letter_table, replay_log
 from connectors.iceberg.dead_letters.letter import Letter
+from connectors.iceberg.dead_letters.letter_state import LetterHead
 from connectors.iceberg.dead_letters.letter_table import LetterTable
 from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
@@ -207,3 +209,89 @@ def test_letters_are_counted_by_topic_and_reason(tmp_path: Path, kept: Kept) -> 
     assert [(count["topic"], count["reason"], count["letters"]) for count in counts] == [
         ("orders", "sink", 3), ("payments", "value_converter", 2),
     ]  # fmt: skip
+
+
+class Replayed:
+    """Reads the replay topic: letter 2 was tried again."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def written(self) -> set[Replay]:
+        return {Replay("orders", 0, 2, 1)}
+
+
+def test_the_list_has_headings_and_tells_what_became_of_each_letter(
+    tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.add("orders", range(4), "sink")
+    kept.add("orders", range(1, 2), "does_not_fit", attempt=1)
+    monkeypatch.setattr(replay_log, "ReplayLog", Replayed)
+    status, told = dlq(tmp_path, "list", "--bootstrap-server", "none:1")
+    assert status == 0
+    assert [line.split() for line in told.splitlines()] == [
+        ["LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST", "FAILED"],
+        ["1", "failed-again", "orders", "does_not_fit", "S", "1970-01-01T00:00:01.500000+00:00"],
+        ["2", "new", "orders", "sink", "S", "1970-01-01T00:00:01.500000+00:00"],
+        ["2", "replayed", "orders", "sink", "S", "1970-01-01T00:00:01.500000+00:00"],
+        ["5", "in", "all"],
+    ]
+    counts = json.loads(dlq(tmp_path, "list", "--json")[1])
+    assert {(count["state"], count["letters"]) for count in counts} == {
+        ("failed-again", 1),
+        ("new", 3),
+        ("replayed", 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "gone"),
+    [
+        (["orders/0/1"], [(1, 0), (1, 1)]),
+        (["--state", "failed-again"], [(1, 1)]),
+        (["--state", "replayed", "--bootstrap-server", "none:1"], [(1, 0), (2, 0)]),
+        (["--reason", "sink", "--older-than", "30d"], [(0, 0), (1, 0), (2, 0), (3, 0)]),
+        (["--topic", "payments"], []),
+        (["--older-than", "30000d"], []),
+    ],
+)
+def test_letters_that_are_named_are_deleted(
+    tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch, options: list[str], gone: list[tuple[int, int]]
+) -> None:
+    kept.add("orders", range(4), "sink")
+    kept.add("orders", range(1, 2), "does_not_fit", attempt=1)
+    monkeypatch.setattr(replay_log, "ReplayLog", Replayed)
+    deleted: list[tuple[int, int]] = []
+    monkeypatch.setattr(LetterTable, "delete", lambda _, found: deleted.extend((x.offset, x.attempt) for x in found))
+    status, told = dlq(tmp_path, "delete", *options, "--dry-run")
+    assert (status, told) == (0, f"{len(gone)} of 5 letters would be deleted\n")
+    assert deleted == []
+    status, told = dlq(tmp_path, "delete", *options)
+    assert (status, told) == (0, f"{len(gone)} of 5 letters deleted\n")
+    assert sorted(deleted) == gone
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "say which letters"),
+        (["--state", "old"], "--state: is one of new, failed-again, replayed"),
+        (["--state", "replayed"], "replayed needs --bootstrap-server"),
+        (["--older-than", "a month"], "is not of the form 30d, 12h or 45m"),
+    ],
+)
+def test_a_delete_that_names_no_letters_is_refused(tmp_path: Path, options: list[str], said: str) -> None:
+    status, told = dlq(tmp_path, "delete", *options)
+    assert status == 1
+    assert said in told
+
+
+def test_conditions_name_letters_by_place_and_attempt_some_thousands_at_a_time() -> None:
+    heads = [LetterHead("it's", 0, offset, 0, "sink", "S", None) for offset in range(letter_table.DELETED + 1)]
+    heads.append(LetterHead("orders", 3, 7, 2, "sink", "S", None))
+    first, second = letter_table._naming(heads)
+    mine = "(topic = 'it\\'s' AND partition = 0 AND coalesce(attempt, 0) = 0 AND `offset` IN "
+    assert first.startswith(f"{mine}(0, 1, ")
+    assert second == (
+        f"{mine}({letter_table.DELETED})) OR (topic = 'orders' AND partition = 3 AND attempt = 2 AND `offset` IN (7))"
+    )

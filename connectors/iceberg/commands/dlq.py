@@ -1,4 +1,4 @@
-"""`connect-py dlq`: look at the dead letters that an Iceberg sink keeps in a table, and have them tried again."""
+"""`connect-py dlq`: look at the dead letters of an Iceberg sink's table, have them tried again, delete them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Pro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from datetime import timedelta
 
     from connectors.iceberg.config import IcebergSinkConfig
     from connectors.iceberg.dead_letters.letter import Fix, Letter, Place
+    from connectors.iceberg.dead_letters.letter_state import LetterHead, LetterState
+
+HEADINGS = ("LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST FAILED")
 
 app = typer.Typer(help="Dead letters that an Iceberg sink keeps in a table.")
 
 Config = Annotated[Path, typer.Option("--config", help="The connector as it is posted.", exists=True, dir_okay=False)]
 Topic = Annotated[str | None, typer.Option(help="Only records that were read from this topic.")]
 Reason = Annotated[str | None, typer.Option(help="Only records that failed for this reason, such as value_converter.")]
+Servers = Annotated[
+    str | None, typer.Option(*SERVERS, help="The cluster of the connector's topics, to look into the replay topic.")
+]
 Places = Annotated[list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", show_default="all")]
 
 
@@ -28,35 +35,103 @@ Places = Annotated[list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFF
 @uses_java
 def list_(
     config: Config,
+    bootstrap_server: Servers = None,
+    kafka_property: Properties = None,
+    client_config: ClientConfig = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Count the letters by topic, reason and stage."""
+    """Count the letters by topic, reason, stage and state.
+
+    States: `new`, `replayed`, and `failed-again` for those that failed in their replay. Without --bootstrap-server
+    nobody looks into the replay topic: a letter whose replay worked is then shown as what it was before.
+    """
 
     def run() -> None:
         import json
+        from collections import Counter
 
-        from connectors.iceberg.dead_letters.letter_table import LetterTable
-
-        columns = ("topic", "_dlq_reason", "stage", "failed_at")
-        found = LetterTable(_parsed(config)).read(*columns)
-        counts = []
-        if found.num_rows:
-            made = found.group_by(list(columns[:3])).aggregate([([], "count_all"), ("failed_at", "max")])
-            for row in made.sort_by([(name, "ascending") for name in columns[:3]]).to_pylist():
-                last = row["failed_at_max"]
-                counts.append({
-                    "topic": row["topic"], "reason": row["_dlq_reason"], "stage": row["stage"],
-                    "letters": row["count_all"], "last_failed_at": None if last is None else last.isoformat(),
-                })  # fmt: skip
+        parsed = _parsed(config)
+        found, known = _with_states(parsed, bootstrap_server, kafka_property, client_config)
+        letters, last = Counter[tuple[str, str, str, str]](), dict[tuple[str, str, str, str], str]()
+        for letter, state in zip(found, known, strict=True):
+            group = (letter.topic, letter.reason, letter.stage, state.value)
+            letters[group] += 1
+            failed_at = "" if letter.failed_at is None else letter.failed_at.isoformat()
+            last[group] = max(last.get(group, ""), failed_at)
         if as_json:
+            names = ("topic", "reason", "stage", "state")
+            counts = [
+                {
+                    **dict(zip(names, group, strict=True)),
+                    "letters": letters[group],
+                    "last_failed_at": last[group] or None,
+                }
+                for group in sorted(letters)
+            ]
             typer.echo(json.dumps(counts, indent=2))
             return
-        for count in counts:
-            typer.echo(
-                f"{count['letters']:>9}  {count['topic']}  {count['reason']}  ({count['stage']}, last at "
-                f"{count['last_failed_at']})"
-            )
-        typer.echo(f"{sum(int(str(count['letters'])) for count in counts):>9}  in all")
+        lines = [HEADINGS, *((str(letters[g]), g[3], g[0], g[1], g[2], last[g]) for g in sorted(letters))]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+        for line in lines:
+            cells = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
+            typer.echo("  ".join([line[0].rjust(widths[0]), *cells[1:]]).rstrip())
+        typer.echo(f"{letters.total():>{widths[0]}}  in all")
+
+    _told(run)
+
+
+@app.command("delete")
+@uses_java
+def delete(
+    config: Config,
+    places: Places = None,
+    topic: Topic = None,
+    reason: Reason = None,
+    state: Annotated[
+        str | None,
+        typer.Option(help="Only letters in this state: new, failed-again, replayed (with --bootstrap-server)."),
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Only letters that failed so long ago: 30d, 12h or 45m.")
+    ] = None,
+    bootstrap_server: Servers = None,
+    kafka_property: Properties = None,
+    client_config: ClientConfig = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell how many would be deleted.")] = False,
+) -> None:
+    """Delete letters from their table, which must be named: by place, topic, reason, state or age.
+
+    Run it every now and then with --older-than to keep letters for so long.
+    """
+
+    def run() -> None:
+        from datetime import UTC, datetime
+
+        from connect_py.api.errors import ConfigError
+        from connectors.iceberg.dead_letters.letter_state import LetterState
+        from connectors.iceberg.dead_letters.letter_table import LetterTable
+
+        wanted, age = _places(places), None if older_than is None else _age(older_than)
+        if not (wanted or topic or reason or state or age is not None):
+            raise ConfigError("", "say which letters: by place, --topic, --reason, --state or --older-than")
+        if state is not None and state not in [each.value for each in LetterState]:
+            raise ConfigError("--state", f"is one of {', '.join(each.value for each in LetterState)}")
+        if state == LetterState.REPLAYED.value and bootstrap_server is None:
+            raise ConfigError("--state", "replayed needs --bootstrap-server: the replay topic knows them")
+        parsed = _parsed(config)
+        found, known = _with_states(parsed, bootstrap_server, kafka_property, client_config)
+        before = None if age is None else datetime.now(UTC) - age
+        chosen = [
+            letter for letter, its in zip(found, known, strict=True)
+            if (not wanted or letter.place in wanted) and topic in (None, letter.topic)
+            and reason in (None, letter.reason) and state in (None, its.value)
+            and (before is None or (letter.failed_at is not None and letter.failed_at < before))
+        ]  # fmt: skip
+        if dry_run:
+            typer.echo(f"{len(chosen)} of {len(found)} letters would be deleted")
+            return
+        LetterTable(parsed).delete(chosen)
+        typer.echo(f"{len(chosen)} of {len(found)} letters deleted")
 
     _told(run)
 
@@ -157,6 +232,34 @@ def _parsed(path: Path) -> IcebergSinkConfig:
     props = read_connector(path)
     refuse_providers(props)
     return IcebergSinkConfig.parse(props)
+
+
+def _with_states(
+    config: IcebergSinkConfig, servers: str | None, properties: list[str] | None, file: Path | None
+) -> tuple[list[LetterHead], list[LetterState]]:
+    """All letters and their states, for which the replay topic is read if servers are given."""
+    from connectors.iceberg.dead_letters.letter_state import states
+    from connectors.iceberg.dead_letters.letter_table import LetterTable
+    from connectors.iceberg.dead_letters.replay_log import ReplayLog
+
+    heads = LetterTable(config).heads()
+    written = set()
+    if servers is not None and config.replay_topic is not None:
+        settings = client_settings(servers, properties, file)
+        written = ReplayLog(settings, config.replay_topic, config.connector).written()
+    return heads, states(heads, written)
+
+
+def _age(text: str) -> timedelta:
+    """An age as people write it. ConfigError: it is not written so."""
+    from datetime import timedelta
+
+    from connect_py.api.errors import ConfigError
+
+    units = {"d": "days", "h": "hours", "m": "minutes"}
+    if not text[:-1].isdecimal() or text[-1] not in units:
+        raise ConfigError("--older-than", f"{text} is not of the form 30d, 12h or 45m")
+    return timedelta(**{units[text[-1]]: int(text[:-1])})
 
 
 def _check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:

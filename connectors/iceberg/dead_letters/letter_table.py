@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.config import DEAD_LETTER_TABLE, IcebergSinkConfig
 from connectors.iceberg.dead_letters.letter import Letter, Place
+from connectors.iceberg.dead_letters.letter_state import LetterHead
 from connectors.iceberg.spark.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.spark_config import worker_spark_config
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import DataScan
 
+DELETED = 5000  # letters that one statement names
 ROWS = 1000  # of a batch, that are Python objects at once
 _REASON = "_dlq_reason"  # a table of one's own may lack it
 
@@ -35,16 +37,28 @@ class LetterTable:
 
     config: IcebergSinkConfig
 
-    def read(self, *columns: str) -> pa.Table:
-        """These columns of all letters; no rows when the table does not exist yet."""
+    def heads(self) -> list[LetterHead]:
+        """All letters without their records; none when the table does not exist yet."""
         scan = self._scan()
         if scan is None:
-            return pa.table({})
+            return []
+        there = [name for name in LetterHead.COLUMNS if name in scan.projection().column_names]
         try:
-            found: pa.Table = scan.select(*columns).to_arrow()
+            found: pa.Table = scan.select(*there).to_arrow()
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from error
-        return found
+        return [LetterHead.of(row) for row in found.to_pylist()]
+
+    def delete(self, letters: Iterable[LetterHead]) -> None:
+        """Delete these letters, some thousands of them in each commit."""
+        name = self.config.dead_letter_table
+        conditions = list(_naming(letters))
+        if name is None or not conditions:
+            return
+        services = command_services()
+        with LakeClient(services, worker_spark_config(self.config, services.worker_settings)) as client:
+            for condition in conditions:
+                client.delete_rows(name, condition, self.config.table(name).commit_branch)
 
     def letters(
         self, places: Collection[Place] = (), topic: str | None = None, reason: str | None = None
@@ -90,6 +104,28 @@ class LetterTable:
 
     def _unreadable(self, error: Exception) -> ConnectError:
         return ConnectError(f"table {self.config.dead_letter_table} cannot be read: {error}")
+
+
+def _naming(letters: Iterable[LetterHead]) -> Iterator[str]:
+    """Conditions in SQL that name letters, each some of them."""
+    by_file: dict[tuple[str, int, int], list[int]] = {}
+    for letter in letters:
+        by_file.setdefault((letter.topic, letter.partition, letter.attempt), []).append(letter.offset)
+    parts: list[str] = []
+    count = 0
+    for (topic, partition, attempt), offsets in sorted(by_file.items()):
+        for start in range(0, len(offsets), DELETED):
+            some = sorted(offsets)[start : start + DELETED]
+            text = topic.replace("\\", "\\\\").replace("'", "\\'")
+            tried = "attempt = " + str(attempt) if attempt else "coalesce(attempt, 0) = 0"
+            parts.append(f"(topic = '{text}' AND partition = {partition} AND {tried} AND `offset` IN "
+                         f"({', '.join(map(str, some))}))")  # fmt: skip
+            count += len(some)
+            if count >= DELETED:
+                yield " OR ".join(parts)
+                parts, count = [], 0
+    if parts:
+        yield " OR ".join(parts)
 
 
 def _asked_for(places: Collection[Place], topic: str | None, reason: str | None) -> BooleanExpression:

@@ -90,6 +90,7 @@ class LakeClient:
     remove_files = _asked(LakeSession.remove_files)
     drop_branches = _asked(LakeSession.drop_branches)
     history = _asked(LakeSession.history)
+    delete_rows = _asked(LakeSession.delete_rows)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
         remote = self._remote() if request.mode is WriteMode.MERGE and request.files else None

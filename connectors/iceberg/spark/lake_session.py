@@ -17,6 +17,7 @@ from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark
 from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
 from connectors.iceberg.spark.java_errors import translating
+from connectors.iceberg.spark.sql_names import relation
 from connectors.iceberg.spark.table_metadata import TableMetadata
 from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import TableDescription, WriteMode
@@ -59,6 +60,7 @@ class LakeSession:
         with translating("the catalog", of_table=False):
             self._catalog = JavaCatalog(spark, catalog)
         self.spark = spark
+        self._name = catalog
         self.engine = CommitEngine(spark, self._catalog, catalog, settings)
         self._connect: ConnectClient | None = None
 
@@ -180,6 +182,11 @@ class LakeSession:
         """Everything that a table remembers, for an audit; reads every manifest that is left."""
         with translating(name):
             return snapshot_history.read(self._catalog.load(name), ref, ledger_prefix, file_prefix)
+
+    def delete_rows(self, name: str, condition: str, branch: str | None = None) -> None:
+        """Delete the rows of a table that fulfil a condition in SQL, in a commit of its own."""
+        with translating(name):
+            self.spark.sql(f"DELETE FROM {relation(self._name, name, branch)} WHERE {condition}")
 
     def table(self, name: str) -> JavaTable:
         """Java's view of a table, for this package."""
