@@ -33,6 +33,11 @@ class ColumnHistory:
         except (ValueError, TypeError, AttributeError):
             return ColumnHistory()
 
+    def to_json(self) -> str:
+        """The text of the property."""
+        told = {"names": self.names, "versions": self.versions}
+        return json.dumps({key: value for key, value in told.items() if value}, separators=(",", ":"))
+
     def version_ids(self) -> frozenset[int]:
         """The ids of all columns that are versions of another one."""
         return frozenset(id_ for ids in self.versions.values() for id_ in ids)

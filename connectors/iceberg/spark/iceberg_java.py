@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.evolution.schema_update import pending, remembered
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.spark.java_errors import is_a
+from connectors.iceberg.spark.sql_names import relation
 from connectors.iceberg.spark.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapsho
 STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
 _EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
 VALIDATION: Final = f"{_EXCEPTIONS}ValidationException"
+REFUSED: Final = f"{_EXCEPTIONS}CommitFailedException"
 _STAGED_KEY: Final = "connect-py.staged"  # in the summary of a snapshot that lends staged files to a server
 _LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")  # a format 3 writer asks for them when it rewrites rows
 
@@ -84,6 +88,7 @@ class JavaCatalog:
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark = spark
+        self._name = name
         self.java = JavaClasses(spark)
         self._catalog = self.java.iceberg("spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, name)
 
@@ -124,18 +129,9 @@ class JavaCatalog:
 
     def _create_namespaces(self, levels: Sequence[str]) -> None:
         """Every level; one that exists, or that only an administrator may make, is no obstacle."""
-        java = self.java
-        if not levels or not java.is_instance(self._catalog, "org.apache.iceberg.catalog.SupportsNamespaces"):
-            return
         for length in range(1, len(levels) + 1):
-            level = java.iceberg("catalog.TableIdentifier").parse(".".join([*levels[:length], "any"])).namespace()
-            try:
-                if not self._catalog.namespaceExists(level):
-                    self._catalog.createNamespace(level, java.map({}))
-            except Exception as error:
-                # Another client created it; or the error of the table's creation is the one that counts.
-                if not is_a(error, f"{_EXCEPTIONS}AlreadyExistsException", f"{_EXCEPTIONS}ForbiddenException"):
-                    raise
+            with suppress(Exception):  # the error of the table's creation is the one that counts
+                self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {relation(self._name, '.'.join(levels[:length]))}")
 
 
 class JavaTable:
@@ -179,30 +175,57 @@ class JavaTable:
 
     # --- changes of the schema and of properties
 
-    def transaction(self) -> Any:
-        return self._table.newTransaction()
+    def evolve(self, changes: Sequence[SchemaChange]) -> bool:
+        """Make those changes that the table lacks, in one transaction; returns whether there were any."""
+        metadata = self.metadata()
+        lacking = pending(self.name, metadata.schema, metadata.format_version, changes)
+        if not lacking:
+            return False
+        transaction = self._table.newTransaction()
+        update = transaction.updateSchema()
+        for change in lacking:
+            self._apply(update, change)
+        update.commit()
+        after = self._described(transaction.currentMetadata())
+        properties = remembered(metadata.properties, metadata.schema, after.schema, lacking)
+        if properties:
+            self._set_properties(transaction, properties)
+        transaction.commitTransaction()
+        return True
 
-    def update_schema(self, transaction: Any) -> Any:
-        return transaction.updateSchema()
+    def _apply(self, update: Any, change: SchemaChange) -> None:
+        *parents, name = change.path
+        path, parent = ".".join(change.path), ".".join(parents) or None
+        match change.kind:
+            case ChangeKind.ADD if change.default is not None:
+                made = self._column(change)  # the default stays in Java: here a small long would become an int
+                update.addColumn(parent, name, made.type(), None, made.initialDefaultLiteral())
+            case ChangeKind.ADD:
+                update.addColumn(parent, name, self._column(change).type())
+            case ChangeKind.VERSION:
+                doc = f"Values of {name} since their type changed"
+                update.addColumn(parent, change.name, self._column(change).type(), doc)
+            case ChangeKind.RENAME:
+                update.renameColumn(path, change.name)
+            case ChangeKind.WIDEN:
+                update.updateColumn(path, self._column(change).type())
+            case ChangeKind.OPTIONAL:
+                update.makeColumnOptional(path)
 
-    def type(self, text: str) -> Any:
-        """A type from its JSON form, through a schema of one column."""
-        field = {"id": 1_000_000, "name": "x", "required": False, "type": json.loads(text)}
+    def _column(self, change: SchemaChange) -> Any:
+        """Type and default of a change, through a schema of one column."""
+        field = {"id": 1_000_000, "name": "x", "required": False, "type": json.loads(change.type or "")}
+        if change.default is not None:
+            field["initial-default"] = json.loads(change.default)
         schema = {"type": "struct", "schema-id": 0, "fields": [field]}
-        return self._java.iceberg("SchemaParser").fromJson(json.dumps(schema)).findType("x")
-
-    def literal(self, type_: str, text: str) -> Any:
-        """A default value from its single-value JSON form. It stays in Java: here a small long would become an int."""
-        field = {"id": 1_000_000, "name": "x", "required": False, "type": json.loads(type_)}
-        schema = {"type": "struct", "schema-id": 0, "fields": [{**field, "initial-default": json.loads(text)}]}
-        made = self._java.iceberg("SchemaParser").fromJson(json.dumps(schema))
-        return made.findField("x").initialDefaultLiteral()
-
-    def transaction_metadata(self, transaction: Any) -> TableMetadata:
-        return self._described(transaction.currentMetadata())
+        return self._java.iceberg("SchemaParser").fromJson(json.dumps(schema)).findField("x")
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        update = self._table.updateProperties()
+        self._set_properties(self._table, properties)
+
+    def _set_properties(self, table: Any, properties: Mapping[str, str]) -> None:
+        """`table`: or a transaction."""
+        update = table.updateProperties()
         for key, value in properties.items():
             update.set(key, value)
         update.commit()
@@ -221,7 +244,7 @@ class JavaTable:
             extra: Columns beside the table's, as fields of Iceberg's schema JSON; their ids are no column's.
         """
         java = self._java
-        table = self._with_columns(extra) if extra else self._table
+        table = self._as_if(self._with_columns(extra)) if extra else self._table
         no_deletes = java.gateway.new_array(java.iceberg("DeleteFile"), 0)
         spec = java.iceberg("PartitionSpec").unpartitioned()  # keys alone lack the columns of partitions
         schema = java.iceberg("SchemaParser").toJson(table.schema())
@@ -279,21 +302,24 @@ class JavaTable:
             self._operations.commit(base, next_.build())
         except Exception as error:
             # Made or not: the next attempt has branches of its own, and its swap removes these.
-            if is_a(error, f"{_EXCEPTIONS}CommitFailedException", f"{_EXCEPTIONS}CommitStateUnknownException"):
+            if is_a(error, REFUSED, f"{_EXCEPTIONS}CommitStateUnknownException"):
                 raise ValidationFailed(str(error).split("\n", 1)[0]) from error
             raise
 
     def _with_columns(self, extra: Sequence[Mapping[str, Any]]) -> Any:
-        """The table as if it had more columns; the catalog does not see it."""
-        java, metadata = self._java, self._operations.current()
-        described = self.metadata()
-        schema = {**described.schema, "fields": [*described.schema["fields"], *extra]}
-        schema.pop("schema-id")
-        made = java.iceberg("SchemaParser").fromJson(json.dumps({**schema, "schema-id": 0}))
-        builder = java.iceberg("TableMetadata").buildFrom(metadata)
+        """The metadata of the table with more columns."""
+        java, schema = self._java, self.metadata().schema
+        wider = {**schema, "schema-id": 0, "fields": [*schema["fields"], *extra]}
+        made = java.iceberg("SchemaParser").fromJson(json.dumps(wider))
+        builder = java.iceberg("TableMetadata").buildFrom(self._operations.current())
         builder.setCurrentSchema(made, max(field["id"] for field in extra))
+        return builder.discardChanges().build()
+
+    def _as_if(self, metadata: Any) -> Any:
+        """The table with other metadata; the catalog does not see it."""
+        java = self._java
         places = java.iceberg("LocationProviders").locationsFor(self._table.location(), metadata.properties())
-        operations = java.iceberg("StaticTableOperations")(builder.discardChanges().build(), self._table.io(), places)
+        operations = java.iceberg("StaticTableOperations")(metadata, self._table.io(), places)
         return java.iceberg("BaseTable")(operations, self._table.name())
 
     def write(self, rows: DataFrame, name: str, folder: str) -> list[Any]:
@@ -309,17 +335,16 @@ class JavaTable:
         java, metadata = self._java, self._operations.current()
         for column in _LINEAGE if metadata.formatVersion() >= 3 else ():
             rows = rows.withColumn(column, F.lit(None).cast("bigint"))
-        location = self.metadata().data_location
-        own = {**java.json(metadata.properties()), "write.data.path": f"{location}/{folder}"}
-        given = java.map(own)
-        places = java.iceberg("LocationProviders").locationsFor(self._table.location(), given)
-        operations = java.iceberg("StaticTableOperations")(metadata.replaceProperties(given), self._table.io(), places)
-        return self._written(rows, name, operations)
+        own = java.map({**java.json(metadata.properties()), **self._below(folder)})
+        return self._written(rows, name, metadata.replaceProperties(own))
 
-    def _written(self, rows: DataFrame, name: str, operations: Any) -> list[Any]:
-        java = self._java
+    def _below(self, folder: str) -> dict[str, str]:
+        """The property that has files written to a folder."""
+        return {"write.data.path": f"{self.metadata().data_location}/{folder}"}
+
+    def _written(self, rows: DataFrame, name: str, metadata: Any) -> list[Any]:
+        java, table = self._java, self._as_if(metadata)
         cache, written = java.iceberg("spark.SparkTableCache").get(), java.iceberg("spark.FileRewriteCoordinator").get()
-        table = java.iceberg("BaseTable")(operations, self._table.name())
         cache.add(name, table)
         try:
             rows.writeTo(f"{STAGING_CATALOG}.{name}").option("fanout-enabled", "true").append()
@@ -330,19 +355,15 @@ class JavaTable:
 
     def write_images(self, rows: DataFrame, name: str, folder: str) -> list[Any]:
         """As `write`, unpartitioned, and every column may be null."""
-        java, metadata = self._java, self._operations.current()
-        schema = self.metadata().schema
-        fields = [{**field, "required": False} for field in schema["fields"]]
-        optional = {"type": "struct", "schema-id": 0, "fields": fields}
+        java, last = self._java, self._operations.current().lastColumnId()
+        fields = [{**field, "required": False} for field in self.metadata().schema["fields"]]
+        optional = json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
         builder = java.iceberg("TableMetadata").buildFromEmpty(2).assignUUID().setLocation(self._table.location())
-        builder.setCurrentSchema(java.iceberg("SchemaParser").fromJson(json.dumps(optional)), metadata.lastColumnId())
+        builder.setCurrentSchema(java.iceberg("SchemaParser").fromJson(optional), last)
         builder.setDefaultPartitionSpec(java.iceberg("PartitionSpec").unpartitioned())
         builder.setDefaultSortOrder(java.iceberg("SortOrder").unsorted())
-        location = f"{self.metadata().data_location}/{folder}"
-        properties = java.map({"write.data.path": location})
-        made = builder.setProperties(properties).discardChanges().build()
-        places = java.iceberg("LocationProviders").locationsFor(self._table.location(), properties)
-        return self._written(rows, name, java.iceberg("StaticTableOperations")(made, self._table.io(), places))
+        builder.setProperties(java.map(self._below(folder)))
+        return self._written(rows, name, builder.discardChanges().build())
 
     def describe_file(self, path: str) -> tuple[int, int] | None:
         """Size in bytes and number of rows of a Parquet file; None: it is gone."""
@@ -384,12 +405,10 @@ class JavaTable:
 
     def changes(self, snapshot: int) -> SnapshotChanges:
         """What a snapshot added and removed, from its manifests."""
-        made = self._operations.current().snapshot(snapshot)
-        found = self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(made).build()
-        return SnapshotChanges(
-            list(found.addedDataFiles()), list(found.removedDataFiles()),
-            list(found.addedDeleteFiles()), list(found.removedDeleteFiles()),
-        )  # fmt: skip
+        return SnapshotChanges(self._changes(self._operations.current().snapshot(snapshot)))
+
+    def _changes(self, snapshot: Any) -> Any:
+        return self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(snapshot).build()
 
     def data_file_of(self, delete: Any) -> str | None:
         """The data file that a delete file names; None: it may speak of several."""
@@ -409,7 +428,7 @@ class JavaTable:
         """The data and delete files that a snapshot added; staged files that it lends are none of them."""
         if _STAGED_KEY in self._java.json(snapshot.summary()):
             return []
-        found = self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(snapshot).build()
+        found = self._changes(snapshot)
         return [str(file.location()) for file in [*found.addedDeleteFiles(), *found.addedDataFiles()]]
 
     def delete_file(self, location: str) -> None:
@@ -436,8 +455,7 @@ class JavaTable:
             read.close()
 
     def data_files_added_by(self, snapshot: int) -> list[str]:
-        made = self._operations.current().snapshot(snapshot)
-        found = self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(made).build()
+        found = self._changes(self._operations.current().snapshot(snapshot))
         return [str(file.location()) for file in found.addedDataFiles()]
 
     def live_data_files(self, snapshot: int) -> Iterator[str]:
@@ -452,9 +470,9 @@ class JavaTable:
 class SnapshotChanges:
     """Java's files that a snapshot added and removed."""
 
-    def __init__(self, added: list[Any], removed: list[Any], added_deletes: list[Any], removed_deletes: list[Any]):
-        self.added_data, self.removed_data = added, removed
-        self.added_deletes, self.removed_deletes = added_deletes, removed_deletes
+    def __init__(self, found: Any) -> None:
+        self.added_data, self.removed_data = list(found.addedDataFiles()), list(found.removedDataFiles())
+        self.added_deletes, self.removed_deletes = list(found.addedDeleteFiles()), list(found.removedDeleteFiles())
 
 
 class ValidationFailed(Exception):  # noqa: N818 - an answer, not a defect

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.schema_change import SchemaChange
-from connectors.iceberg.spark import orphan_files, schema_evolution, snapshot_history
+from connectors.iceberg.spark import orphan_files, snapshot_history
 from connectors.iceberg.spark.commit_engine import CommitEngine, EngineSettings
 from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark
-from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
-from connectors.iceberg.spark.java_errors import translating
+from connectors.iceberg.spark.iceberg_java import REFUSED, JavaCatalog, JavaTable
+from connectors.iceberg.spark.java_errors import is_a, translating
 from connectors.iceberg.spark.sql_names import relation
 from connectors.iceberg.spark.table_metadata import TableMetadata
 from connectors.iceberg.storage_settings import storage_settings
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_ATTEMPTS = 5  # of a change of a schema
 _POSITIONS = ("connect-py.ledger.", "kafka.connect.source-offsets.")  # long, and of no use to tasks
 
 
@@ -128,7 +129,14 @@ class LakeSession:
         """
         fault_point("catalog_evolve")
         with translating(name):
-            return schema_evolution.evolve(lambda: self._catalog.load(name), changes)
+            for _ in range(_ATTEMPTS - 1):
+                try:
+                    return self._catalog.load(name).evolve(changes)
+                except Exception as error:
+                    # A commit of others came in between, or the catalog refused what it had made: look again.
+                    if not is_a(error, REFUSED):
+                        raise
+            return self._catalog.load(name).evolve(changes)
 
     def set_properties(self, name: str, properties: Mapping[str, str]) -> None:
         """Set properties of the table."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from connectors.iceberg.spark.iceberg_java import JavaTable
-from connectors.iceberg.spark.table_metadata import Snapshot
 
 _NAMED: Final = 100  # files that are named when something is wrong with them
 
@@ -63,8 +62,3 @@ def read(table: JavaTable, ref: str, ledger_prefix: str, file_prefix: str) -> Ma
         "live_twice": live_twice,
         "live": len(live),
     }
-
-
-def _groups(snapshot: Snapshot, ledger_prefix: str) -> list[str]:
-    """The connect groups whose ledger a snapshot carries."""
-    return [key.removeprefix(ledger_prefix) for key in snapshot["summary"] if key.startswith(ledger_prefix)]

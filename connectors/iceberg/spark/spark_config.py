@@ -61,11 +61,6 @@ class SparkConfig:
         return self.spark_properties.get("spark.master", "local").startswith("local")
 
     @property
-    def in_folders(self) -> bool:
-        """Whether the warehouse is a path, of this machine as far as nothing else is said."""
-        return self.catalog_settings().get("warehouse", "").startswith(("/", "file:"))
-
-    @property
     def remote(self) -> str:
         """URL of the Spark Connect server; empty: none."""
         return self.spark_properties.get("spark.remote", "")
@@ -102,18 +97,11 @@ class SparkConfig:
 
     def session_settings(self) -> dict[str, str]:
         """Settings of the connector's own session; the user's come last and win."""
-        prefix = f"spark.sql.catalog.{self.catalog}"
         return {
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
             "spark.sql.adaptive.enabled": "false",
-            "spark.sql.iceberg.distribution-mode": "none",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.ansi.enabled": "true",
             f"spark.sql.catalog.{STAGING_CATALOG}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
-            prefix: _SPARK_CATALOG,
-            **{f"{prefix}.{key}": value for key, value in self.catalog_settings().items()},
-            **{f"{prefix}.hadoop.{key}": value for key, value in self.hadoop_settings().items()},
-            **{key: value for key, value in self.spark_properties.items() if not _is_static(key)},
+            **self.remote_settings(),
         }
 
     def remote_settings(self) -> dict[str, str]:
