@@ -7,15 +7,15 @@ folder that CONNECT_PY_SPARK_CLASSES names, which may be emptied at any time.
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 import os
+import uuid
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from connectors.iceberg.spark.gateway import CLASSES_VARIABLE
-from connectors.iceberg.spark.kept_file import keep
 
 log = logging.getLogger(__name__)
 
@@ -56,14 +56,19 @@ def _loader(jvm: Any) -> Any:
     compiler.setParentClassLoader(system)
     compiler.cook(_SOURCE.read_text())
     if jar is not None:
-        content = io.BytesIO()
-        with zipfile.ZipFile(content, "w") as file:
-            for name, code in dict(compiler.getBytecodes()).items():
-                file.writestr(f"{name.replace('.', '/')}.class", code)
+        unfinished = jar.with_name(f"{jar.name}.{uuid.uuid4().hex}")  # others may be at it too
         try:
-            keep(jar, content.getvalue())
+            jar.parent.mkdir(parents=True, exist_ok=True)
+            with unfinished.open("wb") as kept:
+                with zipfile.ZipFile(kept, "w") as file:
+                    for name, code in dict(compiler.getBytecodes()).items():
+                        file.writestr(f"{name.replace('.', '/')}.class", code)
+                os.fsync(kept.fileno())
+            os.replace(unfinished, jar)
         except OSError as error:
             log.debug("the compiled class is not kept: %s", error)
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
     return compiler.getClassLoader()
 
 
