@@ -10,7 +10,6 @@ it will be, and no compiler is archived with it.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from typing import Final
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TableVersion, TopicLedger, look_up
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TopicLedger, look_up
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.commit_engine import EngineSettings
@@ -32,21 +31,11 @@ from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.spark.spark_config import SparkConfig
 from connectors.iceberg.spark.spark_runtime import SparkRuntime
 from connectors.iceberg.staging.staged_file_name import table_digits
-from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
+from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 _EXIT_SECONDS: Final = 180.0
 _LEDGER: Final = "connect-py.ledger.training"
 _MODES: Final = ("write.merge.mode", "write.update.mode", "write.delete.mode")
-_SCHEMA: Final = {
-    "type": "struct",
-    "schema-id": 0,
-    "fields": [
-        {"id": 1, "name": "id", "required": True, "type": "long"},
-        {"id": 2, "name": "text", "required": False, "type": "string"},
-        {"id": 3, "name": "price", "required": False, "type": "decimal(10, 2)"},
-        {"id": 4, "name": "at", "required": False, "type": "timestamptz"},
-    ],
-}
 
 
 def run(java_options: Sequence[str]) -> None:
@@ -78,41 +67,37 @@ def run(java_options: Sequence[str]) -> None:
 
 
 def _work(lake: LakeSession, name: str, version: int) -> None:
-    properties = {"format-version": str(version), **dict.fromkeys(_MODES, "merge-on-read")}
-    lake.create(name, json.dumps(_SCHEMA), None, properties)
+    modes = "".join(f", '{key}'='merge-on-read'" for key in _MODES)
+    lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS training.shop")
+    lake.spark.sql(
+        f"CREATE TABLE training.{name} (id bigint NOT NULL, text string, price decimal(10, 2), at timestamp) "
+        f"TBLPROPERTIES ('format-version'='{version}'{modes})"
+    )
     for first in (0, 50, 70):  # an append, then commits that replace rows
-        loaded = lake.load(name, _LEDGER)
-        staged = _staged(loaded.description, first)
-        outcome = lake.commit(_request(name, look_up(loaded.view).version, staged))
+        outcome = lake.commit(_request(lake, name, first))
         if outcome.status is not CommitStatus.COMMITTED:
             raise RuntimeError(f"nothing is archived: {outcome.reason}")
     lake.evolve(name, [SchemaChange(ChangeKind.ADD, ("more",), '"string"')])
     lake.remove_files(name, lake.load(name, _LEDGER).description.uuid, "connect-training-", 1)
 
 
-def _request(name: str, expected: TableVersion, staged: StagedFile) -> CommitRequest:
-    commit_id = str(uuid.uuid4())
+def _request(lake: LakeSession, name: str, first: int) -> CommitRequest:
+    """A hundred rows, staged."""
+    loaded = lake.load(name, _LEDGER)
+    expected, commit_id = look_up(loaded.view).version, str(uuid.uuid4())
+    rows = lake.spark.range(first, first + 100).selectExpr(
+        "id", "concat('row ', id) AS text", "CAST(1 AS decimal(10, 2)) AS price", "timestamp_micros(id) AS at"
+    )
+    folder = f"connect-training-0-a.{table_digits(expected.uuid)}.{commit_id}"  # clean-up looks at it
+    files = [
+        StagedFile(StagedKind.ROWS, file.location(), file.recordCount(), file.fileSizeInBytes(), 0, 0)
+        for file in lake.table(name).write(rows, f"rows_{uuid.uuid4().hex}", folder)
+    ]
     ledger = Ledger(Epoch(0, "training"), commit_id, 1, expected.uuid, "", {"shop": TopicLedger("", {})})
     template = LedgerProperty.template(ledger, {}, SNAPSHOT_ID)
     return CommitRequest(
-        name, commit_id, expected, _LEDGER, template, {_LEDGER: ledger.to_json()}, [staged], WriteMode.MERGE, ["id"]
+        name, commit_id, expected, _LEDGER, template, {_LEDGER: ledger.to_json()}, files, WriteMode.MERGE, ["id"]
     )
-
-
-def _staged(table: TableDescription, first: int) -> StagedFile:
-    """A hundred rows as a task stages them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-    from pyiceberg.schema import Schema
-
-    schema = schema_to_pyarrow(Schema.model_validate(_SCHEMA))
-    rows = [{"id": number, "text": f"row {number}", "price": 1, "at": number} for number in range(first, first + 100)]
-    name = f"connect-training-0-a.{table_digits(table.uuid)}.{uuid.uuid4().hex}.parquet"  # clean-up looks at it
-    path = Path(table.data_location.removeprefix("file://")) / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows, schema), path)
-    return StagedFile(StagedKind.ROWS, f"file://{path}", len(rows), path.stat().st_size, 0, 0)
 
 
 if __name__ == "__main__":
