@@ -17,7 +17,7 @@ from connectors.iceberg.sink_task import IcebergSinkTask
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE
 from connectors.iceberg.spark.gateway import why_absent
 from connectors.iceberg.spark.lake_client import driver_service
-from connectors.iceberg.spark.spark_config import worker_spark_config
+from connectors.iceberg.spark_config import worker_spark_config
 
 log = logging.getLogger(__name__)
 

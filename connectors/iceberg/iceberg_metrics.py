@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connect_py.api.metrics import PluginMetrics
-from connectors.iceberg.spark.commit_request import CommitOutcome
+from connectors.iceberg.commit_request import CommitOutcome
 
 _COMMITS = "Commits to tables, by how they ended."
 _SECONDS = "Seconds that commits to tables took."

@@ -14,6 +14,7 @@ from connect_py.api.cluster import SinkCluster
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.service import SharedServices
+from connectors.iceberg.commit_request import MAIN
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import TopicInfo
@@ -24,10 +25,9 @@ from connectors.iceberg.source_topics import (
     group_offsets,
     likely_tables,
 )
-from connectors.iceberg.spark.commit_request import MAIN
 from connectors.iceberg.spark.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
-from connectors.iceberg.spark.spark_config import worker_spark_config
+from connectors.iceberg.spark_config import worker_spark_config
 
 log = logging.getLogger(__name__)
 

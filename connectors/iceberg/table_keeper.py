@@ -17,6 +17,14 @@ from typing import Any
 
 from connect_py.api.errors import DataError
 from connect_py.api.service import SharedServices
+from connectors.iceberg.commit_request import (
+    COMMIT_ID_KEY,
+    MAIN,
+    SNAPSHOT_ID,
+    CommitOutcome,
+    CommitRequest,
+    CommitStatus,
+)
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.evolution.evolution_policy import ChangeAction
@@ -31,14 +39,6 @@ from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.commit_engine import EngineSettings
-from connectors.iceberg.spark.commit_request import (
-    COMMIT_ID_KEY,
-    MAIN,
-    SNAPSHOT_ID,
-    CommitOutcome,
-    CommitRequest,
-    CommitStatus,
-)
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
     SparkDiedError,
@@ -50,7 +50,7 @@ from connectors.iceberg.spark.errors import (
 )
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LoadedTable
-from connectors.iceberg.spark.spark_config import worker_spark_config
+from connectors.iceberg.spark_config import worker_spark_config
 from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.types import ORDER, partition_spec, time_columns, why_no_key

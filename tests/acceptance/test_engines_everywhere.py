@@ -41,7 +41,7 @@ from connect_py.testing import FakeSharedServices
 from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.spark.lake_client import LakeClient
-from connectors.iceberg.spark.spark_config import SparkConfig
+from connectors.iceberg.spark_config import SparkConfig
 
 SPREAD = {"spread": 3}  # partitions
 MERGED = sorted(COLUMNS.keys() - {APPENDED})

@@ -35,8 +35,8 @@ from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.errors import CatalogUnavailableError
 from connectors.iceberg.spark.java_errors import translating
 from connectors.iceberg.spark.lake_session import LakeSession
-from connectors.iceberg.spark.spark_config import SparkConfig
 from connectors.iceberg.spark.spark_runtime import SparkRuntime
+from connectors.iceberg.spark_config import SparkConfig
 
 ASK_SECONDS = 30.0
 # Short enough that a pause is missed, long enough for a machine that others share.

@@ -21,11 +21,11 @@ import pytest
 from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, lake, lake_config, order
 
 from connect_py.testing import FakeSharedServices
+from connectors.iceberg.commit_request import EngineName
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark import driver_program, durable_files
 from connectors.iceberg.spark.commit_engine import EngineSettings
-from connectors.iceberg.spark.commit_request import EngineName
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
@@ -35,7 +35,7 @@ from connectors.iceberg.spark.errors import (
 )
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LakeSession
-from connectors.iceberg.spark.spark_config import SparkConfig
+from connectors.iceberg.spark_config import SparkConfig
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.table import StagedKind, WriteMode
 

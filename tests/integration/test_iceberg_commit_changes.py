@@ -6,7 +6,7 @@ import pytest
 from fixtures.iceberg_changes import Reader, Source, readers
 from fixtures.iceberg_commit import BY_REGION, Lake, lake, order
 
-from connectors.iceberg.spark.commit_request import EngineName
+from connectors.iceberg.commit_request import EngineName
 from connectors.iceberg.spark.errors import DuplicateKeyError
 from connectors.iceberg.table import StagedKind
 

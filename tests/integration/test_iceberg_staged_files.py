@@ -12,8 +12,8 @@ from fixtures.iceberg_staging_rows import ORDERS_0, batch, config, record
 
 from connect_py.api.arrow import arrow_type
 from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, Type, array, decimal, map_of, struct
+from connectors.iceberg.commit_request import EngineName
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.spark.commit_request import EngineName
 from connectors.iceberg.staging.moments import parse_timestamp
 from connectors.iceberg.staging.partition_by import parse_partition_by, split_outside_brackets
 from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager

@@ -21,7 +21,7 @@ from connect_py.embedded.spark_environment import JARS_VARIABLE
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
 from connectors.iceberg.spark.lake_client import LakeClient
-from connectors.iceberg.spark.spark_config import SparkConfig
+from connectors.iceberg.spark_config import SparkConfig
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.staged_file_name import table_digits
 from connectors.iceberg.storage_settings import storage_settings

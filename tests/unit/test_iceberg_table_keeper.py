@@ -13,6 +13,7 @@ from iceberg_staging_rows import config, table
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
+from connectors.iceberg.commit_request import CommitCounts, CommitOutcome, CommitRequest, CommitStatus, EngineName
 from connectors.iceberg.coordinator import _outcome_of
 from connectors.iceberg.evolution.column_history import HISTORY
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
@@ -20,7 +21,6 @@ from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.commit_request import CommitCounts, CommitOutcome, CommitRequest, CommitStatus, EngineName
 from connectors.iceberg.spark.errors import (
     CatalogUnavailableError,
     SparkDiedError,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from connectors.iceberg.audit.table_audit import AuditReport, Finding, GroupAudit
-    from connectors.iceberg.spark.spark_config import SparkConfig
+    from connectors.iceberg.spark_config import SparkConfig
 
 UNDECIDED = 2
 
@@ -69,7 +69,7 @@ def _settings(
     from connect_py.api.errors import ConfigError
     from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
     from connectors.iceberg.config import IcebergSinkConfig
-    from connectors.iceberg.spark.spark_config import SparkConfig
+    from connectors.iceberg.spark_config import SparkConfig
 
     given: dict[str, str] = {}
     for item in catalog_properties:

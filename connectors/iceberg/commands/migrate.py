@@ -94,7 +94,7 @@ def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[
     from connectors.iceberg.migration.java_position import TableTrace
     from connectors.iceberg.spark.errors import TableMissingError
     from connectors.iceberg.spark.lake_client import LakeClient
-    from connectors.iceberg.spark.spark_config import worker_spark_config
+    from connectors.iceberg.spark_config import worker_spark_config
 
     services = command_services()
     traces = []

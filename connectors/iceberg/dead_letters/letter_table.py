@@ -15,7 +15,7 @@ from connectors.iceberg.dead_letters.letter import Letter, Place
 from connectors.iceberg.dead_letters.letter_state import LetterHead
 from connectors.iceberg.spark.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
-from connectors.iceberg.spark.spark_config import worker_spark_config
+from connectors.iceberg.spark_config import worker_spark_config
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression

@@ -26,9 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError
-from connectors.iceberg.faults import fault_point
-from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
-from connectors.iceberg.spark.commit_request import (
+from connectors.iceberg.commit_request import (
     COMMIT_ID_KEY,
     SNAPSHOT_ID,
     CommitCounts,
@@ -37,6 +35,8 @@ from connectors.iceberg.spark.commit_request import (
     CommitStatus,
     EngineName,
 )
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
 from connectors.iceberg.spark.cycle_rows import CycleRows
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableError, TableUnsuitableError
 from connectors.iceberg.spark.iceberg_java import (
@@ -50,8 +50,8 @@ from connectors.iceberg.spark.iceberg_java import (
 from connectors.iceberg.spark.java_errors import caused_by, translating
 from connectors.iceberg.spark.merge_statement import delete_matched, full_merge
 from connectors.iceberg.spark.sql_names import quoted, relation
-from connectors.iceberg.spark.table_metadata import Snapshot, TableMetadata
 from connectors.iceberg.table import StagedKind, WriteMode
+from connectors.iceberg.table_metadata import Snapshot, TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.iceberg.spark.commit_request import CommitRequest
+from connectors.iceberg.commit_request import CommitRequest
 from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.spark.iceberg_java import JavaTable
 from connectors.iceberg.spark.sql_names import quoted, relation
 from connectors.iceberg.spark.staged_rows import CHANGES, content_file, extra_columns, staged_relation
-from connectors.iceberg.spark.table_metadata import Snapshot, TableMetadata
 from connectors.iceberg.staging.completion import OLD_KEY_COLUMN
 from connectors.iceberg.staging.types import ORDER
 from connectors.iceberg.table import StagedFile, StagedKind
+from connectors.iceberg.table_metadata import Snapshot, TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

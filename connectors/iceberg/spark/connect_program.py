@@ -18,11 +18,11 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from connect_py.api.errors import ConnectError
+from connectors.iceberg.remote_url import remote_address
 from connectors.iceberg.spark.connect_client import RemoteStatement
 from connectors.iceberg.spark.driver_protocol import Failed, Succeeded
 from connectors.iceberg.spark.errors import CatalogUnavailableError, TableForbiddenError, TableUnsuitableError
 from connectors.iceberg.spark.program import Watch, begin, serve
-from connectors.iceberg.spark.remote_url import remote_address
 
 log = logging.getLogger(__name__)
 

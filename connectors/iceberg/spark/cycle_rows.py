@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.spark.commit_request import CommitRequest
+from connectors.iceberg.commit_request import CommitRequest
 from connectors.iceberg.spark.completion import Completion, CycleTable
 from connectors.iceberg.spark.cycle_order import FILE, CycleOrder, UnorderedKeysError
 from connectors.iceberg.spark.errors import DuplicateKeyError, TableUnsuitableError
@@ -15,10 +15,10 @@ from connectors.iceberg.spark.iceberg_java import JavaTable
 from connectors.iceberg.spark.merge_statement import Source, last_deletes
 from connectors.iceberg.spark.sql_names import quoted, relation
 from connectors.iceberg.spark.staged_rows import CHANGES, content_file, data_file, staged_again, staged_relation
-from connectors.iceberg.spark.table_metadata import TableMetadata
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import ORDER
 from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
+from connectors.iceberg.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,13 +15,13 @@ from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.spark.java_errors import is_a
 from connectors.iceberg.spark.sql_names import relation
-from connectors.iceberg.spark.table_metadata import TableMetadata
+from connectors.iceberg.spark_config import STAGING_CATALOG
+from connectors.iceberg.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapshot: the name of its branch
-STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
 _EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
 VALIDATION: Final = f"{_EXCEPTIONS}ValidationException"
 REFUSED: Final = f"{_EXCEPTIONS}CommitFailedException"

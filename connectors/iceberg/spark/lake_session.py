@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from connectors.iceberg.commit_request import CommitOutcome, CommitRequest
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.spark import orphan_files, snapshot_history
 from connectors.iceberg.spark.commit_engine import CommitEngine, EngineSettings
-from connectors.iceberg.spark.commit_request import CommitOutcome, CommitRequest
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark
 from connectors.iceberg.spark.iceberg_java import REFUSED, JavaCatalog, JavaTable
 from connectors.iceberg.spark.java_errors import is_a, translating
 from connectors.iceberg.spark.sql_names import relation
-from connectors.iceberg.spark.table_metadata import TableMetadata
 from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import TableDescription, WriteMode
+from connectors.iceberg.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.iceberg_java import JavaTable
-    from connectors.iceberg.spark.table_metadata import TableMetadata
+    from connectors.iceberg.table_metadata import TableMetadata
 
 CHANGES = (StagedKind.ROWS, StagedKind.DELETES, StagedKind.PATCHES)  # kinds whose rows change the row of their key
 

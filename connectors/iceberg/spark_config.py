@@ -17,8 +17,8 @@ from connectors.iceberg.allowed_settings import (
 )
 from connectors.iceberg.config import IcebergSinkConfig, SparkDriverUse
 from connectors.iceberg.spark.gateway import JARS_VARIABLE
-from connectors.iceberg.spark.iceberg_java import STAGING_CATALOG
 
+STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
 DEFAULT_HEAP: Final = "1g"
 # C2 is asked ten times later than by default: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work
 # that comes a few times a minute. What is hot for hours gets there all the same.
