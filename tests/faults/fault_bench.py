@@ -84,7 +84,6 @@ class FaultBench:
         log = self.folder / "auditor.log"
         self._runtime = SparkRuntime(self._config.jvm_options(), self._config.static_settings(), log)
         session = self._runtime.new_session(self._config.session_settings())
-        self._runtime.activate(session)
         self._auditor = LakeSession(session, self._config.catalog, EngineSettings())
         self._producer = Producer(
             {

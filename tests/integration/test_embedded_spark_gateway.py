@@ -14,13 +14,8 @@ import psutil
 import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
-from connectors.iceberg.spark.gateway import (
-    JARS_VARIABLE,
-    JAVA_VARIABLE,
-    SparkAbsentError,
-    SparkGateway,
-    SparkGatewayError,
-)
+from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
+from connectors.iceberg.spark.gateway import JARS_VARIABLE, JAVA_VARIABLE, SparkGateway
 
 QUICK = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -73,7 +68,7 @@ def test_jvm_dies_with_a_killed_owner_even_when_it_hangs(spark_environment: dict
 
 
 def test_jvm_that_cannot_start_says_why(spark_environment: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(SparkGatewayError, match="Too small maximum heap"):
+    with pytest.raises(CatalogUnavailableError, match="Too small maximum heap"):
         SparkGateway(["-Xmx1"], tmp_path / "spark.log")
 
 
@@ -86,7 +81,7 @@ def test_java_or_a_jar_that_is_not_there_is_named(
 ) -> None:
     monkeypatch.setenv(JAVA_VARIABLE, java)
     monkeypatch.setenv(JARS_VARIABLE, jar)
-    with pytest.raises(SparkAbsentError, match=told):
+    with pytest.raises(SparkLostError, match=told):
         SparkGateway()
 
 
@@ -94,7 +89,7 @@ def test_what_to_do_comes_before_the_variables_that_are_missing(monkeypatch: pyt
     told = r"^Spark is not there: run `connect-py jars spark` .* \(CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS not set"
     for name in (JAVA_VARIABLE, JARS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(SparkAbsentError, match=told):
+    with pytest.raises(SparkLostError, match=told):
         SparkGateway()
 
 

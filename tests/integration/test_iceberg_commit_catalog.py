@@ -350,7 +350,6 @@ def lasts(file: Path, forced: Sequence[Path]) -> bool:
 def session_of(lake: Lake, config: SparkConfig, folder: Path) -> Iterator[Lake]:
     """Another session of the same JVM."""
     session = lake.runtime.new_session(config.session_settings())
-    lake.runtime.activate(session)
     yield Lake(lake.runtime, LakeSession(session, config.catalog, EngineSettings()), folder)
     lake.runtime.activate(lake.catalog.spark)
 

@@ -203,7 +203,6 @@ def test_changes_by_two_writers_at_once_are_all_made_and_each_once(lake: Lake) -
 
     def writer(number: int) -> None:
         session = lake.runtime.new_session(lake_config(lake.folder).session_settings())
-        lake.runtime.activate(session)
         catalog = LakeSession(session, "lake", EngineSettings())
         for at in range(4):
             catalog.evolve(name, [same, SchemaChange(ChangeKind.ADD, (f"own_{number}_{at}",), '"int"')])

@@ -58,7 +58,6 @@ def run(java_options: Sequence[str]) -> None:
         try:
             for full_merge in (False, True):
                 session = runtime.new_session(config.session_settings())
-                runtime.activate(session)
                 lake = LakeSession(session, config.catalog, EngineSettings(full_merge=full_merge))
                 for version in (3, 2):
                     _work(lake, f"shop.t{version}{full_merge}", version)

@@ -109,7 +109,6 @@ class _User:
     def _call(self, opened: Opened, request: Request) -> Any:
         if self._session is None:
             self._spark = self._runtime.new_session(opened.settings)
-            self._runtime.activate(self._spark)
             self._spark.sparkContext.addJobTag(self._tag)
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", opened.user)
             self._session = LakeSession(self._spark, opened.catalog, opened.engine)

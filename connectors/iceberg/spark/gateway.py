@@ -5,7 +5,7 @@ an incubating module that prints warnings and slows the start, and through Spark
 what the JVM itself does. Here the options come from Spark's own launcher class, so that an upgrade of Spark brings them
 along. The JVM is a plain child process that listens for py4j: what it does then is up to its owner.
 
-This module needs the standard library and the folder pyspark is installed in; it does not import pyspark.
+This module needs the folder that pyspark is installed in; it does not import pyspark.
 
 Linux kills the JVM when we die (PR_SET_PDEATHSIG). The kernel means the *thread* that forked when it says
 parent, hence the keeper thread, which lives as long as the JVM does. Elsewhere the JVM
@@ -31,7 +31,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
-from connect_py.api.errors import ConnectError
+from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep
@@ -58,14 +58,6 @@ GRACE_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 
 
-class SparkGatewayError(ConnectError):
-    """The JVM for Spark did not start. The message carries the last lines of its log."""
-
-
-class SparkAbsentError(SparkGatewayError):
-    """Java or a jar is not there: trying again will not help."""
-
-
 class SparkGateway:
     """One JVM with a py4j gateway. Made and closed by one owner; `running`, `wait` and `kill` from any thread."""
 
@@ -80,11 +72,11 @@ class SparkGateway:
             log_path: The JVM's output is appended here; None: it goes where that of this process goes.
 
         Raises:
-            SparkAbsentError: A variable, Java or a jar is missing.
-            SparkGatewayError: The JVM ended, or did not listen in time.
+            SparkLostError: A variable, Java or a jar is missing.
+            CatalogUnavailableError: The JVM ended, or did not listen in time.
         """
         if (absent := why_absent(os.environ)) is not None:
-            raise SparkAbsentError(absent)
+            raise SparkLostError(absent)
         self._scratch = Path(tempfile.mkdtemp(prefix="connect-py-spark-"))
         self._said = self._scratch / "stdout"  # holds the secret, so nobody else may read it; mkdtemp sees to that
         self._log_path = log_path
@@ -132,13 +124,13 @@ class SparkGateway:
         """End the JVM now and remove its temporary files. Does nothing the second time.
 
         Raises:
-            SparkGatewayError: It did not end, which only an uninterruptible disk wait explains.
+            CatalogUnavailableError: It did not end, which only an uninterruptible disk wait explains.
         """
         with self._stop_lock:
             self._process.send_signal(signal.SIGKILL)  # knows whether the id is still ours
             self.wait(_KILL_SECONDS)
             if self.running:
-                raise SparkGatewayError(f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL")
+                raise CatalogUnavailableError(f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL")
             self._close_input()
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -180,7 +172,7 @@ class SparkGateway:
             late = time.monotonic() >= until
             if late or not self.running:
                 why = f"did not listen within {_START_SECONDS:.0f} s" if late else "ended before it listened"
-                raise SparkGatewayError(f"the JVM for Spark {why}{self._last_lines()}")
+                raise CatalogUnavailableError(f"the JVM for Spark {why}{self._last_lines()}")
             time.sleep(_POLL_SECONDS)
         return int(found[1]), found[2]
 
@@ -240,11 +232,11 @@ def _launcher_options(java: str, environment: Mapping[str, str]) -> list[str]:
             asked, env=dict(environment), capture_output=True, timeout=_COMMAND_SECONDS, check=False
         )
     except OSError as error:
-        raise SparkAbsentError(f"{java} could not be started: {error}") from error
+        raise SparkLostError(f"{java} could not be started: {error}") from error
     except subprocess.TimeoutExpired as error:
-        raise SparkGatewayError(f"Spark's launcher could not be asked for its command: {error}") from error
+        raise CatalogUnavailableError(f"Spark's launcher could not be asked for its command: {error}") from error
     if answer.returncode != 0:
-        raise SparkGatewayError(f"Spark's launcher failed: {answer.stderr.decode(errors='replace').strip()}")
+        raise CatalogUnavailableError(f"Spark's launcher failed: {answer.stderr.decode(errors='replace').strip()}")
     # An empty line and a NUL come first, then each argument with a NUL behind it.
     words = [word for word in answer.stdout.decode().strip("\n").split("\0") if word.strip()]
     return [word for word in words[1 : words.index(_MAIN_CLASS)] if word != _UNWANTED]
@@ -255,7 +247,7 @@ def _launcher_jar() -> Path:
     origin = spec.origin if spec is not None else None
     found = sorted((Path(origin).parent / "jars").glob("spark-launcher_*.jar")) if origin is not None else []
     if not found:
-        raise SparkAbsentError("pyspark is not installed, or holds no jars of Spark")
+        raise SparkLostError("pyspark is not installed, or holds no jars of Spark")
     return found[-1]
 
 

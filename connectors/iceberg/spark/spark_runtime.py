@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.spark.durable_files import force_local_files
-from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
-from connectors.iceberg.spark.gateway import GRACE_SECONDS, SparkAbsentError, SparkGateway, SparkGatewayError
+from connectors.iceberg.spark.gateway import SparkGateway
 from connectors.iceberg.spark.java_errors import translating
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 
 
-class SparkRuntime:
+class SparkRuntime(SparkGateway):
     """Made and stopped by one owner."""
 
     def __init__(self, jvm_options: Sequence[str], settings: Mapping[str, str], log_path: Path | None = None) -> None:
@@ -34,38 +33,25 @@ class SparkRuntime:
             log_path: Where the JVM's output goes; None: where that of this process goes.
 
         Raises:
-            CatalogUnavailableError: Java or the session did not start.
+            CatalogUnavailableError: The JVM or the session did not start.
             SparkLostError: Java or a jar is missing.
         """
         if settings.get("spark.driver.bindAddress") == _LOOPBACK:
             os.environ["SPARK_LOCAL_IP"] = _LOOPBACK  # else Spark warns of the machine's name
-        try:
-            self._gateway = SparkGateway(jvm_options, log_path)
-        except SparkAbsentError as error:
-            raise SparkLostError(str(error)) from error
-        except SparkGatewayError as error:
-            raise CatalogUnavailableError(str(error)) from error
+        super().__init__(jvm_options, log_path)
         try:
             with translating("Spark", of_table=False):
                 self.spark = self._session(settings)
         except BaseException:
-            self._gateway.kill()
+            self.kill()
             raise
 
-    @property
-    def pid(self) -> int:
-        """Process id of the JVM."""
-        return self._gateway.pid
-
-    @property
-    def running(self) -> bool:
-        return self._gateway.running
-
     def new_session(self, settings: Mapping[str, str]) -> SparkSession:
-        """A session with settings and catalogs of its own, in the same JVM."""
+        """A session with settings and catalogs of its own, in the same JVM, and that of this thread."""
         session = self.spark.newSession()
         for key, value in settings.items():
             session.conf.set(key, value)
+        self.activate(session)
         return session
 
     def activate(self, session: SparkSession) -> None:
@@ -79,20 +65,9 @@ class SparkRuntime:
         runtime = jvm.java.lang.Runtime.getRuntime()
         return int(runtime.totalMemory() - runtime.freeMemory())
 
-    def wait(self, seconds: float | None = None) -> None:
-        """Return when the JVM has ended, or after this long."""
-        self._gateway.wait(seconds)
-
-    def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """End the JVM; kill it if it has not ended by then."""
-        self._gateway.stop(grace_seconds)
-
-    def kill(self) -> None:
-        self._gateway.kill()
-
     def _session(self, settings: Mapping[str, str]) -> SparkSession:
-        os.environ["PYSPARK_GATEWAY_PORT"] = str(self._gateway.port)
-        os.environ["PYSPARK_GATEWAY_SECRET"] = self._gateway.secret
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(self.port)
+        os.environ["PYSPARK_GATEWAY_SECRET"] = self.secret
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
