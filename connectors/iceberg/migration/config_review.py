@@ -70,84 +70,48 @@ def _under_apache(_props: Props, family: ClassFamily) -> bool:
     return family is ClassFamily.APACHE
 
 
+def _under_tabular(_props: Props, family: ClassFamily) -> bool:
+    return family is ClassFamily.TABULAR
+
+
 def _is_true(key: str) -> Callable[[Props, ClassFamily], bool]:
     return lambda props, _family: props.get(key, "").lower() == "true"
 
 
-_CHANGES: tuple[tuple[str, Callable[[Props, ClassFamily], bool], str], ...] = (
-    (
-        "iceberg.tables.cdc-field",
-        _under_apache,
-        "turns on MERGE: one row per key. Apache's sink ignored it and appended; "
-        "iceberg.ext.write-mode=append goes on with that",
-    ),
-    (
-        "iceberg.tables.upsert-mode-enabled",
-        lambda props, family: family is ClassFamily.APACHE and props[_UPSERT].lower() == "true",
-        "turns on MERGE: one row per key. Apache's sink ignored it and appended; "
-        "iceberg.ext.write-mode=append goes on with that",
-    ),
-    (
-        "iceberg.tables.cdc-field",
-        lambda _props, family: family is ClassFamily.TABULAR,
-        "changes become deletion vectors or position deletes; no equality deletes are written any more",
-    ),
-    (
-        "iceberg.tables.evolve-schema-enabled",
-        _is_true("iceberg.tables.evolve-schema-enabled"),
-        "the coordinator alone changes tables; iceberg.ext.evolution.* choose per kind of change",
-    ),
-    (
-        "iceberg.tables.auto-create-enabled",
-        _is_true("iceberg.tables.auto-create-enabled"),
-        "identifier fields are set from id-columns (iceberg.ext.set-identifier-fields), and a partition-by that makes "
-        "no sense is an error instead of an unpartitioned table",
-    ),
-    (
-        "iceberg.control.topic",
-        _always,
-        "commits are still announced here; tasks and coordinator talk on <this>-<connect group id>, which is made",
-    ),
-    (
-        "iceberg.control.commit.timeout-ms",
-        _always,
-        "at the time-out the partitions that reported are committed; a slow task delays its own rows only",
-    ),
-    (
-        "iceberg.control.commit.max-consecutive-failures",
-        _always,
-        "counts cycles; unset, a table that cannot be committed is tried for ever and said so",
-    ),
-    (
-        "iceberg.control.group-id",
-        lambda _props, family: family is ClassFamily.TABULAR,
-        "is read once, by this command: from then on the tables themselves hold the position",
-    ),
-    (
-        "errors.tolerance",
-        lambda props, _family: props["errors.tolerance"] == "all",
-        "holds for conversion and routing errors of the sink too, which went on to kill the Java sink's task",
-    ),
-    (
-        "consumer.override.group.id",
-        _always,
-        "works: iceberg.connect.group-id must name the same group, which made the Java sink never commit",
-    ),
-    (
-        "iceberg.kafka.transactional.id",
-        _always,
-        "is ignored: the coordinator's id is stable, so that a newer one fences an older one",
-    ),
+_MERGES = (
+    "turns on MERGE: one row per key. Apache's sink ignored it and appended; iceberg.ext.write-mode=append goes on "
+    "with that"
 )
 _UPSERT = "iceberg.tables.upsert-mode-enabled"
+_CHANGES: tuple[tuple[str, Callable[[Props, ClassFamily], bool], str], ...] = (
+    ("iceberg.tables.cdc-field", _under_apache, _MERGES),
+    (_UPSERT, lambda props, family: family is ClassFamily.APACHE and props[_UPSERT].lower() == "true", _MERGES),
+    ("iceberg.tables.cdc-field", _under_tabular,
+     "changes become deletion vectors or position deletes; no equality deletes are written any more"),
+    ("iceberg.tables.evolve-schema-enabled", _is_true("iceberg.tables.evolve-schema-enabled"),
+     "the coordinator alone changes tables; iceberg.ext.evolution.* choose per kind of change"),
+    ("iceberg.tables.auto-create-enabled", _is_true("iceberg.tables.auto-create-enabled"),
+     "identifier fields are set from id-columns (iceberg.ext.set-identifier-fields), and a partition-by that makes no "
+     "sense is an error instead of an unpartitioned table"),
+    ("iceberg.control.topic", _always,
+     "commits are still announced here; tasks and coordinator talk on <this>-<connect group id>, which is made"),
+    ("iceberg.control.commit.timeout-ms", _always,
+     "at the time-out the partitions that reported are committed; a slow task delays its own rows only"),
+    ("iceberg.control.commit.max-consecutive-failures", _always,
+     "counts cycles; unset, a table that cannot be committed is tried for ever and said so"),
+    ("iceberg.control.group-id", _under_tabular,
+     "is read once, by this command: from then on the tables themselves hold the position"),
+    ("errors.tolerance", lambda props, _family: props["errors.tolerance"] == "all",
+     "holds for conversion and routing errors of the sink too, which went on to kill the Java sink's task"),
+    ("consumer.override.group.id", _always,
+     "works: iceberg.connect.group-id must name the same group, which made the Java sink never commit"),
+    ("iceberg.kafka.transactional.id", _always,
+     "is ignored: the coordinator's id is stable, so that a newer one fences an older one"),
+)  # fmt: skip
 _DEFAULTS = [
-    (
-        "iceberg.ext.lenient-conversion",
-        "unset: a value that does not fit its column is an error or a dead letter; the Java sink wrapped, cut or "
-        "rounded it. true: as there",
-    ),
-    (
-        "iceberg.ext.unrouted",
-        "unset: rows that no table takes are left out and counted, as there; fail and dlq are the other choices",
-    ),
-]
+    ("iceberg.ext.lenient-conversion",
+     "unset: a value that does not fit its column is an error or a dead letter; the Java sink wrapped, cut or rounded "
+     "it. true: as there"),
+    ("iceberg.ext.unrouted",
+     "unset: rows that no table takes are left out and counted, as there; fail and dlq are the other choices"),
+]  # fmt: skip
