@@ -28,6 +28,13 @@ from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
 from connectors.iceberg.config import IcebergSinkConfig, MissingTable, RecreatedTopic, Unrouted
+from connectors.iceberg.errors import (
+    DuplicateKeyError,
+    SparkLostError,
+    TableError,
+    TableMissingError,
+    TableNotCreatedError,
+)
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.evolution.held_changes import ChangesHeldError
 from connectors.iceberg.faults import fault_point
@@ -65,13 +72,6 @@ from connectors.iceberg.source_topics import (
     group_offsets,
     likely_tables,
     partitions_of,
-)
-from connectors.iceberg.spark.errors import (
-    DuplicateKeyError,
-    SparkLostError,
-    TableError,
-    TableMissingError,
-    TableNotCreatedError,
 )
 from connectors.iceberg.table_keeper import TableKeeper
 from connectors.iceberg.troubles import Troubles

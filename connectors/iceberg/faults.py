@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from connect_py.api.errors import CommitStateUnknownError
-from connectors.iceberg.spark.errors import CatalogUnavailableError, TableForbiddenError
+from connectors.iceberg.errors import CatalogUnavailableError, TableForbiddenError
 
 SPEC_VARIABLE = "CONNECT_PY_FAULTS"
 LOG_VARIABLE = "CONNECT_PY_FAULTS_LOG"

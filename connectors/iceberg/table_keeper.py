@@ -26,6 +26,15 @@ from connectors.iceberg.commit_request import (
     CommitStatus,
 )
 from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.errors import (
+    CatalogUnavailableError,
+    SparkDiedError,
+    SparkLostError,
+    TableForbiddenError,
+    TableMissingError,
+    TableNotCreatedError,
+    TableUnsuitableError,
+)
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.evolution.held_changes import ChangesHeldError, HeldChanges
@@ -39,15 +48,6 @@ from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.commit_engine import EngineSettings
-from connectors.iceberg.spark.errors import (
-    CatalogUnavailableError,
-    SparkDiedError,
-    SparkLostError,
-    TableForbiddenError,
-    TableMissingError,
-    TableNotCreatedError,
-    TableUnsuitableError,
-)
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.spark_config import worker_spark_config

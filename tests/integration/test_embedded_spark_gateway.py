@@ -14,7 +14,7 @@ import psutil
 import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
-from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
+from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 from connectors.iceberg.spark.gateway import JARS_VARIABLE, JAVA_VARIABLE, SparkGateway
 
 QUICK = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")

@@ -22,17 +22,17 @@ from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, lake, l
 
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.commit_request import EngineName
-from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark import driver_program, durable_files
-from connectors.iceberg.spark.commit_engine import EngineSettings
-from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
-from connectors.iceberg.spark.errors import (
+from connectors.iceberg.errors import (
     CatalogUnavailableError,
     SparkDiedError,
     TableMissingError,
     TableUnsuitableError,
 )
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.spark import driver_program, durable_files
+from connectors.iceberg.spark.commit_engine import EngineSettings
+from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.spark_config import SparkConfig

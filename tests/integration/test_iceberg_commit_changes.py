@@ -7,7 +7,7 @@ from fixtures.iceberg_changes import Reader, Source, readers
 from fixtures.iceberg_commit import BY_REGION, Lake, lake, order
 
 from connectors.iceberg.commit_request import EngineName
-from connectors.iceberg.spark.errors import DuplicateKeyError
+from connectors.iceberg.errors import DuplicateKeyError
 from connectors.iceberg.table import StagedKind
 
 __all__ = ["lake"]

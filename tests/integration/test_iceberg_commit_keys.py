@@ -14,8 +14,8 @@ import pytest
 from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
 
 from connectors.iceberg.commit_request import EngineName
+from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]

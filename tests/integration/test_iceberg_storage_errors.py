@@ -19,7 +19,7 @@ from worker_process import free_port
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.spark_environment import JARS_VARIABLE
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
+from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark_config import SparkConfig
 from connectors.iceberg.staging.file_output import FileOutput

@@ -11,6 +11,7 @@ from iceberg_staging_rows import ORDERS_0, config
 
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.coordinator import RoundRobin, _Life
+from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.freshness import STALE_MS, Freshness
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import CommitRequest
@@ -24,7 +25,6 @@ from connectors.iceberg.protocol.coordinator_state import (
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.messages import CommitComplete, Message, Range, Report, TablePart
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.table import StagedFile, StagedKind
 from connectors.iceberg.table_keeper import Committed
 from connectors.iceberg.troubles import Troubles

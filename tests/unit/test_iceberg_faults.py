@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from connect_py.api.errors import CommitStateUnknownError
+from connectors.iceberg.errors import CatalogUnavailableError, TableForbiddenError
 from connectors.iceberg.faults import FaultInjected, fault_point, parse_faults, read_environment_again
-from connectors.iceberg.spark.errors import CatalogUnavailableError, TableForbiddenError
 
 
 @pytest.fixture(autouse=True)

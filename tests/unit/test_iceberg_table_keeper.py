@@ -15,19 +15,19 @@ from connect_py.api.service import ServiceAddress
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
 from connectors.iceberg.commit_request import CommitCounts, CommitOutcome, CommitRequest, CommitStatus, EngineName
 from connectors.iceberg.coordinator import _outcome_of
-from connectors.iceberg.evolution.column_history import HISTORY
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.protocol.coordinator_state import Outcome
-from connectors.iceberg.protocol.ledger import TableVersion, TableView
-from connectors.iceberg.protocol.messages import Need
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.errors import (
+from connectors.iceberg.errors import (
     CatalogUnavailableError,
     SparkDiedError,
     SparkLostError,
     TableMissingError,
     TableUnsuitableError,
 )
+from connectors.iceberg.evolution.column_history import HISTORY
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.coordinator_state import Outcome
+from connectors.iceberg.protocol.ledger import TableVersion, TableView
+from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.wish import Wish

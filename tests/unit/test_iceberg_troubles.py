@@ -12,8 +12,8 @@ from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg import coordinator
 from connectors.iceberg.channel import FencedError
 from connectors.iceberg.coordinator import Coordinator, _why
+from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.spark.java_errors import translated
 from connectors.iceberg.troubles import FORGET_SECONDS, QUIET_SECONDS, TELL_SECONDS, Troubles
 

@@ -14,11 +14,11 @@ import pytest
 from connect_py.api.errors import ConfigError
 from connect_py.api.service import ServiceAddress
 from connectors.iceberg import remote_url
+from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.remote_url import check_installed, remote_address
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark, RemoteStatement
 from connectors.iceberg.spark.connect_program import _Running, masked
 from connectors.iceberg.spark.driver_protocol import Failed, Succeeded
-from connectors.iceberg.spark.errors import CatalogUnavailableError, TableUnsuitableError
 
 URL = "sc://spark.example:15003/;token=a%2Fsecret%2Ftoken;use_ssl=true"
 CATALOG = {

@@ -91,8 +91,8 @@ def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[Tab
 
 def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[TableTrace]:
     from connectors.iceberg.audit.table_history import TableHistory
+    from connectors.iceberg.errors import TableMissingError
     from connectors.iceberg.migration.java_position import TableTrace
-    from connectors.iceberg.spark.errors import TableMissingError
     from connectors.iceberg.spark.lake_client import LakeClient
     from connectors.iceberg.spark_config import worker_spark_config
 

@@ -13,7 +13,7 @@ from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.config import DEAD_LETTER_TABLE, IcebergSinkConfig
 from connectors.iceberg.dead_letters.letter import Letter, Place
 from connectors.iceberg.dead_letters.letter_state import LetterHead
-from connectors.iceberg.spark.errors import TableMissingError
+from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark_config import worker_spark_config
 

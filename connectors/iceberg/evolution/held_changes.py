@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from connectors.iceberg.errors import TableError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.schema_change import SchemaChange
-from connectors.iceberg.spark.errors import TableError
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.evolution.column_history import HISTORY, ColumnHistory
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.errors import TableUnsuitableError
 
 _DEFAULTS_SINCE: Final = 3  # format version
 Field = Mapping[str, Any]  # of an Iceberg schema, JSON form

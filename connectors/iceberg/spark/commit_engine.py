@@ -35,10 +35,10 @@ from connectors.iceberg.commit_request import (
     CommitStatus,
     EngineName,
 )
+from connectors.iceberg.errors import CatalogUnavailableError, TableError, TableUnsuitableError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
 from connectors.iceberg.spark.cycle_rows import CycleRows
-from connectors.iceberg.spark.errors import CatalogUnavailableError, TableError, TableUnsuitableError
 from connectors.iceberg.spark.iceberg_java import (
     SCRATCH_KEY,
     VALIDATION,

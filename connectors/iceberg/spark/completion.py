@@ -20,7 +20,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.commit_request import CommitRequest
-from connectors.iceberg.spark.errors import TableUnsuitableError
+from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.spark.iceberg_java import JavaTable
 from connectors.iceberg.spark.sql_names import quoted, relation
 from connectors.iceberg.spark.staged_rows import CHANGES, content_file, extra_columns, staged_relation

@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 from typing import Final
 
 from connect_py.api.service import ServiceAddress, SharedService
+from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.spark.driver_protocol import Failed, Succeeded, connect, hang_up
-from connectors.iceberg.spark.errors import CatalogUnavailableError
 
 CONNECT_SERVICE: Final = SharedService("spark-connect", "connectors.iceberg.spark.connect_program")
 

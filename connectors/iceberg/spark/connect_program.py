@@ -18,10 +18,10 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from connect_py.api.errors import ConnectError
+from connectors.iceberg.errors import CatalogUnavailableError, TableForbiddenError, TableUnsuitableError
 from connectors.iceberg.remote_url import remote_address
 from connectors.iceberg.spark.connect_client import RemoteStatement
 from connectors.iceberg.spark.driver_protocol import Failed, Succeeded
-from connectors.iceberg.spark.errors import CatalogUnavailableError, TableForbiddenError, TableUnsuitableError
 from connectors.iceberg.spark.program import Watch, begin, serve
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.commit_request import CommitRequest
+from connectors.iceberg.errors import DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.spark.completion import Completion, CycleTable
 from connectors.iceberg.spark.cycle_order import FILE, CycleOrder, UnorderedKeysError
-from connectors.iceberg.spark.errors import DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.spark.iceberg_java import JavaTable
 from connectors.iceberg.spark.merge_statement import Source, last_deletes
 from connectors.iceberg.spark.sql_names import quoted, relation

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceProgram
+from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
-from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
 from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.spark.program import Watch, begin, serve, serving
 from connectors.iceberg.spark.spark_runtime import SparkRuntime

@@ -13,8 +13,8 @@ from typing import Any
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
+from connectors.iceberg.errors import JavaError
 from connectors.iceberg.spark.commit_engine import EngineSettings
-from connectors.iceberg.spark.errors import JavaError
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
-from connectors.iceberg.spark.errors import CatalogUnavailableError, SparkLostError
+from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.evolution.schema_update import pending, remembered
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.errors import TableUnsuitableError
 from connectors.iceberg.spark.java_errors import is_a
 from connectors.iceberg.spark.sql_names import relation
 from connectors.iceberg.spark_config import STAGING_CATALOG

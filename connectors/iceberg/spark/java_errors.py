@@ -10,7 +10,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError
-from connectors.iceberg.spark.errors import (
+from connectors.iceberg.errors import (
     CatalogUnavailableError,
     JavaError,
     SparkDiedError,
