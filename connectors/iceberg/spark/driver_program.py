@@ -74,7 +74,7 @@ class _User:
             self._connection.send(answer)
 
     def _answer(self, opened: Opened, request: Request) -> Succeeded | Failed:
-        subject, seconds = request.subject, request.deadline_seconds
+        subject, seconds = f"{request.subject}: {request.method}", request.deadline_seconds
         with Watch(subject, self._connection, self._interrupt, lambda: self._kill(watch), seconds) as watch:
             try:
                 return Succeeded(self._call(opened, request))
@@ -86,7 +86,7 @@ class _User:
                 if watch.late and not isinstance(error, SparkDiedError):
                     self._metrics.add("interrupted_total")
                     error = CatalogUnavailableError(
-                        f"{subject}: did not end within {seconds:.0f} s and was interrupted"
+                        f"{request.subject}: did not end within {seconds:.0f} s and was interrupted"
                     )
                 if not isinstance(error, ConnectError):
                     log.exception("request %s failed", request.method)

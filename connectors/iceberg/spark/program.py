@@ -83,7 +83,9 @@ class Watch:
         give_up: Callable[[], None],
         seconds: float = math.inf,
     ) -> None:
-        """`interrupt` is called again and again: between two statements of a request there is nothing to interrupt.
+        """`subject` begins log lines.
+
+        `interrupt` is called again and again: between two statements of a request there is nothing to interrupt.
 
         `give_up` is called once, when that was in vain for `GIVE_UP_SECONDS`.
         """
@@ -108,12 +110,14 @@ class Watch:
             if self._done.wait(min(left, _INTERRUPT_SECONDS)):
                 return
         self.late = left <= 0
-        why = f"did not end within {self._seconds:.0f} s" if self.late else "its user hung up"
-        log.warning("%s: %s: it is interrupted", self._subject, why)
+        if self.late:
+            log.error("%s did not end within %.0f s: it is interrupted", self._subject, self._seconds)
+        else:
+            log.info("%s: its user hung up: it is interrupted", self._subject)
         # A thread of its own: a JVM that was stopped never answers.
         threading.Thread(target=self._repeat, name="spark-interrupt", daemon=True).start()
         if not self._done.wait(GIVE_UP_SECONDS):
-            log.error("%s: the interruption was ignored", self._subject)
+            log.warning("%s: the interruption was ignored", self._subject)
             self._give_up()
 
     def _has_hung_up(self) -> bool:
