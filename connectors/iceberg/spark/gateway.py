@@ -229,16 +229,14 @@ def _launcher_options(java: str, environment: Mapping[str, str]) -> list[str]:
     ]  # fmt: skip
     try:
         answer = subprocess.run(
-            asked, env=dict(environment), capture_output=True, timeout=_COMMAND_SECONDS, check=False
+            asked, env=dict(environment), capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=True
         )
     except OSError as error:
         raise SparkLostError(f"{java} could not be started: {error}") from error
-    except subprocess.TimeoutExpired as error:
-        raise CatalogUnavailableError(f"Spark's launcher could not be asked for its command: {error}") from error
-    if answer.returncode != 0:
-        raise CatalogUnavailableError(f"Spark's launcher failed: {answer.stderr.decode(errors='replace').strip()}")
+    except subprocess.SubprocessError as error:
+        raise CatalogUnavailableError(f"Spark's launcher failed: {error}: {getattr(error, 'stderr', '')}") from error
     # An empty line and a NUL come first, then each argument with a NUL behind it.
-    words = [word for word in answer.stdout.decode().strip("\n").split("\0") if word.strip()]
+    words = [word for word in answer.stdout.strip("\n").split("\0") if word.strip()]
     return [word for word in words[1 : words.index(_MAIN_CLASS)] if word != _UNWANTED]
 
 
