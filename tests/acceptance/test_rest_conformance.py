@@ -133,7 +133,7 @@ def test_initial_state_stopped_never_starts_tasks(client: httpx.Client, sink: di
     """Case 19."""
     body = {"name": "held", "config": sink, "initial_state": "stopped"}
     assert client.post("/connectors", json=body).status_code == 201
-    eventually(lambda: client.get("/connectors/held/status").status_code == 200)
+    assert client.get("/connectors/held/status").status_code == 200, "it is waited for"
     eventually(lambda: client.get("/connectors/held/status").json()["connector"]["state"] == "STOPPED")
     assert client.get("/connectors/held/status").json()["tasks"] == []
     assert client.delete("/connectors/held").status_code == 204
