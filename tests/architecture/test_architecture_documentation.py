@@ -12,6 +12,7 @@ import pytest
 
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.plugins.plugin_registry import PluginRegistry
+from rest.app import ADMIN_ENDPOINTS, ENDPOINTS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -47,6 +48,19 @@ def test_the_reference_pages_are_what_the_code_says() -> None:
     command = [sys.executable, str(ROOT / "docs" / "generate_reference.py"), "--check"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert answer.returncode == 0, answer.stderr
+
+
+def test_the_security_page_names_every_path_of_the_api() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    spans = re.findall(r"`(?:[A-Z]+ )?(/[^`]*)`", page)
+    named = [re.sub(r"{\w+}", "1", span) for span in spans]
+    named += [f"/connectors/1{path}" for path in named]
+    missing = [
+        endpoint.pattern.pattern
+        for endpoint in (*ENDPOINTS, *ADMIN_ENDPOINTS)
+        if not any(endpoint.pattern.fullmatch(path) for path in named)
+    ]
+    assert not missing
 
 
 def test_keys_named_in_the_documentation_exist() -> None:
