@@ -269,15 +269,19 @@ def own_worker(
         process.close()
 
 
-def test_without_java_only_the_iceberg_sink_fails_and_says_so(
+def test_where_java_was_removed_only_the_iceberg_sink_fails_and_says_so(
     own_worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
+    """A connector that comes to a worker without Java is refused at once: `test_spark_drivers.py`."""
     case = SinkCase(own_worker, lakehouse, kafka_broker.bootstrap_servers, "without-java")
     case.create_topic()
     case.produce_ids([1, 2])
-    own_worker.environment["CONNECT_PY_JAVA"] = str(tmp_path / "no" / "java")
     own_worker.start()
     case.start()
+    case.await_running()
+    own_worker.stop()
+    own_worker.environment["CONNECT_PY_JAVA"] = str(tmp_path / "no" / "java")
+    own_worker.start()
     trace = case.await_failure()
     assert f"{tmp_path / 'no' / 'java'} could not be started" in trace
     assert own_worker.healthy()
