@@ -51,7 +51,7 @@ def pages() -> dict[str, str]:
         ),
         "iceberg-sink.md": _page(
             "Iceberg sink",
-            "Explained in [the guide](../iceberg-sink.md). Keys with a free part are listed there too.",
+            "[How the Iceberg sink works](../iceberg-sink.md) explains them, and names the pages that show how to use them.",
             _plugin_tables(registry, [PluginKind.SINK], "connectors.iceberg"),
         ),
         "file-stream.md": _page(
@@ -184,6 +184,7 @@ def _bounds(key: ConfigKey) -> Iterator[str]:
 def main(arguments: list[str]) -> int:
     wanted = pages()
     found = {path.name: path.read_text() for path in REFERENCE.glob("*.md")}
+    found = {name: text for name, text in found.items() if NOTE in text}  # others are written by hand
     stale = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if arguments == ["--check"]:
         for name in stale:
