@@ -51,7 +51,7 @@ def pages() -> dict[str, str]:
         ),
         "iceberg-sink.md": _page(
             "Iceberg sink",
-            "[How the Iceberg sink works](../iceberg-sink.md) explains them, and names the pages that show how to use them.",
+            "[How the Iceberg sink works](../iceberg-sink.md) explains them, and names the pages that show their use.",
             _plugin_tables(registry, [PluginKind.SINK], "connectors.iceberg"),
         ),
         "file-stream.md": _page(
