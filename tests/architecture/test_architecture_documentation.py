@@ -123,3 +123,13 @@ def test_every_known_defect_of_the_java_sinks_has_a_test() -> None:
     rows = [line for line in listed.splitlines() if line.startswith("| ") and not line.startswith("| area")]
     assert len(rows) > 70
     assert [row for row in rows if not re.search(r"\| `test_\w+`[^|]*\|$", row)] == []
+
+
+def test_every_place_on_the_architecture_page_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "?" in line]
+    assert len(rows) > 30
+    for row in rows:
+        places = [place for place in re.findall(r"`([\w./]+)`", row.split("|")[2]) if "/" in place]
+        assert places, f"no place answers: {row}"
+        assert [place for place in places if not (ROOT / place).exists()] == [], row
