@@ -71,6 +71,7 @@ lint: dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/architecture/line_limits.py
+	$(BIN)/python tests/architecture/words.py
 
 # In two lanes, one for each core, which take about the same time: what computes, then parts of the worker on a broker and
 # on Spark; and whole workers as users run them. Of the latter two, what failed is run once more when both lanes are done,

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import words
 
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.plugins.plugin_registry import PluginRegistry
@@ -140,3 +141,13 @@ def test_the_site_has_a_place_for_every_page() -> None:
     placed = re.findall(r": ([\w/-]+\.md)$", navigation, re.MULTILINE)
     pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")]
     assert sorted(placed) == sorted(pages)
+
+
+def test_words_are_found_in_prose_and_not_in_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "Nobody reads it.\n\n    told\n\n```\ntold\n```\n`told` and [a link](somebody.md)\nIt can be had.\n"
+    (tmp_path / "README.md").write_text(page)
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    assert [finding.partition(": write")[0] for finding in words.findings()] == [
+        "README.md:1: 'Nobody'",
+        "README.md:9: 'be had'",
+    ]
