@@ -138,7 +138,7 @@ def test_every_place_on_the_architecture_page_exists() -> None:
 
 def test_the_site_has_a_place_for_every_page() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
-    placed = re.findall(r": ([\w/-]+\.md)$", navigation, re.MULTILINE)
+    placed = re.findall(r"[:-] ([\w/-]+\.md)$", navigation, re.MULTILINE)
     pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")]
     assert sorted(placed) == sorted(pages)
 
