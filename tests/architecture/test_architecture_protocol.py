@@ -71,10 +71,10 @@ def test_every_rule_names_its_switches_or_its_test() -> None:
     for number, text in _rules().items():
         named = re.findall(r"^(?:Switch|Switches|Test): (.*?)\.$", text, re.MULTILINE | re.DOTALL)
         assert len(named) == 1, f"rule {number} says in one sentence what shows it"
-        told = set(re.findall(r"`(\w+)`", named[0]))
-        tests = {name for name in told if name.startswith("test_")}
-        assert told - tests == {name for name, rule in switches.items() if rule == number}, f"rule {number}"
-        assert told, f"rule {number}"
+        shown = set(re.findall(r"`(\w+)`", named[0]))
+        tests = {name for name in shown if name.startswith("test_")}
+        assert shown - tests == {name for name, rule in switches.items() if rule == number}, f"rule {number}"
+        assert shown, f"rule {number}"
 
 
 @pytest.mark.parametrize("folder", ["connect_py", "connectors", "rest", "transforms", "tests", "docs"])
