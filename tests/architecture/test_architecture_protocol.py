@@ -54,6 +54,14 @@ def test_rules_are_numbered_without_a_gap() -> None:
     assert sorted(_rules()) == list(range(1, len(_rules()) + 1))
 
 
+def test_the_list_of_rules_has_the_first_sentence_of_each() -> None:
+    listed = re.findall(r"^\| \[(\d+)\]\(#rule-\1\) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    first = {number: re.match(r"\s*\*\*(.*?)\.?\*\*", text, re.DOTALL) for number, text in _rules().items()}
+    assert {int(number): sentence for number, sentence in listed} == {
+        number: " ".join(found[1].split()) for number, found in first.items() if found
+    }
+
+
 def test_every_rule_that_is_cited_stands_in_the_protocol() -> None:
     rules = _rules()
     cited = {
