@@ -150,3 +150,15 @@ def test_words_are_found_in_prose_and_not_in_code(tmp_path: Path, monkeypatch: p
         "README.md:1: 'Nobody'",
         "README.md:9: 'be had'",
     ]
+
+
+def test_log_lines_to_look_for_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "how-to" / "watch-a-worker.md").read_text()
+    lines = re.findall(r"^\| `([^`]+)` \|", page.partition("Lines to look for:")[2], re.MULTILINE)
+    assert len(lines) > 10
+    sources = [
+        path.read_text() for name in ("connect_py", "connectors", "rest") for path in (ROOT / name).rglob("*.py")
+    ]
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))  # a text over several lines is one
+    parts = [(line, part.strip()) for line in lines for part in line.split("…") if len(part.strip()) > 8]
+    assert [line for line, part in parts if part not in code] == []
