@@ -162,3 +162,19 @@ def test_log_lines_to_look_for_are_those_of_the_code() -> None:
     code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))  # a text over several lines is one
     parts = [(line, part.strip()) for line in lines for part in line.split("…") if len(part.strip()) > 8]
     assert [line for line, part in parts if part not in code] == []
+
+
+def test_metrics_named_in_the_documentation_exist() -> None:
+    sources = [
+        path.read_text() for name in ("connect_py", "connectors", "rest") for path in (ROOT / name).rglob("*.py")
+    ]
+    code = "\n".join(sources)
+    invented = ROOT / "docs" / "plugin-authors.md"  # its examples make some of their own
+    named = {
+        name.removesuffix("_total")
+        for page in PAGES
+        if page != invented
+        for name in re.findall(r"`connect_py_([a-z][a-z_]+)", page.read_text())
+    }
+    assert len(named) > 15
+    assert [name for name in sorted(named) if name not in code] == []
