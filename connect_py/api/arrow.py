@@ -295,23 +295,34 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
         items = _build(_present(schema.value_schema), [x for v in values if v is not None for x in v.values()])
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=pa.map_(keys.type, items.type))
     if kind is Type.BYTES and schema.name == DECIMAL:
-        _check_exponents(decimal_scale(schema), values)
-        return pa.array(values, arrow_type(schema))
+        wanted = arrow_type(schema)
+        _check_exponents(wanted, values)
+        return pa.array(values, wanted)
     return pa.array(values, _PRIMITIVES[kind])
 
 
-def _check_exponents(scale: int, values: Sequence[Value]) -> None:
-    """Refuse numbers with exponents that Arrow does not check: `Decimal("1E-999999999")` ends the process.
+def _check_exponents(wanted: pa.DataType, values: Sequence[Value]) -> None:
+    """Refuse numbers that Arrow does not check when it gives them the scale of this type.
+
+    `Decimal("1E-999999999")` ends the process; what is beyond the 128 or 256 bits that Arrow computes in is lost
+    without a word.
 
     Raises:
         NotColumnar: There is such a number.
     """
-    usual = Decimal((0, (1,), -scale))
+    usual = Decimal((0, (1,), -wanted.scale))
     for value in values:
-        if type(value) is Decimal and not value.same_quantum(usual):
-            exponent = value.as_tuple().exponent
-            if isinstance(exponent, int) and abs(exponent) > MAX_DECIMAL_SCALE:
-                raise NotColumnar(f"a decimal of scale {-exponent}")
+        if type(value) is Decimal and (wanted.scale < 0 or not value.same_quantum(usual)):
+            _, figures, exponent = value.as_tuple()
+            if not isinstance(exponent, int):
+                continue
+            shift = max(exponent, exponent + wanted.scale, 0)
+            if (
+                abs(exponent) > MAX_DECIMAL_SCALE
+                or len(figures) + shift > _WIDEST_DECIMAL + 1
+                or int(Decimal((0, figures, shift))) >> wanted.bit_width - 1
+            ):
+                raise NotColumnar(f"a decimal of {len(figures)} digits and scale {-exponent}")
 
 
 def rows_taken(schema: Schema, values: Sequence[Struct | None]) -> tuple[StructRows, list[int | None]] | None:
