@@ -27,6 +27,7 @@ PRECISION = "connect.decimal.precision"  # a parameter of DECIMAL that registry 
 MAX_DECIMAL_SCALE = 76  # either side of zero: digits of Arrow's widest decimal, whose casts check no scale themselves
 MAX_DECIMAL_PRECISION = 147_455  # digits of PostgreSQL's longest numeric; values of more than 76 have no column
 MAX_NESTING = 64  # levels of structs, arrays and maps one in another: as deep as Arrow's own forms go
+MAX_SCHEMA_SIZE = 20_000  # types in one schema: named types that are used twice in one another double it at each level
 ALIASES = "connect_py.aliases"  # a parameter of ours: former names of a field, comma separated
 
 
@@ -78,6 +79,7 @@ class Schema:
         "_by_name",
         "_hash",
         "_levels",
+        "_size",
         "default",
         "doc",
         "fields",
@@ -118,9 +120,10 @@ class Schema:
         """Build a schema.
 
         Raises:
-            SchemaBuilderError: Two fields share a name, a container lacks its member schema, the default does not
-                fit the type, a Decimal has no scale, or a scale or precision that no column can have, or members are
-                nested deeper than `MAX_NESTING`.
+            SchemaBuilderError: Two fields share a name, a name or doc is no text, a container lacks its member
+                schema, the default does not fit the type, a Decimal has no scale, or a scale or precision that no
+                column can have, members are nested deeper than `MAX_NESTING`, or there are more than
+                `MAX_SCHEMA_SIZE` of them.
         """
         put = object.__setattr__
         put(self, "type", type)
@@ -133,8 +136,12 @@ class Schema:
         put(self, "fields", tuple(Field(n, i, s) for i, (n, s) in enumerate(fields)))
         put(self, "key_schema", key_schema)
         put(self, "value_schema", value_schema)
+        if not (isinstance(name, str | None) and isinstance(doc, str | None)):
+            raise SchemaBuilderError("the name and the doc of a schema are text")
         by_name: dict[str, Field] = {}
         for field in self.fields:
+            if not isinstance(field.name, str):
+                raise SchemaBuilderError(f"the name of a field is text, not {field.name!r}")
             if field.name in by_name:
                 raise SchemaBuilderError(f"Cannot create field because of field name duplication {field.name}")
             by_name[field.name] = field
@@ -149,13 +156,17 @@ class Schema:
                 decimal_precision(self)
             except DataError as error:
                 raise SchemaBuilderError(str(error)) from error
-        levels = 0
+        levels, size = 0, 1
         if type in _CONTAINERS:
-            inside = (*(f.schema for f in self.fields), key_schema, value_schema)
-            levels = 1 + max((s._levels for s in inside if s is not None), default=0)  # type: ignore[attr-defined] # set through object.__setattr__
+            inside = [s for s in (*(f.schema for f in self.fields), key_schema, value_schema) if s is not None]
+            levels = 1 + max((s._levels for s in inside), default=0)  # type: ignore[attr-defined] # set through object.__setattr__
             if levels > MAX_NESTING:
                 raise SchemaBuilderError(f"Schemas may be nested {MAX_NESTING} levels deep, not more")
+            size += sum(s._size for s in inside)  # type: ignore[attr-defined] # set through object.__setattr__
+            if size > MAX_SCHEMA_SIZE:
+                raise SchemaBuilderError(f"Schemas may have {MAX_SCHEMA_SIZE} types in them, not more")
         put(self, "_levels", levels)
+        put(self, "_size", size)
         put(self, "_hash", hash((
             type, optional, name, version, doc, tuple(sorted(self.parameters.items())),
             self.fields, key_schema, value_schema, repr(default),

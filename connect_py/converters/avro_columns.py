@@ -297,7 +297,10 @@ def _is_for_polars(plain: Any, *, in_list: bool = False) -> bool:
     if isinstance(plain, str):
         return True
     if plain["type"] == "record":
-        return all(_is_for_polars(field["type"], in_list=in_list) for field in plain["fields"])
+        fields = plain["fields"]
+        return all(
+            "\0" not in f["name"] and _is_for_polars(f["type"], in_list=in_list) for f in fields
+        )  # C's end of text
     if plain["type"] == "fixed":
         return not in_list and plain["size"] <= _LARGEST_FIXED
     return _is_for_polars(plain["items"], in_list=True)

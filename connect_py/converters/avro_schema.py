@@ -241,6 +241,8 @@ class _SchemaReader:
         )  # fmt: skip
 
     def _union(self, branches: list[Tree], namespace: str, default: Tree, doc: str | None) -> AvroType:
+        if not branches:
+            raise DataError("A union of no types has no values")
         if len(branches) == 2 and "null" in branches:
             place = branches.index("null")
             made = self.read(branches[1 - place], namespace, doc=doc)

@@ -10,6 +10,7 @@ import operator
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final
@@ -289,11 +290,10 @@ class _Run:
             known[place] = REFUSED_TEXT
         waiting = iter(known)
         while True:
-            try:
+            with suppress(*REFUSED):
                 rows.extend(map(payloads.decode, waiting))  # what was decoded before an error stays in the list
                 break
-            except REFUSED:
-                rows.append(self._odd_row(messages[len(rows) - first], len(rows)))
+            rows.append(self._odd_row(messages[len(rows) - first], len(rows)))
         nulls = [index for index, row in enumerate(rows[first:], first) if row is None]
         for index in nulls:
             if index not in self._failures:  # a null payload is no null message: it may have a default or be an error

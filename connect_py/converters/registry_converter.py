@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from connect_py.api.batch import Column
@@ -134,6 +135,7 @@ class RegistryConverter(Converter):
         self._looks_at_headers = _looks_at_headers(configs, self._side)
         capacity = self._capacity = max(1, CONFIG_DEF.parse(configs)["schemas.cache.config"])
         self._readers = BoundedDict[tuple[str, bytes], MessageReader](capacity)
+        self._refusals = BoundedDict[tuple[str, bytes], DataError](capacity)  # schemas that no reader can be made of
         self._stood_for: dict[bytes, bytes] = {}  # by an id that is none: the GUID in a header
         self._stand_ins: dict[bytes, bytes] = {}  # the other way round; what was used last stands last
         self._stand_ins_made = 0
@@ -221,6 +223,9 @@ class RegistryConverter(Converter):
     def _reader(self, topic: str, head: bytes) -> MessageReader:
         reader = self._readers.get((topic, head))
         if reader is None:
+            refusal = self._refusals.get((topic, head))
+            if refusal is not None:
+                raise refusal.with_traceback(None)  # which would grow each time
             reader = self._readers[topic, head] = self._find_reader(topic, head)
         return reader
 
@@ -241,10 +246,15 @@ class RegistryConverter(Converter):
             raise DataError(f"the schema is of type {registered.kind}, not {self.kind}")
         try:
             reader = self.make_reader(registered, version, rest)
-        except RecursionError as error:
-            raise DataError("The schema is nested too deep") from error
-        reader.prefix = head
-        return reader
+        except RecursionError:
+            refusal = DataError("The schema is nested too deep")
+        except DataError as error:
+            refusal = error
+        else:
+            reader.prefix = head
+            return reader
+        self._refusals[topic, head] = refusal  # each of its messages would take as long
+        raise refusal
 
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
@@ -320,11 +330,13 @@ class RegistryConverter(Converter):
             if not reader.columnar:
                 return None
             column, tombstone = reader.columns(data)
-        except DamagedMessage as damaged:
-            return self._without_damaged(topic, data, reader, damaged)
+        except DamagedMessage as error:
+            damaged = error  # the reference form's errors live on, and must not keep this one's columns in memory
         except (DataError, NotColumnar):
             return None
-        return ColumnRun(0, len(data), Column(reader.schema, column, tombstone))
+        else:
+            return ColumnRun(0, len(data), Column(reader.schema, column, tombstone))
+        return self._without_damaged(topic, data, reader, damaged)
 
     def _without_damaged(
         self, topic: str, data: Sequence[bytes | None], reader: MessageReader, damaged: DamagedMessage
@@ -433,15 +445,12 @@ class RegistryConverter(Converter):
         if reader.columnar:
             if part.count(None) == len(part):
                 return pa.nulls(len(part), arrow.arrow_type(reader.schema))
-            try:
+            with suppress(NotColumnar):
                 return reader.columns(part)[0]
-            except NotColumnar:
-                if len(part) > _MIN_PART:
-                    middle = len(part) // 2
-                    left = self._column(topic, part[:middle], reader, start, failures)
-                    return pa.concat_arrays([
-                        left, self._column(topic, part[middle:], reader, start + middle, failures)
-                    ])  # fmt: skip
+            if len(part) > _MIN_PART:
+                middle = len(part) // 2
+                left = self._column(topic, part[:middle], reader, start, failures)
+                return pa.concat_arrays([left, self._column(topic, part[middle:], reader, start + middle, failures)])
         values: list[Value] = []
         for index, message in enumerate(part, start):
             try:

@@ -50,7 +50,7 @@ class SchemaRegistry:
         self._monotonic = monotonic
         self._grace_seconds = grace_seconds
         self._unknown_since: dict[object, float] = {}
-        self._refused: dict[object, tuple[float, DataError]] = {}  # ids that were waited for in vain, and since when
+        self._refused: dict[object, tuple[float, UnknownError]] = {}  # ids that were waited for in vain, and since when
         self._last_in_vain = -PATIENCE_SECONDS
         self._client = open_client(configs)
         self._urls = re.sub(r"//[^/,]*@", "//", configs.get("schema.registry.url", ""))  # they may hold a password
@@ -102,7 +102,7 @@ class SchemaRegistry:
         if key in self._refused:
             since, refusal = self._refused[key]
             if now - since < PATIENCE_SECONDS:
-                raise DataError(str(refusal)) from refusal
+                raise UnknownError(str(refusal)) from refusal.__cause__
             del self._refused[key]
         try:
             schema = self._call(look_up)
@@ -118,7 +118,7 @@ class SchemaRegistry:
         self._unknown_since.pop(key, None)
         return self.of(schema, writing=False)
 
-    def _refuse(self, key: object, now: float, error: DataError) -> None:
+    def _refuse(self, key: object, now: float, error: UnknownError) -> None:
         """Remember an answer for a while: damaged messages may name any number of ids."""
         del self._unknown_since[key]
         while self._refused and now - next(iter(self._refused.values()))[0] >= PATIENCE_SECONDS:

@@ -21,6 +21,7 @@ ONE_OF: Final = "io.confluent.connect.json.OneOf"
 MAP: Final = "map"
 ANY: Final = "io.debezium.data.Json"  # what a value of any type becomes: its JSON text
 EXTRAS: Final = "__connect_additional_properties__"  # the field of members that a schema does not name
+MAX_MERGES: Final = 10_000  # of `allOf`: one that refers to the same schema twice doubles them at each level
 _LOGICAL_VERSIONS: Final = {DECIMAL: 1, DATE: 1, TIME: 1, TIMESTAMP: 1}
 _DEFAULT_TYPES: Final = {
     "integer": Type.INT64, "number": Type.FLOAT64, "string": Type.STRING, "boolean": Type.BOOLEAN,
@@ -43,16 +44,24 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """One type of a union: its JSON Schema, and the document where its references begin."""
+
+    tree: Tree
+    document: str
+
+
+@dataclass(frozen=True, slots=True)
 class JsonSchemaType:
     """A schema, ready to use."""
 
     schema: Schema
-    branches: Mapping[tuple[Field, ...], Sequence[Tree]]
+    branches: Mapping[tuple[Field, ...], Sequence[Branch]]
     """By the fields of a struct that stands for a union of several types: the JSON Schema of each."""
     documents: Mapping[str, Tree]
     """The whole schema under the name `""`, and those it refers to, for whoever validates."""
 
-    def branches_of(self, schema: Schema) -> Sequence[Tree] | None:
+    def branches_of(self, schema: Schema) -> Sequence[Branch] | None:
         """The JSON Schemas of a union's fields; None: the schema is no union. It may be optional here and not there."""
         return self.branches.get(schema.fields) if is_union(schema) else None
 
@@ -91,8 +100,9 @@ class _SchemaReader:
         self._documents = documents
         self._options = options
         self._open: list[int] = []  # identities of the trees that are being read
-        self.branches: dict[tuple[Field, ...], Sequence[Tree]] = {}
+        self.branches: dict[tuple[Field, ...], Sequence[Branch]] = {}
         self._unions = count()
+        self._merges = 0
 
     def read(self, tree: Tree, document: str) -> Schema:
         """Read one type; `document` is where its references begin."""
@@ -182,14 +192,22 @@ class _SchemaReader:
         fields = [(self._branch_name(n), self.read(b, document).replace(optional=True)) for n, b in enumerate(others)]
         union = Schema(Type.STRUCT, name=name, fields=fields, optional=optional, parameters=parameters)
         made = self._attributed(union, {k: v for k, v in tree.items() if k != "title"})
-        self.branches[made.fields] = [b if "$ref" not in b else self._resolve(b["$ref"], document)[1] for b in others]
+        self.branches[made.fields] = [self._branch(b, document) for b in others]
         return made
+
+    def _branch(self, tree: Tree, document: str) -> Branch:
+        if "$ref" in tree:
+            document, tree = self._resolve(tree["$ref"], document)
+        return Branch(tree, document)
 
     def _branch_name(self, place: int) -> str:
         return generalized_sums.branch_name(place) if self._options.generalized_sums else f"{ONE_OF}.field.{place}"
 
     def _merged(self, tree: Tree, document: str) -> Tree:
         """All members of `allOf` in one schema."""
+        self._merges += 1
+        if self._merges > MAX_MERGES:
+            raise DataError(f"The schema has more than {MAX_MERGES} `allOf` in it")
         merged = _inner(tree)
         for part in tree["allOf"]:
             if "$ref" in part:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Struct, Type, Value
-from connect_py.converters.json_schema.json_schema_type import ANY, EXTRAS, JsonSchemaType, Tree, is_enum
+from connect_py.converters.json_schema.json_schema_type import ANY, EXTRAS, Branch, JsonSchemaType, Tree, is_enum
 from connect_py.converters.json_text import check_nesting, write_json
 from connect_py.converters.json_values import JsonValueReader, node_type, without_schema
 
@@ -22,6 +22,7 @@ class JsonSchemaValidator:
         self._documents = documents
         self._modern = modern
         self._validators: dict[int, Any] = {}
+        self._whole = Branch(documents[""], "")
 
     @staticmethod
     def of(text: str, references: Mapping[str, str], *, modern: bool = True) -> JsonSchemaValidator:
@@ -33,28 +34,44 @@ class JsonSchemaValidator:
 
     def check(self, tree: Tree) -> None:
         """DataError: a value is not valid under the whole schema."""
-        problem = self.problem(self._documents[""], tree)
+        problem = self.problem(self._whole, tree)
         if problem is not None:
             raise DataError(f"The message is not valid under its schema: {problem}")
 
-    def problem(self, part: Tree, tree: Tree) -> str | None:
-        """What is wrong with a value under a part of the schema; None: nothing."""
-        validator = self._validators.get(id(part))
-        if validator is None:
-            validator = self._validators[id(part)] = self._make(part)
-        error = next(validator.iter_errors(without_schema(tree)), None)
+    def problem(self, part: Branch, tree: Tree) -> str | None:
+        """What is wrong with a value under a part of the schema; None: nothing.
+
+        Raises:
+            DataError: The schema is none, or refers to what is not there.
+        """
+        try:
+            validator = self._validators.get(id(part))
+            if validator is None:
+                validator = self._validators[id(part)] = self._make(part)
+            error = next(validator.iter_errors(without_schema(tree)), None)
+        except Exception as unfit:  # the library fails in any way on schemas that are none
+            raise DataError(f"The schema cannot be validated by: {type(unfit).__name__}: {unfit}") from unfit
         return None if error is None else str(error.message)
 
-    def _make(self, part: Tree) -> Any:
+    def _make(self, part: Branch) -> Any:
         from jsonschema.validators import Draft7Validator, validator_for
         from referencing import Registry, Resource
         from referencing.jsonschema import DRAFT7
 
+        documents, tree = dict(self._documents), part.tree
+        around = documents[part.document]
+        if tree is not around and isinstance(around, dict):  # what it refers to stands around it
+            documents[_PART] = {**{k: v for k, v in around.items() if k != "$id"}, _PLACE: tree}
+            tree = {"$ref": f"{_PART}#/{_PLACE}"}
         registry: Any = Registry().with_resources(
-            [(name, Resource.from_contents(d, default_specification=DRAFT7)) for name, d in self._documents.items()]
+            [(name, Resource.from_contents(d, default_specification=DRAFT7)) for name, d in documents.items()]
         )
         kind = validator_for(self._documents[""], default=Draft7Validator) if self._modern else Draft7Validator
-        return kind(part, registry=registry)
+        return kind(tree, registry=registry)
+
+
+_PART: Final = "urn:connect-py:part"
+_PLACE: Final = "connect-py-part"
 
 
 def _with_extras(schema: Schema, tree: Tree) -> Tree:
@@ -107,7 +124,7 @@ class JsonSchemaValueReader(JsonValueReader):
                 tree = _with_extras(schema, tree)
         return super(JsonSchemaValueReader, self).read(schema, tree)
 
-    def _union(self, schema: Schema, branches: Sequence[Tree], tree: Tree) -> Struct:
+    def _union(self, schema: Schema, branches: Sequence[Branch], tree: Tree) -> Struct:
         values: list[Value] = [None] * len(schema.fields)
         for index, branch in enumerate(branches):
             if self.validator.problem(branch, tree) is None:

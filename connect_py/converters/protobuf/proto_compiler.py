@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from google.protobuf.message import DecodeError
 from connect_py.api.errors import DataError
 
 COMPILE_SECONDS: Final = 60.0
+_OF_THE_LIBRARY: Final = re.compile(r"WARNING: All log messages before|[IWEF]\d{4} ")
 _OWN: Final = Path(__file__).parent / "proto"
 
 
@@ -51,17 +54,23 @@ def compile_proto(text: str, references: Mapping[str, str] | None = None) -> Fil
         ]  # fmt: skip
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMPILE_SECONDS, check=False
             )
         except subprocess.TimeoutExpired as error:
             raise DataError("compiling the Protobuf schema takes too long") from error
         if done.returncode:
-            raise DataError(f"Not a Protobuf schema: {done.stderr.strip()}")
+            raise DataError(f"Not a Protobuf schema: {_complaint(done.stderr.decode(errors='replace'), folder)}")
         files = FileDescriptorSet.FromString(out.read_bytes())
     pool = DescriptorPool()
     for file in files.file:  # imports come before what imports them
         pool.Add(file)
     return pool.FindFileByName(main.name)
+
+
+def _complaint(text: str, folder: Path) -> str:
+    """What the compiler says of the schema, without what its library says of itself, and without our folder."""
+    lines = [line for line in text.splitlines() if not _OF_THE_LIBRARY.match(line)]
+    return "\n".join(lines).replace(f"{folder}{os.sep}", "").strip()
 
 
 def _descriptor(text: str) -> FileDescriptorProto | None:
@@ -74,11 +83,16 @@ def _descriptor(text: str) -> FileDescriptorProto | None:
 
 
 def _write(folder: Path, name: str, text: str) -> None:
-    path = (folder / name).resolve()
-    if not path.is_relative_to(folder.resolve()):
-        raise DataError(f"the schema refers to {name}, which is no name of a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    try:
+        path = (folder / name).resolve()
+        inside = path.is_relative_to(folder.resolve())
+        if inside:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        inside = False
+    if not inside:
+        raise DataError(f"the schema refers to {name[:200]!r}, which is no name of a file")
 
 
 def _free_name(taken: Mapping[str, str]) -> str:

@@ -78,7 +78,10 @@ class ProtobufConverter(RegistryConverter):
     def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
         references = tuple(registered.references.items())
         indexes, _ = message_indexes(rest, 0)
-        return _ProtobufReader(_message(self._files(registered.text, references), indexes), self._options, version)
+        file = self._files(registered.text, references)
+        if isinstance(file, DataError):
+            raise file.with_traceback(None)  # which would grow each time
+        return _ProtobufReader(_message(file, indexes), self._options, version)
 
     def make_writer(self, schema: Schema) -> ProtobufWriter:
         return ProtobufWriter(schema, wrappers=self._options.wrapper_for_nullables)
@@ -113,8 +116,12 @@ class _ProtobufReader(MessageReader):
             raise NotColumnar(str(error)) from error
 
 
-def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescriptor:
-    return compile_proto(text, dict(references))
+def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescriptor | DataError:
+    """The file, or why there is none: each message of a refused schema would start the compiler again."""
+    try:
+        return compile_proto(text, dict(references))
+    except DataError as error:
+        return error
 
 
 def _message(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
