@@ -4,7 +4,6 @@
 #   make dev          and with all that tests and checks need
 #   make quickstart   Kafka, the worker, change events and the Iceberg sink on this machine
 #   make test         what continuous integration runs
-#   make site         the documentation as web pages
 
 PYTHON ?= python3
 VENV := .venv
@@ -18,6 +17,7 @@ SLOWEST := --durations=25 --durations-min=10
 FAILED := .pytest_cache/failed
 AGAIN ?=
 SEEDS ?= 100
+ROWS ?= 1000000
 
 # bash counts SECONDS by itself and may hand it down: only `make quickstart SECONDS=60` means it.
 ifeq ($(origin SECONDS),command line)
@@ -26,7 +26,7 @@ endif
 unexport SECONDS
 
 .DELETE_ON_ERROR:
-.PHONY: install dev wheel jars archives test lane-of-parts lane-of-workers test-logic test-parts test-workers test-long faults lint format docs site quickstart bench clean distclean
+.PHONY: install dev wheel jars archives test lane-of-parts lane-of-workers test-logic test-parts test-workers test-long faults fuzz lint format docs quickstart bench clean distclean
 
 install: $(STAMP)
 
@@ -71,7 +71,6 @@ lint: dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/architecture/line_limits.py
-	$(BIN)/python tests/architecture/words.py
 
 # In two lanes, one for each core, which take about the same time: what computes, then parts of the worker on a broker and
 # on Spark; and whole workers as users run them. Of the latter two, what failed is run once more when both lanes are done,
@@ -95,7 +94,7 @@ lane-of-workers:
 	@$(MAKE) --no-print-directory test-workers || touch $(FAILED)/test-workers
 
 test-logic: dev
-	$(BIN)/pytest -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/contract tests/property
+	$(BIN)/pytest -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/contract tests/property tests/fuzz
 
 test-parts: dev
 	$(BIN)/pytest $(SLOWEST) -o cache_dir=.pytest_cache/parts -m 'not long' $(AGAIN) tests/integration
@@ -110,18 +109,17 @@ test-long: dev
 faults: dev
 	CONNECT_PY_FAULT_SEEDS=$(SEEDS) $(BIN)/pytest -s tests/faults
 
+# Hostile schemas and bytes for every converter, in all forms: `make fuzz ROWS=1000000` (of each), `make fuzz TARGET=avro SEED=7`.
+# What is found says how to make it again: `make fuzz TARGET=avro SEED=7 CASE=123`.
+fuzz: dev
+	$(BIN)/python tests/fuzz/fuzz_run.py --rows $(ROWS) $(addprefix --target ,$(TARGET)) $(addprefix --seed ,$(SEED)) $(addprefix --case ,$(CASE))
+
 format: dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 docs: install
 	$(BIN)/python docs/generate_reference.py
-
-# The documentation as web pages, in build/site. A dead link or a page without a place in mkdocs.yml fails.
-site: install
-	$(PIP_INSTALL) -e '.[site]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "make: open build/site/index.html, or serve it: $(BIN)/mkdocs serve"
 
 quickstart: install
 	$(BIN)/connect-py quickstart $(QUICKSTART_OPTIONS)
