@@ -4,6 +4,7 @@
 #   make dev          and with all that tests and checks need
 #   make quickstart   Kafka, the worker, change events and the Iceberg sink on this machine
 #   make test         what continuous integration runs
+#   make site         the documentation as web pages
 
 PYTHON ?= python3
 VENV := .venv
@@ -26,7 +27,7 @@ endif
 unexport SECONDS
 
 .DELETE_ON_ERROR:
-.PHONY: install dev wheel jars archives test lane-of-parts lane-of-workers test-logic test-parts test-workers test-long faults fuzz lint format docs quickstart bench clean distclean
+.PHONY: install dev wheel jars archives test lane-of-parts lane-of-workers test-logic test-parts test-workers test-long faults fuzz lint format docs site quickstart bench clean distclean
 
 install: $(STAMP)
 
@@ -71,6 +72,7 @@ lint: dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/architecture/line_limits.py
+	$(BIN)/python tests/architecture/words.py
 
 # In two lanes, one for each core, which take about the same time: what computes, then parts of the worker on a broker and
 # on Spark; and whole workers as users run them. Of the latter two, what failed is run once more when both lanes are done,
@@ -120,6 +122,12 @@ format: dev
 
 docs: install
 	$(BIN)/python docs/generate_reference.py
+
+# The documentation as web pages, in build/site. A dead link or a page without a place in mkdocs.yml fails.
+site: install
+	$(PIP_INSTALL) -e '.[site]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "make: open build/site/index.html, or serve it: $(BIN)/mkdocs serve"
 
 quickstart: install
 	$(BIN)/connect-py quickstart $(QUICKSTART_OPTIONS)

@@ -20,6 +20,49 @@ REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Made by `make docs` from the definitions in the code. Change those, not this page. -->"
 DEPENDS_ON_THE_MACHINE = {"iceberg.control.commit.threads": "two per processor core"}
 SHOWN_BOUNDS = ("String must be one of", "Value must be at least", "Value must be no more than")
+# The keys of a class under headings: each goes below the first one with a part of its name.
+GROUPS = {
+    "IcebergSinkConnector": {
+        "Tables and routes": (
+            "iceberg.tables dynamic-enabled route-field topic-to-table ext.unrouted preserve-case missing-table"
+        ),
+        "Merge": (
+            "write-mode cdc-field upsert-mode id-columns null-key ordering-columns unavailable-value key-source "
+            "foreign-writers delete-mode deleted-column identifier-fields"
+        ),
+        "Debezium's events": "envelope -events changelog-suffix",
+        "New tables and schema changes": (
+            "auto-create partition-by schema-force schema-case evolve-schema .evolution."
+        ),
+        "Types": "lenient-conversion logical-types json-type out-of-range variable-decimal",
+        "Commits": (
+            "control.topic control.commit commit-branch commit-engine commit-attempt recreated-topic waiting-ms "
+            "channel-replication"
+        ),
+        "Memory and files": "staged staging target-file-size",
+        "Catalog, storage and Spark": "iceberg.catalog iceberg.catalog. hadoop iceberg.kafka. quick-jvm spark-driver",
+        "Dead letters": "errors.",
+        "Others": "",
+    },
+}
+FREE_PART = {
+    "IcebergSinkConnector": (
+        ("`iceberg.table.<table>.id-columns`", "key columns of one table"),
+        ("`iceberg.table.<table>.partition-by`", "partition fields of one table, if the sink creates it"),
+        ("`iceberg.table.<table>.commit-branch`", "branch of one table to commit to"),
+        ("`iceberg.table.<table>.route-regex`", "values of the route field whose rows go to the table"),
+        ("`iceberg.table.<table>.renamed`", "pairs `new:old` of columns that were renamed"),
+        ("`iceberg.tables.auto-create-props.*`", "a property of tables that the sink creates"),
+        ("`iceberg.tables.write-props.*`", "overrides a table's property that begins with `write.`"),
+        (
+            "`iceberg.catalog.*`",
+            "a property of the catalog or its storage, in the words of Iceberg's Java library",
+        ),
+        ("`iceberg.hadoop.*`", "a setting of Hadoop"),
+        ("`iceberg.kafka.*`", "a setting of the sink's own Kafka clients, beyond the worker's"),
+        ("`iceberg.spark.*`", "a setting of Spark, without its first word `spark`"),
+    ),
+}
 IMPOSSIBLE_VALUES: tuple[Parsed, ...] = ("\0", -(10**30), 10**30)
 
 TITLES = {
@@ -51,7 +94,7 @@ def pages() -> dict[str, str]:
         ),
         "iceberg-sink.md": _page(
             "Iceberg sink",
-            "Explained in [the guide](../iceberg-sink.md). Keys with a free part are listed there too.",
+            "[How the Iceberg sink works](../iceberg-sink.md) explains them, and names the pages that show their use.",
             _plugin_tables(registry, [PluginKind.SINK], "connectors.iceberg"),
         ),
         "file-stream.md": _page(
@@ -120,8 +163,27 @@ def _plugin_tables(registry: PluginRegistry, kinds: list[PluginKind], package: s
             yield from (f"`{name}`  " for name in sorted({plugin.name for plugin in plugins}))
             yield ""
             definition: ConfigDef = loaded.config_def
-            yield from (_table(definition) if definition.keys else ["It has no keys of its own."])
+            yield from _grouped(_simple(plugins[0]), definition)
             yield ""
+
+
+def _grouped(name: str, definition: ConfigDef) -> Iterator[str]:
+    """The keys of a class, in one table or below its headings."""
+    if name not in GROUPS:
+        yield from (_table(definition) if definition.keys else ["It has no keys of its own."])
+        return
+    left = list(definition)
+    for title, words in GROUPS[name].items():
+        own = [key for key in left if not words or any(_is_meant(word, key.name) for word in words.split())]
+        left = [key for key in left if key not in own]
+        if own:
+            yield from (f"#### {title}", "", *_table(ConfigDef(own)), "")
+    yield from ("#### Keys with a free part", "", "| key | |", "|---|---|")
+    yield from (f"| {key} | {text} |" for key, text in FREE_PART[name])
+
+
+def _is_meant(word: str, key: str) -> bool:
+    return key.endswith(word) if word in ("iceberg.tables", "iceberg.catalog") else word in key
 
 
 def _simple(plugin: Plugin) -> str:
@@ -163,7 +225,7 @@ def _bounds(key: ConfigKey) -> Iterator[str]:
     """What the validator accepts, as far as its messages tell."""
     if key.validator is None or key.type is Type.LIST:
         return
-    told: dict[str, None] = {}
+    shown: dict[str, None] = {}
     for value in IMPOSSIBLE_VALUES:
         if isinstance(value, str) is not (key.type in (Type.STRING, Type.CLASS)):
             continue
@@ -172,8 +234,8 @@ def _bounds(key: ConfigKey) -> Iterator[str]:
         except ConfigError as error:
             why = str(error).partition(f"{key.name}: ")[2]
             if why.startswith(SHOWN_BOUNDS):
-                told[why] = None
-    for why in told:
+                shown[why] = None
+    for why in shown:
         choices = why.partition(": ")[2]
         if choices:
             yield "One of " + ", ".join(f"`{choice}`" for choice in choices.split(", ")) + "."
@@ -184,6 +246,7 @@ def _bounds(key: ConfigKey) -> Iterator[str]:
 def main(arguments: list[str]) -> int:
     wanted = pages()
     found = {path.name: path.read_text() for path in REFERENCE.glob("*.md")}
+    found = {name: text for name, text in found.items() if NOTE in text}  # others are written by hand
     stale = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if arguments == ["--check"]:
         for name in stale:

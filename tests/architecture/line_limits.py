@@ -20,8 +20,8 @@ def main() -> int:
     """Print each count beside its limit; returns 1 if one is above."""
     counts = {folder: lines_of(folder) for folder in LIMITS}
     for folder, limit in LIMITS.items():
-        told = "" if counts[folder] <= limit else ": too many, simplify before you raise the limit"
-        print(f"{folder}: {counts[folder]:,} lines, at most {limit:,}{told}")
+        verdict = "" if counts[folder] <= limit else ": too many, simplify before you raise the limit"
+        print(f"{folder}: {counts[folder]:,} lines, at most {limit:,}{verdict}")
     return int(any(counts[folder] > limit for folder, limit in LIMITS.items()))
 
 

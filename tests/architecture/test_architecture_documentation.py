@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import words
 
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.plugins.plugin_registry import PluginRegistry
@@ -22,10 +23,20 @@ def _blocks(language: str) -> list[str]:
     return [block for page in PAGES for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)]
 
 
+# What a snippet is added to that shows some keys of an Iceberg sink only.
+ICEBERG_SINK = {
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "topics": "orders",
+    "iceberg.tables": "shop.orders",
+}
+
+
 @pytest.mark.parametrize("text", _blocks("json"))
 def test_connectors_in_the_documentation_are_valid(text: str) -> None:
     posted = json.loads(text)
     config = {"name": "example", **posted.get("config", posted)}
+    if "connector.class" not in config:
+        config |= ICEBERG_SINK
     registry = PluginRegistry.discover()
     connector = registry.load(registry.find_connector(config["connector.class"]))()
     problems = {key: value.errors for key, value in connector.validate(config).items() if value.errors}
@@ -76,9 +87,25 @@ def test_keys_named_in_the_documentation_exist() -> None:
     assert named - set(sink.config_def.keys) == {"iceberg.tables.cdcField"}  # named as an old spelling
 
 
+def _anchors(page: Path) -> set[str]:
+    """The names that GitHub and the site give to a page's headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
+        for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
+
+
 def test_links_between_pages_lead_somewhere() -> None:
-    links = [(page, to) for page in PAGES for to in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())]
-    dead = [(page.name, to) for page, to in links if "://" not in to and not (page.parent / to).exists()]
+    links = [(page, to) for page in PAGES for to in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
+    dead = []
+    for page, to in links:
+        path, _, anchor = to.partition("#")
+        target = page.parent / path if path else page
+        if "://" in to:
+            continue
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            dead.append(f"{page.relative_to(ROOT)}: {to}")
     assert dead == []
 
 
@@ -92,8 +119,62 @@ def test_tests_named_in_the_documentation_exist() -> None:
 
 
 def test_every_known_defect_of_the_java_sinks_has_a_test() -> None:
-    page = (ROOT / "docs" / "compatibility.md").read_text()
-    listed = page.partition("## Known defects of the Java sinks")[2]
-    rows = [line for line in listed.splitlines() if line.startswith("| ") and not line.startswith("| area")]
+    page = (ROOT / "docs" / "java-sink-defects.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| area")]
     assert len(rows) > 70
     assert [row for row in rows if not re.search(r"\| `test_\w+`[^|]*\|$", row)] == []
+
+
+def test_every_place_on_the_architecture_page_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "?" in line]
+    assert len(rows) > 30
+    for row in rows:
+        places = [place for place in re.findall(r"`([\w./]+)`", row.split("|")[2]) if "/" in place]
+        assert places, f"no place answers: {row}"
+        assert [place for place in places if not (ROOT / place).exists()] == [], row
+
+
+def test_the_site_has_a_place_for_every_page() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    placed = re.findall(r"[:-] ([\w/-]+\.md)$", navigation, re.MULTILINE)
+    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")]
+    assert sorted(placed) == sorted(pages)
+
+
+def test_words_are_found_in_prose_and_not_in_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "Nobody reads it.\n\n    told\n\n```\ntold\n```\n`told` and [a link](somebody.md)\nIt can be had.\n"
+    (tmp_path / "README.md").write_text(page)
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    assert [finding.partition(": write")[0] for finding in words.findings()] == [
+        "README.md:1: 'Nobody'",
+        "README.md:9: 'be had'",
+    ]
+
+
+def test_log_lines_to_look_for_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "how-to" / "watch-a-worker.md").read_text()
+    lines = re.findall(r"^\| `([^`]+)` \|", page.partition("Lines to look for:")[2], re.MULTILINE)
+    assert len(lines) > 10
+    sources = [
+        path.read_text() for name in ("connect_py", "connectors", "rest") for path in (ROOT / name).rglob("*.py")
+    ]
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))  # a text over several lines is one
+    parts = [(line, part.strip()) for line in lines for part in line.split("…") if len(part.strip()) > 8]
+    assert [line for line, part in parts if part not in code] == []
+
+
+def test_metrics_named_in_the_documentation_exist() -> None:
+    sources = [
+        path.read_text() for name in ("connect_py", "connectors", "rest") for path in (ROOT / name).rglob("*.py")
+    ]
+    code = "\n".join(sources)
+    invented = ROOT / "docs" / "plugin-authors.md"  # its examples make some of their own
+    named = {
+        name.removesuffix("_total")
+        for page in PAGES
+        if page != invented
+        for name in re.findall(r"`connect_py_([a-z][a-z_]+)", page.read_text())
+    }
+    assert len(named) > 15
+    assert [name for name in sorted(named) if name not in code] == []

@@ -1,4 +1,4 @@
-"""The exactly-once protocol of the Iceberg sink: plain data in, decisions out.
+"""The exactly-once protocol of the Iceberg sink: plain data in, decisions out. `docs/protocol.md` has its rules.
 
 Nothing in this package knows Kafka, Spark, Arrow, threads or clocks; time is an argument. `CoordinatorState`
 and `TaskState` return actions (`actions`), their owners carry them out and bring the answers back. A seeded

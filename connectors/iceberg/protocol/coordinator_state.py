@@ -322,7 +322,7 @@ class CoordinatorState:
         return _Partition(info.id, generation, log_start, start, start)
 
     def _removed(self, partition: TopicPartition, position: int, log_start: int) -> Fail:
-        """Retention was faster than we."""
+        """The error of a position below the start of the log (rule 28)."""
         return Fail(
             f"{partition} goes on at offset {position}, but the log starts at {log_start}: rows are lost. Alter the "
             "connector's offsets to go on from there"
@@ -653,7 +653,7 @@ class CoordinatorState:
         return self._commits.to_text(len(self._partitions))
 
     def _floor(self, partition: TopicPartition) -> int:
-        """The position below which all opened tables are complete; a missing table still holds it."""
+        """The position below which all opened tables are complete (rule 20); a missing table still holds it."""
         needed = [table.needs[partition] for table in self._tables.values()]
         if Rule.FLOOR_IS_THE_LOWEST_TABLE not in self._rules:
             needed = []
@@ -740,13 +740,13 @@ class CoordinatorState:
         return Warn(_ROLLED_BACK.format(name=name, where=where, again=again))
 
     def _is_below_what_was_told(self, needs: Mapping[TopicPartition, int]) -> bool:
-        """Whether a floor of this epoch from before a rewind, perhaps in the group by now, lies above such needs."""
+        """Whether a floor that this epoch sent before a rewind lies above such needs (rule 8)."""
         if Rule.LOWERED_GROUP_BEFORE_NEW_TABLE not in self._rules:
             return False
         return any(needed < max(self._partitions[partition].told) for partition, needed in needs.items())
 
     def _went_back(self, lookup: Lookup) -> bool:
-        """Whether a newer commit was seen than the table knows of, and no roll-back tells of it."""
+        """Whether a newer commit was seen than the table knows of, and no roll-back tells of it (rule 4)."""
         known = lookup.standing in (Standing.FOUND, Standing.EXPIRED, Standing.NONE)
         rule = Rule.MARK_KNOWS_NEWEST_COMMITS in self._rules
         return known and rule and self._commits.is_above(lookup.version.uuid, lookup.ledger)
@@ -812,7 +812,7 @@ class CoordinatorState:
         return max(entry.next, floor)
 
     def _is_newer_than_the_group(self, ledger: Ledger | None, state: _Partition) -> bool:
-        """Whether the group speaks for an epoch that ended before this table's last commit.
+        """Whether the group speaks for an epoch that ended before this table's last commit (rule 7).
 
         An owner of that epoch may have committed its floor after the table was replaced, and opened below it.
         """
@@ -821,7 +821,7 @@ class CoordinatorState:
         return state.mark_epoch < ledger.epoch.number < self.epoch.number
 
     def _adopt_generation(self, partition: TopicPartition, state: _Partition, entry: LedgerEntry) -> None:
-        """A table knows of a deliberate rewind that the group forgot: follow it."""
+        """A table knows of a deliberate rewind that the group forgot: follow it (rule 7)."""
         state.generation = entry.generation
 
     def _opened(self, name: str, table: _Table) -> Send:
@@ -853,7 +853,7 @@ class CoordinatorState:
         return [] if waiting else self._apply(now_ms)
 
     def _apply(self, now_ms: int) -> list[CoordinatorAction]:
-        """Take at most one range per partition and begin with each table that has rows in them."""
+        """Take at most one range per partition (rule 13) and begin with each table that has rows in them."""
         cycle = self._cycle
         assert cycle is not None
         cycle.taken = {p: self._take(s.queue) for p, s in self._partitions.items() if s.queue}
@@ -907,7 +907,7 @@ class CoordinatorState:
         return [CommitTable(work.request)]
 
     def _share(self, name: str, table: _Table) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Range]]:
-        """A table's share of the ranges taken: `needs` once it is in, and the ranges with rows for it.
+        """A table's share of the ranges taken (rules 15, 19, 22): `needs` after it, and the ranges with rows for it.
 
         A range is left out, and its partition's position stays, when rows would be missing (the lower
         bound lies above the position) or doubled (its first row lies below).
@@ -1000,7 +1000,7 @@ class CoordinatorState:
         return TableAge(min(known) if known and len(known) == len(times) else None, complete)
 
     def _landed(self, name: str, work: _Work, version: TableVersion, now_ms: int) -> list[CoordinatorAction]:
-        """Step 5 is done: the snapshot is visible and its ledger is the table's."""
+        """Step 5 is done: the snapshot is visible and its ledger is the table's (rule 18)."""
         assert work.request is not None
         table = self._tables[name]
         actions: list[CoordinatorAction] = []
@@ -1016,7 +1016,7 @@ class CoordinatorState:
         return [*actions, *self._finish_if_done(now_ms)]
 
     def _lost(self, name: str, work: _Work, now_ms: int) -> list[CoordinatorAction]:
-        """The table is gone. It holds the floor until somebody asks for it and it is made again."""
+        """The table is missing (rule 22). It holds the floor until a task asks for it and it is created again."""
         if Rule.MISSING_IS_NOT_DONE not in self._rules:
             self._tables[name].needs = self._share(name, self._tables[name])[0]
             work.step = _Step.DONE
@@ -1044,7 +1044,7 @@ class CoordinatorState:
         return self._finish(now_ms) if done else []
 
     def _finish(self, now_ms: int) -> list[CoordinatorAction]:
-        """Move tables along where a range had no rows for them, send back what was refused, release (step 6)."""
+        """Move tables along where a range had no rows for them, rewind what was refused, release (step 6, rule 20)."""
         cycle = self._cycle
         assert cycle is not None
         taken = cycle.taken or {}
@@ -1068,7 +1068,7 @@ class CoordinatorState:
         return actions
 
     def _rewind_where_needed(self, held: Mapping[TopicPartition, int] | None = None) -> list[CoordinatorAction]:
-        """A table needs rows from below what went through: drop the queue, read again from there."""
+        """A table needs rows from below what went through: drop the queue, read again from there (rule 20)."""
         told: dict[TopicPartition, Attachment] = {}
         for partition, state in self._partitions.items():
             lowest = min(self._floor(partition), (held or {}).get(partition, state.applied))
@@ -1084,7 +1084,7 @@ class CoordinatorState:
     # --- small
 
     def _is_lowered(self, offset: GroupOffset | None, partition: TopicPartition, needed: int) -> bool:
-        """Whether the group could lead nobody past `needed`, now or when its owner commits what it was told last.
+        """Whether no owner of the group's offsets can pass `needed`, now or by a floor that it received last (rule 8).
 
         The owner follows the rewind that its mark names: floors told before that one are forgotten.
         """

@@ -225,7 +225,7 @@ class SnapshotView:
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """What the catalog says about a table right now, reduced to what the protocol asks.
+    """What the catalog says about a table right now, reduced to what the protocol asks (rule 3).
 
     `ancestors` runs newest first along the commit ref and may stop after the first one with our key.
     `complete` is False when the walk ended at a snapshot whose parent is gone (expired). `present` holds
@@ -246,7 +246,7 @@ class TableView:
 
 
 class Standing(Enum):
-    """How far the table's own word can be trusted."""
+    """How far the table's own word can be trusted (rule 3)."""
 
     FOUND = "found"
     EXPIRED = "expired"  # our snapshots were expired by somebody; the property speaks
@@ -259,7 +259,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """What a commit compares and swaps: the whole of it, inside every retry.
+    """What a commit compares and swaps (rule 16): the whole of it, inside every retry.
 
     Commits of others without our key do not change it. The snapshot that the property names is in it,
     because a roll-back to the snapshot that a late request was prepared on would pass otherwise.
@@ -284,7 +284,7 @@ class Lookup:
 
 
 def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
-    """Find the ledger of a table.
+    """Find the ledger of a table (rules 1 and 3).
 
     Raises:
         LedgerFormatError: A newer version wrote it, or somebody edited it.

@@ -1,4 +1,4 @@
-"""What the newest commit of each table was: a catalog that goes back in time takes the tables' own word with it."""
+"""What the newest commit of each table was (rule 4): a restored catalog takes the tables' own word with it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Named switches for the rules of the protocol.
+"""Named switches for the rules of the protocol. A value begins with its rule's number in `docs/protocol.md`.
 
 Production code always runs with `ALL_RULES`. The simulation switches rules off one at a time to show
-that it notices; a rule without a failing seed would be a rule nobody needs.
+that it notices; a rule without a failing seed would be unnecessary.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Rule(Enum):
     MISSING_IS_NOT_DONE = "22 missing"  # rows would pass by a table that somebody dropped for a moment
     TOPIC_ID_EVERYWHERE = "23"  # offsets of one topic would count for another of the same name
     ONE_CLUSTER_PER_LEDGER = "24"  # offsets of another cluster's topics would count for ours
-    LOG_STILL_HOLDS_IT = "log start"  # what retention removed before a table had it would be passed over in silence
+    LOG_STILL_HOLDS_IT = "28"  # what retention removed before a table had it would be passed over in silence
 
 
 Rules = frozenset[Rule]

@@ -125,7 +125,7 @@ class TaskState:
     def assign(
         self, topic_ids: Mapping[TopicPartition, str], marks: Mapping[TopicPartition, Mark | None], now_ms: int
     ) -> list[TaskAction]:
-        """Take partitions. They stay paused until the coordinator has said where they stand.
+        """Take partitions. They stay paused until the coordinator has said where they stand (rule 10).
 
         `topic_ids` are described now; `marks` come from the group's committed offsets.
         """
@@ -218,7 +218,7 @@ class TaskState:
             state.timestamp_ms = max(state.timestamp_ms or 0, timestamp_ms)
 
     def hold(self, partition: TopicPartition, table: str, need: Need, schema: str, now_ms: int) -> list[TaskAction]:
-        """Stop before a row that cannot be staged yet; everything below it was advanced over.
+        """Stop before a row that cannot be staged yet (rule 6); everything below it was advanced over.
 
         The partition pauses there, the rest of the rows in hand is dropped and read again.
         """
@@ -310,7 +310,7 @@ class TaskState:
         topic_ids: Mapping[str, str],
         now_ms: int,
     ) -> list[TaskAction]:
-        """Report every attached partition, also those without rows.
+        """Report every attached partition, also those without rows (rule 11).
 
         `files` by (partition, table) are closed and durable; `topic_ids` were described **after** the last
         row was read: an id that differs from the one at the attach means that the rows may be another topic's.
@@ -334,7 +334,7 @@ class TaskState:
         return [*actions, *self._flow(ranges), *self._detach(moved, now_ms)]
 
     def offsets_to_commit(self) -> dict[TopicPartition, GroupOffset]:
-        """What pre_commit returns: the floor of every attached partition, with our mark.
+        """What pre_commit returns (rule 12): the floor of every attached partition, with our mark.
 
         Commit them also when the offset is unchanged: the mark may be new, and may be waited for. The
         offset may lie below what the group holds (a refill).
@@ -403,7 +403,7 @@ class TaskState:
         return [Discard(partition), Seek(partition, told.position), *self._flow({partition}), RequestCommit()]
 
     def _reject_epoch(self) -> list[TaskAction]:
-        """This coordinator read the group before its offsets were altered: let a new life read it again."""
+        """This coordinator read the group before its offsets were altered (rule 21): let a new life read it again."""
         assert self.epoch is not None
         self._seen = Epoch(max(self.epoch, self._seen or self.epoch).number + 1, self._new_nonce())
         return [Send(Attach(self.task, self._start_number, self._new_nonce(), {}, self._seen))]

@@ -1,0 +1,67 @@
+"""Words that our texts do not use, because they hide who acts or have a plainer form. Run by `make lint`.
+
+Code is left out of a page: it quotes names and log lines, whose words are those of the program.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "CHANGELOG.md", "docs/**/*.md")
+# The word, and what to write instead.
+FORBIDDEN = {
+    r"troubles?": "error, failure, retry",
+    r"wish(es|ed)?": "request",
+    r"told": "what the actor does: logs, reports, shows",
+    r"nobody": "the actor: no reader, no task, no other writer",
+    r"somebody": "the actor: a user, another worker",
+    r"whoever": "the actor: a caller, a worker that",
+    r"be had": "be loaded, be available",
+}
+# Generated from descriptions in the code, which are changed there.
+GENERATED = "<!-- Made by `make docs`"
+# Lines that may have a word after all: a part of the line, and why.
+EXCEPTIONS: dict[str, str] = {}
+
+_WORDS = re.compile(rf"\b({'|'.join(FORBIDDEN)})(?:'s)?\b", re.IGNORECASE)
+_CODE = re.compile(r"^```.*?^```$|^    .*?$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+_ADDRESS = re.compile(r"\]\([^)\s]+\)")
+
+
+def findings() -> Iterator[str]:
+    """Each forbidden word with its place and what to write instead."""
+    for path in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
+        text = path.read_text()
+        if GENERATED in text:
+            continue
+        prose = _ADDRESS.sub("]", _CODE.sub(_blank, text))
+        for number, (line, original) in enumerate(zip(prose.splitlines(), text.splitlines(), strict=True), 1):
+            if any(part in original for part in EXCEPTIONS):
+                continue
+            for found in _WORDS.finditer(line):
+                yield f"{path.relative_to(ROOT)}:{number}: '{found[0]}': write {_instead(found[1])}"
+
+
+def _blank(code: re.Match[str]) -> str:
+    """Code without its text, with its lines."""
+    return "\n" * code[0].count("\n")
+
+
+def _instead(word: str) -> str:
+    return next(instead for pattern, instead in FORBIDDEN.items() if re.fullmatch(pattern, word, re.IGNORECASE))
+
+
+def main() -> int:
+    """Print what was found; returns 1 if anything was."""
+    found = list(findings())
+    for line in found:
+        print(line)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
