@@ -88,6 +88,14 @@ class SinkConnector(Connector):
 
     task_class: ClassVar[type[SinkTask]]
 
+    def transactional_id(self, props: Mapping[str, str]) -> str | None:
+        """The transactional id that tasks of this configuration cannot do without; None: they write none.
+
+        Asked, of an instance that was not started, when a configuration is validated: one whose id the cluster does
+        not grant is refused.
+        """
+        return None
+
     cluster: SinkCluster  # set before `alter_offsets`, and only then
 
     def alter_offsets(

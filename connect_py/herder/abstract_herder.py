@@ -114,7 +114,9 @@ class AbstractHerder(Herder):
         self._stages = StageBoard(clock)
         self._start_ms = clock.time_ms()
         self._client_id = config.props.get("client.id") or "connect-1"
-        self._validator = Validator(config, worker)
+        self._validator = Validator(
+            config, worker, self._why_no_transactions, lambda name: name in configs.snapshot().configs
+        )
         self._work = WorkRunner(worker, configs, publisher, config.resolver, queue, self._clean_statuses)
         publisher.version_of = self._version_of
         publisher.on_tasks_wanted = lambda name: queue.put(lambda: self._work.ask_task_configs(name))
@@ -130,6 +132,10 @@ class AbstractHerder(Herder):
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
         self.failure: BaseException | None = None  # why the thread ended by itself
+
+    def _why_no_transactions(self) -> str | None:
+        """Why this worker goes on without transactions; None: it has them. Any thread."""
+        return None
 
     # ------------------------------------------------------------------ life
 

@@ -171,6 +171,7 @@ class DistributedHerder(AbstractHerder):
         self._leadership = Leadership(
             self._group, lambda: self._member.owns, leader, self._stores.control, self._stores.config,
             self._stores.status, self, self._clock, self._queue.wake, self._refusals.note,
+            None if config.exactly_once_sources else self._refusals.withdraw,
         )  # fmt: skip
         self._rebalances = RebalanceMetrics(self._clock, Window.of(config.props))
         self._turn = Turn()  # worked by
@@ -199,6 +200,9 @@ class DistributedHerder(AbstractHerder):
         if not self._start_stores():
             return
         self._state_read.set_result(None)
+        self._await_lone_leader()
+        if self._stopping.is_set():
+            return
         self._worker.start()
         self._member.start()
         self._sender.start()
@@ -213,6 +217,32 @@ class DistributedHerder(AbstractHerder):
         while not self._stopping.is_set():
             self._tick()
             self._queue.wait(TICK_SECONDS)
+
+    def _await_lone_leader(self) -> None:
+        """Wait until the lease of another worker must have ended that led without transactions.
+
+        Raises:
+            RefusedError: That worker lives.
+        """
+        self._group.read_to_end()
+        deadline = self._clock.monotonic() + self._group.timings.session
+        while self._group.lone_leader(surely=False) is not None and self._clock.monotonic() < deadline:
+            self._check_lone_leader()
+            if self._stopping.wait(0.2):
+                return
+
+    def _check_lone_leader(self) -> None:
+        url = self._group.lone_leader(surely=True)
+        if url is not None:
+            group = self._config.group_id
+            raise RefusedError(
+                f"the group '{group}' has a worker, {url}, that runs without transactions, and may have no second one: "
+                f"grant Write and Describe on TransactionalId 'connect-cluster-{group}', or have the brokers keep "
+                "transactions, restart that worker, and start this one again"
+            )
+
+    def _why_no_transactions(self) -> str | None:
+        return self._stores.leader.alone
 
     def _wake(self) -> None:
         """On any thread: a record came, or ownership changed."""
@@ -292,6 +322,7 @@ class DistributedHerder(AbstractHerder):
     def _check_membership(self) -> None:
         if self._member.problem is not None:
             raise ConnectError(self._member.problem)
+        self._check_lone_leader()
         try:
             self._group.join()
         except UrlInUseError as error:

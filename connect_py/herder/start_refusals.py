@@ -30,6 +30,11 @@ class StartRefusals:
             self._since[refusal] = self._clock.monotonic()
         log.warning("%s; it is tried for %g s", refusal, PATIENCE_SECONDS)
 
+    def withdraw(self, refusal: str) -> None:
+        """The worker can do without this."""
+        with self._lock:
+            self._since.pop(refusal, None)
+
     def check(self) -> None:
         """Give up once something has been refused for a minute.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from connect_py.api.config import (
@@ -96,9 +96,23 @@ class _Rows:
 class Validator:
     """Safe on any thread; calls wait for the connector process."""
 
-    def __init__(self, config: WorkerConfig, worker: Worker) -> None:
+    def __init__(
+        self,
+        config: WorkerConfig,
+        worker: Worker,
+        why_no_transactions: Callable[[], str | None] = lambda: None,
+        is_configured: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            why_no_transactions: Why the worker goes on without transactions; None: it has them.
+            is_configured: Whether there is a connector of this name.
+        """
         self._config = config
         self._worker = worker
+        self._why_no_transactions = why_no_transactions
+        self._is_configured = is_configured
         self._plugins = worker.plugins
 
     # ------------------------------------------------------------------ validate
@@ -133,6 +147,8 @@ class Validator:
         self._add_nulls(framework, props)
         with stages.stage(f"validating {plugin.kind.value} connector-specific properties for the connector"):
             self._add_connector(framework, plugin, class_name, props)
+            if plugin.kind is PluginKind.SINK and not framework.count():
+                self._check_transactions(framework, plugin, props)
         overrides = self._override_rows(plugin, props, redacted)
         converters = self._converter_rows(props)
         count = framework.count() + overrides.keys_with_errors() + converters.keys_with_errors()
@@ -351,6 +367,27 @@ class Validator:
             problem = self._asked(plugin, props, "can_define_transaction_boundaries", _BOUNDARY_PROBLEMS)
             if problem is not None:
                 rows.error(name, problem)
+
+    def _check_transactions(self, rows: _Rows, plugin: Plugin, props: Config) -> None:
+        """What a connector cannot do without must be granted; its tasks would all fail."""
+        known = {key: value for key, value in props.items() if value is not None}
+        name = known.get("name", "")
+        try:
+            wanted = self._worker.call_connector(plugin, "transactional_id", known).result(VALIDATION_SECONDS)
+            if wanted is None:
+                return
+            why = self._why_no_transactions()
+            if why is None and not self._is_configured(name):  # asking would fence the tasks that run
+                why = self._worker.why_not_granted(name, known, wanted).result(VALIDATION_SECONDS)
+        except Exception:
+            log.exception("the transactional id of %s was not checked", plugin.name)
+            return
+        if why is not None:
+            rows.error(
+                "connector.class",
+                f"The connector writes in transactions, which the cluster does not grant: {why}. Its tasks need "
+                f"TransactionalId '{wanted}' (ACL: Write and Describe)",
+            )
 
     def _asked(self, plugin: Plugin, props: Config, method: str, problems: Mapping[object, str]) -> str | None:
         """Ask the connector, and return what is wrong with its answer."""

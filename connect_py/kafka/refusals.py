@@ -18,3 +18,7 @@ REFUSALS: Final = frozenset({
 
 class RefusedError(ConnectError):
     """The cluster does not grant what is needed: an administrator has to."""
+
+
+class NoTransactionsError(RefusedError):
+    """The cluster grants no transactions."""

@@ -38,10 +38,12 @@ class Epoch:
     number: int
     worker_url: str
     generation: int
+    alone: bool = False  # the leader writes without transactions: nothing would keep another one from writing, too
 
     def encode(self) -> bytes:
+        alone = {"alone": True} if self.alone else {}
         return compact_json.encode(
-            {"v": VERSION, "epoch": self.number, "worker": self.worker_url, "generation": self.generation}
+            {"v": VERSION, "epoch": self.number, "worker": self.worker_url, "generation": self.generation, **alone}
         )
 
     @staticmethod
@@ -51,7 +53,7 @@ class Epoch:
         number, url, generation = data.get("epoch"), data.get("worker"), data.get("generation")
         if not isinstance(number, int) or not isinstance(url, str) or not isinstance(generation, int):
             return None
-        return Epoch(number, url, generation)
+        return Epoch(number, url, generation, data.get("alone") is True)
 
 
 @dataclass(frozen=True, slots=True)

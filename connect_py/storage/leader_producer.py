@@ -1,4 +1,4 @@
-"""`LeaderProducer`: the transactional producer that proves who leads the worker group."""
+"""`LeaderProducer`: the transactional producer that proves who leads the worker group, or one for a worker alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from connect_py.api.errors import ConnectError
 from connect_py.kafka.client_log import client_log
-from connect_py.kafka.refusals import REFUSALS, RefusedError
+from connect_py.kafka.refusals import REFUSALS, NoTransactionsError, RefusedError
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.storage.storage_log import Write
 
@@ -42,27 +42,36 @@ class LeaderProducer:
         self._id = f"connect-cluster-{group_id}"
         self._producer: Producer | None = None
         self.broken = False
+        self.alone: str | None = None  # why this worker goes on without transactions; None: it does not
+
+    def go_alone(self, why: str) -> None:
+        """Write without transactions from the next `acquire` on: nothing fences another leader then."""
+        self.alone = why
 
     def acquire(self, timeout: float) -> None:
         """Take the id: whoever held it is fenced from now on, and its open transaction aborted.
 
         Raises:
-            RefusedError: The cluster grants no transactions to this worker.
+            NoTransactionsError: The cluster grants no transactions to this worker.
             ConnectError: The cluster did not answer in time.
         """
         self.release()
+        if self.alone is not None:
+            self._producer = Producer(self._clients.lone_leader_settings(), logger=client_log)
+            self.broken = False
+            return
         producer = Producer(self._clients.leader_settings(self._id), logger=client_log)
         try:
             producer.init_transactions(timeout)
         except KafkaException as error:
             problem: KafkaError = error.args[0]
             if problem.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-                raise RefusedError(
+                raise NoTransactionsError(
                     f"transactional id '{self._id}' is not granted (ACL: Write and Describe on TransactionalId "
                     f"'{self._id}')"
                 ) from error
             if problem.code() == KafkaError._TIMED_OUT and (reason := self._impossible()) is not None:
-                raise RefusedError(f"transactional id '{self._id}' was not obtained: {reason}") from error
+                raise NoTransactionsError(f"transactional id '{self._id}' was not obtained: {reason}") from error
             raise ConnectError(f"transactional id {self._id} was not obtained: {problem.str()}") from error
         self._producer = producer
         self.broken = False
@@ -106,6 +115,8 @@ class LeaderProducer:
             raise ConnectError(f"transactional id {self._id} waits for a new producer after a failure")
         if producer is None:
             raise FencedError("this worker does not lead its group")
+        if self.alone is not None:
+            return self._write_alone(producer, writes, timeout)
         offsets: list[int] = []
         refused: set[str] = set()
         try:
@@ -127,6 +138,23 @@ class LeaderProducer:
             raise WriteOutcomeUnknownError(f"outcome of a transaction of {self._id}: {problem.str()}") from error
         return offsets[-1]
 
+    def _write_alone(self, producer: Producer, writes: Sequence[Write], timeout: float) -> int:
+        offsets: list[int] = []
+        refused: set[str] = set()
+        try:
+            for write in writes:
+                producer.produce(write.topic, write.value, write.key, on_delivery=_note_offset(offsets, refused))
+            producer.flush(timeout)
+        except (KafkaException, BufferError) as error:
+            log.warning("records of the group's leader were not written: %s", error)
+        if refused:
+            self._break()
+            raise _not_writable(refused)
+        if len(offsets) < len(writes):
+            self._break()
+            raise WriteOutcomeUnknownError(f"{len(writes) - len(offsets)} records were not acknowledged")
+        return offsets[-1]
+
     def _abort(self, producer: Producer, error: Exception, refused: Set[str] = frozenset()) -> NoReturn:
         problem = error.args[0] if isinstance(error, KafkaException) else None
         if problem is not None and problem.code() in _FENCED:
@@ -138,10 +166,12 @@ class LeaderProducer:
             log.warning("transaction of %s was not aborted: %s", self._id, abort_error.args[0].str())
         self._break()  # the next acquire aborts what is open
         if refused:
-            raise RefusedError(
-                "; ".join(f"topic '{topic}' may not be written (ACL: Write on it)" for topic in sorted(refused))
-            ) from error
+            raise _not_writable(refused) from error
         raise ConnectError(f"a transaction of {self._id} was not written: {error}") from error
+
+
+def _not_writable(topics: Set[str]) -> RefusedError:
+    return RefusedError("; ".join(f"topic '{topic}' may not be written (ACL: Write on it)" for topic in sorted(topics)))
 
 
 def _broker_setting(admin: AdminClient, broker: str, name: str) -> str | None:

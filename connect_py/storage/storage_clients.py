@@ -68,6 +68,11 @@ class StorageClients:
         )
         return settings
 
+    def lone_leader_settings(self) -> Settings:
+        """For a leader without transactions: in order, and nothing twice."""
+        settings = {**self.producer_settings("configs-leader"), "enable.idempotence": True}
+        return {**settings, "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS}
+
     def hello_settings(self, timeout_ms: int) -> Settings:
         """For a member's signs of life: one that is not in the topic by then is worth nothing."""
         return {

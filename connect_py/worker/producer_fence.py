@@ -6,7 +6,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from connect_py.api.errors import ConnectError
 from connect_py.kafka.client_config import ClientConfigs
@@ -14,6 +14,8 @@ from connect_py.kafka.client_log import client_log
 
 THREADS: Final = 8  # each takes one id at a time
 FENCE_SECONDS: Final = 30.0
+GRANT_SECONDS: Final = 5.0
+GRANT_TRANSACTION_MS: Final = 10_000
 
 log = logging.getLogger(__name__)
 
@@ -36,3 +38,20 @@ def _fence(clients: ClientConfigs, task: int) -> None:
         Producer(settings, logger=client_log).init_transactions(FENCE_SECONDS)
     except KafkaException as error:
         raise ConnectError(f"producer {settings['transactional.id']} was not fenced: {error.args[0].str()}") from error
+
+
+def why_not_granted(clients: ClientConfigs, transactional_id: str) -> str | None:
+    """Take an id that nobody uses, and say why it is not granted; None: it is, or the cluster did not answer. Waits."""
+    settings = {
+        **clients.producer(),
+        "transactional.id": transactional_id, "enable.idempotence": True, "acks": "all",
+        "transaction.timeout.ms": GRANT_TRANSACTION_MS, "delivery.timeout.ms": GRANT_TRANSACTION_MS,
+    }  # fmt: skip
+    settings.pop("message.timeout.ms", None)
+    try:
+        Producer(settings, logger=client_log).init_transactions(GRANT_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return f"transactional id '{transactional_id}' is not granted"
+        log.warning("nobody knows whether transactional id %s is granted: %s", transactional_id, error.args[0].str())
+    return None

@@ -38,7 +38,7 @@ from connect_py.worker.connector_offsets import ConnectorOffsets
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.measured_listener import MeasuredListener
 from connect_py.worker.process_task_host import ProcessTaskHost
-from connect_py.worker.producer_fence import fence_producers
+from connect_py.worker.producer_fence import fence_producers, why_not_granted
 from connect_py.worker.question_threads import QuestionThreads
 from connect_py.worker.service_registry import DEFAULT_MAX, MAX_KEY, ServiceRegistry, ServiceUser
 from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
@@ -476,6 +476,14 @@ class Worker:
 
         try:
             return self._questions.enter(name).submit(fence)
+        finally:
+            self._questions.leave(name)
+
+    def why_not_granted(self, name: str, config: Props, transactional_id: str) -> Future[str | None]:
+        """Why a connector's producers may not have a transactional id; None: they may, or nobody knows."""
+        clients = ClientConfigs(self._props, self._resolve(config), name)
+        try:
+            return self._questions.enter(name).submit(why_not_granted, clients, transactional_id)
         finally:
             self._questions.leave(name)
 

@@ -56,6 +56,10 @@ class IcebergSinkConnector(SinkConnector):
             values.setdefault(key, ConfigValue(key)).errors.append(why)
         return values
 
+    def transactional_id(self, props: Mapping[str, str]) -> str | None:
+        """The coordinator's."""
+        return IcebergSinkConfig.parse(props).coordinator_transactional_id
+
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:

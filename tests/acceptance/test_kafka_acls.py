@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from kafka_acls import AclBroker, Grant
@@ -69,18 +70,16 @@ def test_a_worker_needs_no_more_than_the_manual_lists(broker: AclBroker, tmp_pat
         one.close()
 
 
-@pytest.mark.timeout(300)  # a minute for an administrator, and four workers that start at once
+@pytest.mark.timeout(300)  # a minute for an administrator, and workers that start at once
 def test_a_worker_ends_with_2_after_a_minute_and_names_what_is_not_granted(broker: AclBroker, tmp_path: Path) -> None:
-    everything = {group: grants(group) for group in ("no-id", "no-create", "no-write", "no-read", "no-group")}
+    everything = {group: grants(group) for group in ("no-create", "no-write", "no-read", "no-group")}
     granted = {
-        "no-id": without(everything["no-id"], TRANSACTIONAL_ID, "", [WRITE, DESCRIBE]),
         "no-create": without(everything["no-create"], TOPIC, "-control", [CREATE, DESCRIBE, READ, WRITE]),
         "no-write": without(everything["no-write"], TOPIC, "-control", [WRITE]),
         "no-read": without(everything["no-read"], TOPIC, "-control", [READ]),
         "no-group": without(everything["no-group"], GROUP, "", [READ]),
     }
     expected = {
-        "no-id": "transactional id 'connect-cluster-no-id' is not granted (ACL: Write and Describe on TransactionalId",
         "no-create": "topic 'no-create-control' (control.storage.topic) is missing or hidden, and may not be created",
         "no-write": "topic 'no-write-control' may not be written (ACL: Write on it)",
         "no-read": "topic 'no-read-control' may not be read",
@@ -105,16 +104,87 @@ def test_a_worker_ends_with_2_after_a_minute_and_names_what_is_not_granted(broke
             one.close()
 
 
-@pytest.mark.timeout(240)  # a broker of its own, and a minute for its neighbours to come up
-def test_a_worker_ends_with_2_on_a_cluster_that_can_keep_no_transactions(tmp_path: Path) -> None:
+SINK = {
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": LINES, "iceberg.tables": "a.lines",
+    "iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://127.0.0.1:1",
+}  # fmt: skip
+
+
+def refusal(one: WorkerProcess, name: str) -> str:
+    """Why an Iceberg sink is refused."""
+    answer = httpx.put(f"{one.url}/connectors/{name}/config", json=SINK, timeout=100)
+    assert answer.status_code == 400, answer.text
+    return str(answer.json()["message"])
+
+
+def source(folder: Path) -> dict[str, str]:
+    file = folder / "lines.txt"
+    file.write_text("hello\n")
+    return {"connector.class": "FileStreamSource", "file": str(file), "topic": LINES}
+
+
+@pytest.mark.timeout(300)  # workers start three times, each after the wait for others
+def test_a_worker_alone_goes_on_without_transactions_and_a_second_one_refuses_to_start(
+    broker: AclBroker, tmp_path: Path
+) -> None:
+    broker.allow([*without(grants("lone"), TRANSACTIONAL_ID, "", [WRITE, DESCRIBE]),
+                  (TOPIC, LINES, ResourcePatternType.LITERAL, WRITE),
+                  (TOPIC, LINES, ResourcePatternType.LITERAL, CREATE)])  # fmt: skip
+    one = worker(tmp_path / "one", broker, "lone", broker.client)
+    two = worker(tmp_path / "two", broker, "lone", broker.client)
+    try:
+        one.start()
+        assert "this worker runs without transactions: transactional id 'connect-cluster-lone'" in one.log_end(200)
+        one.put("lines", source(tmp_path))
+        one.wait_for_states("lines", "RUNNING", "RUNNING")
+        why = refusal(one, "lake")
+        assert "which the cluster does not grant" in why
+        assert "TransactionalId 'connect-lake-coordinator' (ACL: Write and Describe)" in why
+        two.start(wait=False)
+        assert two.wait(ENDS_SECONDS) == 2, two.log_end()
+        told = next(line for line in two.log_end(200).splitlines() if "Stopping due to error" in line)
+        assert f"has a worker, {one.url}" in told
+        assert "grant Write and Describe on TransactionalId 'connect-cluster-lone'" in told
+        one.wait_for_states("lines", "RUNNING", "RUNNING")
+        one.kill_group()
+        one.start()
+        one.wait_for_states("lines", "RUNNING", "RUNNING")
+    finally:
+        two.close()
+        one.close()
+
+
+@pytest.mark.timeout(240)  # a broker of its own, and a wait for other workers
+def test_a_worker_alone_goes_on_where_the_cluster_can_keep_no_transactions(tmp_path: Path) -> None:
     with KafkaBroker(properties={"transaction.state.log.replication.factor": "3"}) as small:
         one = worker(tmp_path, small, "small", {})
         try:
-            one.start(wait=False)
-            assert one.wait(ENDS_SECONDS) == 2
-            assert "transaction.state.log.replication.factor is 3, the number of brokers is 1" in one.log_end()
+            one.start()
+            assert "transaction.state.log.replication.factor is 3, the number of brokers is 1" in one.log_end(200)
+            one.put("lines", source(tmp_path))
+            one.wait_for_states("lines", "RUNNING", "RUNNING")
+            assert "the number of brokers is 1" in refusal(one, "lake")
         finally:
             one.close()
+
+
+@pytest.mark.timeout(150)  # a worker starts
+def test_an_iceberg_sink_whose_transactional_id_is_not_granted_is_refused(broker: AclBroker, tmp_path: Path) -> None:
+    broker.allow(grants("sinks"))
+    client = {**broker.client, **{f"producer.{key}": value for key, value in broker.client.items()}}
+    one = worker(tmp_path, broker, "sinks", client)
+    try:
+        one.start()
+        why = refusal(one, "lake")
+        assert "transactional id 'connect-lake-coordinator' is not granted" in why
+        assert "ACL: Write and Describe" in why
+        literal = ResourcePatternType.LITERAL
+        broker.allow((TRANSACTIONAL_ID, "connect-lake-coordinator", literal, each) for each in (WRITE, DESCRIBE))
+        validate = f"{one.url}/connector-plugins/IcebergSinkConnector/config/validate"
+        checked = httpx.put(validate, json={**SINK, "name": "lake"}, timeout=100)
+        assert checked.json()["error_count"] == 0, checked.text
+    finally:
+        one.close()
 
 
 def test_the_coordinator_of_an_iceberg_sink_fails_and_names_the_id_that_is_not_granted(broker: AclBroker) -> None:

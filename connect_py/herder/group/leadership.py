@@ -16,7 +16,7 @@ from connect_py.herder.futures import pass_on
 from connect_py.herder.group.leader_state import Decision, LeaderState
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.request_queue import RequestQueue
-from connect_py.kafka.refusals import RefusedError
+from connect_py.kafka.refusals import NoTransactionsError, RefusedError
 from connect_py.storage.config_store import FENCED_TEXT, ConfigStore
 from connect_py.storage.control_records import Epoch, Item, Items
 from connect_py.storage.control_store import ControlStore
@@ -33,6 +33,7 @@ READ_SECONDS = 30.0
 CATCH_UP_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 RETRY_SECONDS = 1.0
+ALONE_SECONDS = 15.0  # for other workers to be heard of, and for an administrator who is granting it just now
 STOP_SECONDS = 5.0
 NEW_TOPIC_EPOCHS = 1 << 20  # where nobody can tell the last epoch, the next one is far away from it
 
@@ -75,14 +76,19 @@ class Leadership:
         clock: Clock,
         on_change: Callable[[], None],
         on_refused: Callable[[str], None],
+        on_alone: Callable[[str], None] | None,
     ) -> None:
         """Prepare.
 
         Args:
             on_change: Called on the thread when a term began or ended.
             on_refused: Called on the thread when the cluster does not grant what a leader needs.
+            on_alone: Called on the thread with a refusal that the worker goes on in spite of, as it is the only one of
+                its group; None: it may not.
         """
         self._on_refused = on_refused
+        self._on_alone = on_alone
+        self._refused_since: float | None = None
         self._group = group
         self._owns_partition = owns_partition
         self._producer = producer
@@ -219,7 +225,10 @@ class Leadership:
         self._on_change()
 
     def _take_lead(self) -> None:
-        self._producer.acquire(ACQUIRE_SECONDS)
+        try:
+            self._producer.acquire(ACQUIRE_SECONDS)
+        except NoTransactionsError as error:
+            self._go_alone(error)
         asked = self._clock.monotonic()
         for store in (self._control, self._configs, self._statuses):
             store.refresh(READ_SECONDS)
@@ -231,11 +240,31 @@ class Leadership:
             highest + (1 if trusted else random.randrange(1, NEW_TOPIC_EPOCHS)),
             self._group.url,
             1 + max(generation, self._statuses.highest_generation()),
+            alone=self._producer.alone is not None,
         )
         self._control.put_epoch(epoch, WRITE_SECONDS)
         self._state = self._group.begin_term(epoch, trusted=trusted)
         log.info("this worker leads the group with epoch %d", epoch.number)
         self._on_change()
+
+    def _go_alone(self, error: NoTransactionsError) -> None:
+        """Lead without transactions, if this is the only worker.
+
+        Raises:
+            NoTransactionsError: It is not, or this is not known yet.
+        """
+        now = self._clock.monotonic()
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        if self._on_alone is None or now - self._refused_since < ALONE_SECONDS or self._group.has_others():
+            raise error
+        log.warning(
+            "this worker runs without transactions: %s. Nothing keeps a second worker of this group from writing the "
+            "same topics, so a second one refuses to start. Connectors that write in transactions, such as Iceberg "
+            "sinks, are refused", error,
+        )  # fmt: skip
+        self._on_alone(str(error))
+        self._producer.go_alone(str(error))
+        self._producer.acquire(ACQUIRE_SECONDS)
 
     def _renew(self, state: LeaderState) -> None:
         """After a transaction of unknown outcome: everything that was written read again, and a new producer.

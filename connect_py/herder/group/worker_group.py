@@ -58,6 +58,8 @@ class WorkerGroup:
         self._view = GroupView()
         self._member: MemberState | None = None
         self._deadline: float | None = None
+        self._alive: set[str] = set()  # URLs heard of since the topic was read to its end
+        self._at_end = False
 
     # ------------------------------------------------------------------ ControlListener, on the reader's thread
 
@@ -65,6 +67,8 @@ class WorkerGroup:
         now = self._clock.monotonic()
         with self._lock:
             self._view.take_hello(hello, now)
+            if self._at_end:
+                self._alive.add(hello.url)
             if self._member is not None:
                 self._member.heard_back(hello, now)
         self._changed()
@@ -223,6 +227,26 @@ class WorkerGroup:
                 if heard.hello.url == epoch.worker_url
             )
             return epoch.worker_url if any(alive) else None
+
+    def read_to_end(self) -> None:
+        """The topic was read to its end: what comes from now on is said by workers that live."""
+        with self._lock:
+            self._at_end = True
+
+    def lone_leader(self, *, surely: bool) -> str | None:
+        """The URL of another worker that leads without transactions; `surely`: it was heard of since the start."""
+        with self._lock:
+            epoch = self._view.epoch
+            if epoch is None or not epoch.alone or epoch.worker_url == self.url:
+                return None
+            return epoch.worker_url if not surely or epoch.worker_url in self._alive else None
+
+    def has_others(self) -> bool:
+        """Whether other workers live that were heard of since the start."""
+        now = self._clock.monotonic()
+        with self._lock:
+            urls = {h.hello.url for h in self._view.members.values() if now < h.at + self.timings.session}
+            return bool((urls & self._alive) - {self.url})
 
     def owner_url(self, item: Item) -> str | None:
         """Where the worker is reached that runs an item."""
