@@ -67,6 +67,11 @@ class Field:
     schema: Schema
 
 
+def _is_text(name: object) -> bool:
+    """Whether it is text that can be written: half of a surrogate pair cannot."""
+    return isinstance(name, str) and name.encode(errors="ignore").decode() == name
+
+
 class Schema:
     """An immutable Connect schema.
 
@@ -140,7 +145,7 @@ class Schema:
             raise SchemaBuilderError("the name and the doc of a schema are text")
         by_name: dict[str, Field] = {}
         for field in self.fields:
-            if not isinstance(field.name, str):
+            if not _is_text(field.name):
                 raise SchemaBuilderError(f"the name of a field is text, not {field.name!r}")
             if field.name in by_name:
                 raise SchemaBuilderError(f"Cannot create field because of field name duplication {field.name}")

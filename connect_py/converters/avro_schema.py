@@ -243,6 +243,8 @@ class _SchemaReader:
     def _union(self, branches: list[Tree], namespace: str, default: Tree, doc: str | None) -> AvroType:
         if not branches:
             raise DataError("A union of no types has no values")
+        if any(map(_is_union, branches)):
+            raise DataError("A union may not hold another one directly")
         if len(branches) == 2 and "null" in branches:
             place = branches.index("null")
             made = self.read(branches[1 - place], namespace, doc=doc)
@@ -317,6 +319,12 @@ def _full_name(tree: Tree, namespace: str) -> str:
         return name
     space = tree.get("namespace", namespace)
     return f"{space}.{name}" if space else name
+
+
+def _is_union(tree: Tree) -> bool:
+    while isinstance(tree, dict):
+        tree = tree["type"]
+    return isinstance(tree, list)
 
 
 def _is_map_entry(tree: Tree) -> bool:

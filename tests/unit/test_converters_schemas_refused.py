@@ -75,7 +75,10 @@ def test_avro_types_that_hold_each_other_twice_are_bad_records(decoder: str, reg
     [
         ({"type": "record", "name": "R", "fields": [{"name": 5, "type": "int"}]}, "name of a field"),
         ({"type": "record", "name": "R", "connect.name": 7, "fields": [{"name": "a", "type": "int"}]}, "text"),
+        ({"type": "record", "name": "R", "fields": [{"name": "\ud800", "type": "int"}]}, "name of a field"),
         ({"type": "record", "name": "R", "fields": [{"name": "a", "type": []}]}, "union of no types"),
+        (["null", ["null", "float"]], "another one directly"),
+        ([{"type": [["null", "int"]]}], "another one directly"),
     ],
 )
 def test_avro_schemas_of_no_sense_are_bad_records(decoder: str, tree: Any, text: str, registry: Stub) -> None:
