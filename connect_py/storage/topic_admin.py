@@ -163,12 +163,21 @@ class TopicAdmin:
 
     def _check_cleanup_policy(self, topic: StorageTopic) -> None:
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
-        try:
-            answer = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
-            entry = answer.result(REQUEST_SECONDS + 1).get("cleanup.policy")
-        except KafkaException as error:
-            log.info("topic '%s': cleanup.policy could not be checked: %s", topic.name, error.args[0].str())
-            return
+        deadline = self._clock.monotonic() + CREATE_SECONDS
+        while True:
+            try:
+                answer = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+                entry = answer.result(REQUEST_SECONDS + 1).get("cleanup.policy")
+                break
+            except KafkaException as error:
+                problem: KafkaError = error.args[0]
+            except TimeoutError:
+                problem = KafkaError(KafkaError._TIMED_OUT)
+            # A topic that was made a moment ago is not known to every broker yet.
+            known_soon = problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and self._clock.monotonic() < deadline
+            if not known_soon or self._pause(BACKOFF_SECONDS):
+                log.info("topic '%s': cleanup.policy could not be checked: %s", topic.name, problem.str())
+                return
         found = "" if entry is None else str(entry.value)
         if found != "compact":
             purpose = PURPOSES[topic.property]

@@ -48,7 +48,7 @@ def test_more_replicas_than_brokers_are_told_once_and_refused_after_a_minute(cap
     clock = FakeClock()
     with pytest.raises(ConfigError, match=REASON):
         TopicAdmin(cast(AdminClient, SmallCluster()), clock).ensure(OFFSETS)
-    assert CREATE_SECONDS < clock.now < CREATE_SECONDS + 2
+    assert CREATE_SECONDS <= clock.now < CREATE_SECONDS + 2
     assert len(warnings(caplog)) == 1
     assert REASON in warnings(caplog)[0]
 
@@ -71,3 +71,35 @@ def test_a_worker_that_stops_does_not_wait_for_brokers() -> None:
 )
 def test_every_internal_topic_knows_who_gives_its_replication_factor(named_by: str, factor: str) -> None:
     assert StorageTopic("x", named_by, 1, 1).replication_property() == f"{factor}.storage.replication.factor"
+
+
+class LateCluster:
+    """Has a topic of another policy, whose settings are known after so many questions."""
+
+    def __init__(self, known_after: int) -> None:
+        self.asked = 0
+        self._known_after = known_after
+
+    def list_topics(self, **_: Any) -> Any:
+        topic = SimpleNamespace(error=None, partitions=range(25))
+        return SimpleNamespace(topics={OFFSETS.name: topic}, brokers={1: "a"})
+
+    def describe_configs(self, resources: list[Any], **_: Any) -> dict[Any, Future[Any]]:
+        self.asked += 1
+        answer: Future[Any] = Future()
+        if self.asked < self._known_after:
+            answer.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        else:
+            answer.set_result({"cleanup.policy": SimpleNamespace(value="delete")})
+        return {resources[0]: answer}
+
+
+def test_the_policy_of_a_topic_that_was_made_a_moment_ago_is_asked_for_again() -> None:
+    with pytest.raises(ConfigError, match=r"currently has 'cleanup\.policy=delete'"):
+        TopicAdmin(cast(AdminClient, LateCluster(3)), FakeClock()).ensure(OFFSETS)
+
+
+def test_a_topic_whose_policy_no_broker_tells_is_taken_as_it_is() -> None:
+    clock = FakeClock()
+    TopicAdmin(cast(AdminClient, LateCluster(1_000_000)), clock).ensure(OFFSETS)
+    assert CREATE_SECONDS <= clock.now < CREATE_SECONDS + 2
