@@ -20,6 +20,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from connect_py.api.scratch_folder import scratch_folder
 from connect_py.embedded.child_process import ChildProcess
 from connect_py.embedded.class_data_archive import ClassDataArchive
 from connect_py.embedded.jar_lock import JarLock
@@ -85,7 +86,10 @@ class KafkaBroker(StartedService):
             start_seconds: How long a start may take before it counts as failed.
         """
         self._temporary = directory is None
-        self.directory = directory or Path(tempfile.mkdtemp(prefix="connect-py-kafka-"))
+        if directory is None:
+            name = "connect-py-kafka-"
+            directory = Path(tempfile.mkdtemp(prefix=f"detached-{name}")) if detached else scratch_folder(name)
+        self.directory = directory
         self.directory.mkdir(parents=True, exist_ok=True)
         self._chosen_port = port
         self._port = port

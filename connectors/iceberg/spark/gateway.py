@@ -23,7 +23,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
+from connect_py.api.scratch_folder import scratch_folder
 from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
@@ -77,8 +77,8 @@ class SparkGateway:
         """
         if (absent := why_absent(os.environ)) is not None:
             raise SparkLostError(absent)
-        self._scratch = Path(tempfile.mkdtemp(prefix="connect-py-spark-"))
-        self._said = self._scratch / "stdout"  # holds the secret, so nobody else may read it; mkdtemp sees to that
+        self._scratch = scratch_folder("connect-py-spark-")
+        self._said = self._scratch / "stdout"  # holds the secret: only this user may look into the folder
         self._log_path = log_path
         self._stop_lock = threading.Lock()
         try:
