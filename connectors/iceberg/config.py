@@ -99,6 +99,8 @@ SET_IDENTIFIER_FIELDS = "iceberg.ext.set-identifier-fields"
 NULL_KEY = "iceberg.ext.null-key"
 ORDERING_COLUMNS = "iceberg.ext.ordering-columns"
 UNAVAILABLE_VALUE = "iceberg.ext.unavailable-value"
+UNKNOWN_VALUE = "iceberg.ext.unknown-value"
+KEY_CHANGE_WAIT = "iceberg.ext.key-change-wait-ms"
 ENVELOPE = "iceberg.ext.envelope"
 TRUNCATE = "iceberg.ext.truncate-events"
 SNAPSHOT_EVENTS = "iceberg.ext.snapshot-events"
@@ -195,6 +197,13 @@ class NullKey(Enum):
 
     FAIL = "fail"  # a data error: the task fails, or the row is a dead letter under `errors.tolerance=all`
     SKIP = "skip"  # counted
+
+
+class UnknownValue(Enum):
+    """MERGE mode: what becomes of the insert of a changed key whose values are nowhere."""
+
+    ERROR = "error"  # the task fails
+    NULL = "null"  # the values are null, and counted
 
 
 class KeySource(Enum):
@@ -369,6 +378,12 @@ _ROWS: tuple[Row, ...] = (
     (ORDERING_COLUMNS, LIST, None, L, None,
      "MERGE: fields that order changes of one key over several partitions, the most significant first: paths into "
      "the value (`source.sequence` of an envelope, `__source_sequence` of a row), or names of headers."),
+    (UNKNOWN_VALUE, STRING, "error", M, _one_of(UnknownValue),
+     "MERGE: the insert of a changed key lacks values, and the delete of the old key is nowhere: the task fails "
+     "(`error`), or the values are null (`null`)."),
+    (KEY_CHANGE_WAIT, LONG, 600_000, L, at_least(0),
+     "MERGE: milliseconds that a partition stops before the insert of a changed key until the delete of the old key "
+     "was read, which may be in another partition."),
     (UNAVAILABLE_VALUE, STRING, UNAVAILABLE_DEFAULT, L, None,
      "MERGE: Debezium's placeholder for a value that it could not read; the table keeps its value. `hex:` starts "
      "bytes."),
@@ -562,6 +577,8 @@ class IcebergSinkConfig:
     null_key: NullKey
     ordering_columns: tuple[str, ...]
     unavailable_value: bytes
+    unknown_value: UnknownValue
+    key_change_wait_ms: int
     envelope: EnvelopeKind
     truncate_events: TruncateEvents
     snapshot_events: SnapshotEvents
@@ -1068,6 +1085,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         out_of_range=OutOfRange(values[OUT_OF_RANGE]), variable_scale=values[VARIABLE_SCALE],
         set_identifier_fields=values[SET_IDENTIFIER_FIELDS], null_key=NullKey(values[NULL_KEY]),
         ordering_columns=tuple(values[ORDERING_COLUMNS] or ()), unavailable_value=unavailable,
+        unknown_value=UnknownValue(values[UNKNOWN_VALUE]), key_change_wait_ms=values[KEY_CHANGE_WAIT],
         envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),
         snapshot_events=SnapshotEvents(values[SNAPSHOT_EVENTS]),
         delete_mode=DeleteMode(values[DELETE_MODE]), deleted_column=values[DELETED_COLUMN],

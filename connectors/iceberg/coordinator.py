@@ -30,6 +30,7 @@ from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedE
 from connectors.iceberg.config import IcebergSinkConfig, MissingTable, RecreatedTopic, Unrouted
 from connectors.iceberg.errors import (
     DuplicateKeyError,
+    PairUnreadError,
     SparkLostError,
     TableError,
     TableMissingError,
@@ -356,8 +357,17 @@ class _Life:
                     lambda o: state.on_commit_outcome(
                         request.table, request.commit, o.outcome, o.reason, o.snapshot, _now_ms()
                     ),
-                    lambda error: state.on_commit_outcome(
-                        request.table, request.commit, _outcome_of(error), _why(request.table, error), None, _now_ms()
+                    lambda error: (
+                        [Stop(str(error))]  # all is read again, and the tasks wait where they have to
+                        if isinstance(error, PairUnreadError)
+                        else state.on_commit_outcome(
+                            request.table,
+                            request.commit,
+                            _outcome_of(error),
+                            _why(request.table, error),
+                            None,
+                            _now_ms(),
+                        )
                     ),
                 )
             case CleanFiles(table, table_uuid, epoch):

@@ -52,3 +52,11 @@ class SparkDiedError(CatalogUnavailableError):
 
 class SparkLostError(ConnectError):
     """There is no driver, and trying again will not make one: Java is missing, or drivers died one after the other."""
+
+
+class PairUnreadError(ConnectError):
+    """Half of a change of a key is staged without the other: who had read the other gave its partition up meanwhile."""
+
+    def __init__(self, table: str, rows: int) -> None:
+        super().__init__(f"table {table}: {rows} rows wait for the delete of their old key, which is to be read again")
+        self.args = (table, rows)

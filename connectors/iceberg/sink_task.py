@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -36,8 +37,10 @@ from connectors.iceberg.config import (
     CHANGELOG_SUFFIX,
     FAIL_AFTER_WAITING,
     MAX_STAGED_BYTES,
+    UNKNOWN_VALUE,
     IcebergSinkConfig,
     MissingTable,
+    UnknownValue,
     Unrouted,
 )
 from connectors.iceberg.coordinator import Coordinator
@@ -47,6 +50,7 @@ from connectors.iceberg.event_writer import EventWriter
 from connectors.iceberg.events import EventPublisher
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.key_changes import WAITING, KeyChangeWaits, UnreadPair
 from connectors.iceberg.protocol.actions import (
     CloseFiles,
     DescribeTopics,
@@ -60,7 +64,7 @@ from connectors.iceberg.protocol.actions import (
     TaskAction,
 )
 from connectors.iceberg.protocol.mark import Mark
-from connectors.iceberg.protocol.messages import CommitComplete, Need, OpenTable
+from connectors.iceberg.protocol.messages import CommitComplete, Need, OpenTable, TableOpened
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.routing import Routed, Router
@@ -145,6 +149,7 @@ class IcebergSinkTask(SinkTask):
         self._broken = False  # what is staged is not what the state says: nothing is reported any more
         self._offered = False  # offsets went to the group
         self._coordinator: Coordinator | None = None
+        self._key_waits = KeyChangeWaits(config.key_change_wait_ms)
         self._awaited: frozenset[str] = frozenset()  # tables, as they were told
         context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
         create_channel(context.client_config, config.channel_topic, config.channel_replication)
@@ -192,6 +197,8 @@ class IcebergSinkTask(SinkTask):
         self._carry_out(self._state.assign(ids, {p: marks.get(p) for p in partitions}, _now_ms()))
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            self._end_key_wait(partition)
         self._carry_out(self._state.revoke(partitions))
 
     def position_lost(self, partition: TopicPartition) -> bool:
@@ -256,6 +263,9 @@ class IcebergSinkTask(SinkTask):
     def put_dead_letter(self, letter: DeadLetter) -> None:
         """Keep a letter until its poll ends; records of partitions that wait come again."""
         partition, offset = letter.origin.topic_partition, letter.origin.offset
+        limit = self._key_waits.limit(partition)
+        if limit is not None and offset >= limit:
+            return
         if self._state.is_reading(partition) and offset >= self._state.next_offset(partition):
             self._poll.letters.add(letter)
 
@@ -263,6 +273,7 @@ class IcebergSinkTask(SinkTask):
         """Stage what the poll brought, and its dead letters: from now on everything below `consumed` is handled."""
         self._check_whole()
         self._convert_letters(consumed)
+        consumed = self._stop_at_unread_pairs(consumed)
         self._broken = True
         for converted in self._poll.converted:
             self._add(converted)
@@ -271,7 +282,88 @@ class IcebergSinkTask(SinkTask):
             if self._state.is_reading(tp):
                 self._state.advance(tp, following, self._poll.latest.get(tp))
         self._poll.clear()
+        self._hold_at_unread_pairs()
         self._turn()
+
+    # --- changed keys
+
+    def _stop_at_unread_pairs(self, consumed: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Drop the poll's rows of partitions that have to stop within them; returns up to where the others are handled.
+
+        A staged file cannot be cut: such a partition is read once more, up to the insert that has to wait.
+        """
+        found = self._unread_pairs()
+        for partition, unread in found.items():
+            self._key_waits.begin(partition, unread, _now_ms())
+            self._carry_out([Seek(partition, self._state.next_offset(partition))])
+        limits = {tp: self._key_waits.limit(tp) for tp in consumed}
+        return {
+            tp: following if (limit := limits[tp]) is None else min(following, limit)
+            for tp, following in consumed.items() if tp not in found
+        }  # fmt: skip
+
+    def _unread_pairs(self) -> dict[TopicPartition, UnreadPair]:
+        """By partition, the first insert of the poll whose delete was not read, nor is in what may be staged of it."""
+        items = [item.rows for item in self._poll.converted if item.rows is not None and item.rows.rows.pairs]
+        found: dict[TopicPartition, UnreadPair] = {}
+        while items:
+            read = sum((item.deletes(found) for item in items), Counter[str]())
+            more = {
+                partition: unread
+                for item in items
+                for partition, unread in item.stager.unread(item.rows, read + item.stager.known_pairs())
+                if partition not in found or unread.offset < found[partition].offset
+            }
+            if not more:
+                break
+            found |= more
+        return found
+
+    def _hold_at_unread_pairs(self) -> None:
+        for partition in self._key_waits.partitions():
+            unread = self._key_waits.unread(partition)
+            if self._state.is_reading(partition) and self._state.next_offset(partition) >= unread.offset:
+                wish = Wish(None, "a changed key").to_text()
+                self._carry_out(self._state.hold(partition, unread.table, Need.PAIR, wish, _now_ms()))
+                self.context.waits(WAITING, f"{partition} stops at {unread.offset}: the delete of {unread.keys} comes")
+
+    def _look_after_key_waits(self) -> None:
+        """Go on with partitions whose delete was read; give up those that wait in vain."""
+        if not self._key_waits:
+            return
+        self._stage.renew(self._state.answer)
+        for partition in self._key_waits.read(self._stage.known_pairs):
+            self._end_key_wait(partition)
+        for partition in self._key_waits.in_vain(_now_ms(), self._ends_of_others, self._state.read_to):
+            unread = self._key_waits.unread(partition)
+            others = ", ".join(str(other.partition) for other in self._others(partition))
+            why = (
+                f"table {unread.table}: the key {unread.keys} was changed (old, new): {partition} has the insert at "
+                f"offset {unread.offset}, which lacks values of the old row, and the delete of the old key is in none "
+                f"of the partitions {others or partition.partition}"
+            )
+            if self._config.unknown_value is UnknownValue.ERROR:
+                raise ConnectError(f"{why}; {UNKNOWN_VALUE}=null would go on without them")
+            log.warning("%s: they are null", why, extra={"action": "values_unavailable", "table": unread.table})
+            self._stage.stage_alone(unread.table, partition, unread.offset)
+            self._end_key_wait(partition)
+
+    def _end_key_wait(self, partition: TopicPartition) -> None:
+        self._key_waits.end(partition)
+        self._carry_out(self._state.release(partition))
+        if not self._key_waits:
+            self.context.waits(WAITING, None)
+
+    def _others(self, partition: TopicPartition) -> list[TopicPartition]:
+        count = self.context.partition_count(partition.topic)
+        return [tp for n in range(count) if (tp := TopicPartition(partition.topic, n)) != partition]
+
+    def _ends_of_others(self, partition: TopicPartition) -> Mapping[TopicPartition, int] | None:
+        try:
+            return {tp: end for tp, (_, end) in self.context.log_range(self._others(partition)).items()}
+        except RetriableError as error:
+            log.warning("the ends of topic %s are not known now: %s", partition.topic, error)
+            return None
 
     def _convert_letters(self, consumed: Mapping[TopicPartition, int]) -> None:
         """Make rows of the poll's dead letters; a partition whose letters have no table yet is held."""
@@ -306,11 +398,15 @@ class IcebergSinkTask(SinkTask):
         for partition, first in _first_offsets(partitions, offsets).items():
             tp = TopicPartition(batch.origin.topic, partition)
             following = self._state.next_offset(tp) if self._state.is_reading(tp) else None
-            if following is not None and first >= following:
+            limit = self._key_waits.limit(tp)
+            if following is not None and first >= following and limit is None:
                 continue
             dropped = pc.equal(partitions, partition)
             if following is not None:
-                dropped = pc.and_(dropped, pc.less(offsets, following))
+                outside = pc.less(offsets, following)
+                if limit is not None:
+                    outside = pc.or_(outside, pc.greater_equal(offsets, limit))
+                dropped = pc.and_(dropped, outside)
             keep = pc.invert(dropped) if keep is None else pc.and_not(keep, dropped)
         if keep is None:
             return batch
@@ -558,10 +654,13 @@ class IcebergSinkTask(SinkTask):
         now = _now_ms()
         for message in self._reader.poll():
             self._carry_out(self._state.on_message(message, now))
+            if isinstance(message, TableOpened):
+                self._key_waits.answered(message.table)
             if isinstance(message, CommitComplete):
                 self.context.request_commit()  # the group follows the tables at once, not a flush interval later
         self._carry_out(self._state.on_tick(now))
         self._tell_waiting()
+        self._look_after_key_waits()
         self._renew_credentials(now)
         self._metrics.staged(self._state.staged_cycles)
         self._bound_staging()

@@ -34,6 +34,7 @@ class TableDescription:
     key_columns: tuple[str, ...] = ()  # MERGE only, as named in the table
     properties: Mapping[str, str] = field(default_factory=dict)  # the table's own
     io_properties: Mapping[str, str] = field(default_factory=dict)  # for PyIceberg's file IO
+    open_pairs: tuple[str, ...] = ()  # changes of keys of which the delete was committed, and the insert was not
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "mode": self.mode.value, "key_columns": list(self.key_columns)}
@@ -41,8 +42,9 @@ class TableDescription:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TableDescription:
         return TableDescription(
-            **{**data, "mode": WriteMode(data["mode"]), "key_columns": tuple(data["key_columns"])},
-        )
+            **{**data, "mode": WriteMode(data["mode"]), "key_columns": tuple(data["key_columns"]),
+               "open_pairs": tuple(data.get("open_pairs", ()))},
+        )  # fmt: skip
 
 
 class StagedKind(Enum):
@@ -50,11 +52,7 @@ class StagedKind(Enum):
 
     ROWS = "rows"  # exact table schema with field ids: appended as it is; in MERGE mode one row per key, an upsert
     DELETES = "deletes"  # the key columns only: rows to remove
-    PATCHES = "patches"  # upserts with columns whose value is unavailable: completed from the row in the table
-    LEFT = "left"  # rows as they stood when their key was changed: patches of the new keys may take values from them
-    HISTORY = (
-        "history"  # where partitions are ordered: changes before the last ones of their keys, see `CycleCompletion`
-    )
+    CHANGES = "changes"  # what rows are completed by: see `staging/staged_changes.py`
     INSERTS = "inserts"  # exact table schema: dead letters tried again, which are rows where no row of their key is
     TRUNCATES = "truncates"  # no file: every row that is there before this cycle goes
 
@@ -70,11 +68,10 @@ class StagedFile:
     schema_id: int
     spec_id: int
     partition: Sequence[str | None] = ()  # partition values in spec order, as Iceberg's single-value JSON text
-    unavailable: Sequence[str] = ()  # PATCHES: the columns to complete; all rows of a file lack the same ones
+    unavailable: Sequence[str] = ()  # CHANGES: the columns that some rows lack
     order: str = ""  # TRUNCATES, where rows are ordered: its place, rows with lower ones go
-    optional: bool = False  # PATCHES: a row that the table does not have is left out: deletes that only mark
-    moved: bool = False  # PATCHES, LEFT: the key was changed; the file says under which one the table has each row.
-    # HISTORY: some key was changed
+    pairs: bool = False  # CHANGES: whether a key is changed
+    partial: int = 0  # CHANGES: rows that are to be completed
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value}

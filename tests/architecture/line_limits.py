@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LIMITS = {"connectors/iceberg/spark": 4_080, "connectors/iceberg": 21_300}  # lower them when the code gets shorter
+# Lower them when the code gets shorter. Higher than once by the pairs of changed keys (rules 29 to 32 of the protocol).
+LIMITS = {"connectors/iceberg/spark": 4_170, "connectors/iceberg": 21_520}
 SUFFIXES = (".py", ".java")
 
 

@@ -6,13 +6,17 @@ import pytest
 from fixtures.iceberg_changes import Reader, Source, readers
 from fixtures.iceberg_commit import BY_REGION, Lake, lake, order
 
+from connect_py.api.record import TopicPartition
 from connectors.iceberg.commit_request import EngineName
-from connectors.iceberg.errors import DuplicateKeyError
+from connectors.iceberg.errors import DuplicateKeyError, PairUnreadError
 from connectors.iceberg.table import StagedKind
 
 __all__ = ["lake"]
 
-pytestmark = pytest.mark.timeout(180)  # several SQL MERGEs each, and the first one starts Spark
+pytestmark = [
+    pytest.mark.timeout(180),  # several SQL MERGEs each, and the first one starts Spark
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # of DataFrame.collect
+]
 
 
 def both(lake: Lake, source: Source) -> list[Reader]:
@@ -148,7 +152,6 @@ def test_a_value_that_is_nowhere_is_null_and_counted(lake: Lake) -> None:
             assert outcome.counts.unmatched_patches == 1
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # of DataFrame.collect
 def test_changes_in_several_partitions_without_an_order_are_an_error_that_names_them(lake: Lake) -> None:
     source = Source(2, by_key=False)
     made = both(lake, source)
@@ -250,9 +253,7 @@ def test_a_key_that_is_used_again_before_the_change_of_it_was_read_gives_its_old
         assert outcome.counts.unmatched_patches == 0
 
 
-def test_values_of_a_row_whose_partition_lags_behind_the_change_of_its_key_are_told_of(
-    lake: Lake, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_insert_whose_delete_was_not_read_is_not_committed_and_takes_no_value_of_another_row(lake: Lake) -> None:
     """Nobody has read yet what came between the row in the table and the change of its key."""
     source = Source(3, by_key=True)
     made = both(lake, source)
@@ -262,14 +263,99 @@ def test_values_of_a_row_whose_partition_lags_behind_the_change_of_its_key_are_t
     write(source, 1)
     source.apply(("move", 1, 3))
     for reader in made:
-        caplog.clear()
-        reader.take(source, [0, len(source.log[1]), 0])
-        assert "1 rows have values of rows that are still there under another key" in caplog.text
-        assert reader.rows()[3]["big"] == "big 1"
-        caplog.clear()
+        with pytest.raises(PairUnreadError):
+            reader.take(source, [0, len(source.log[1]), 0])
+        assert set(reader.rows()) == {1}
+
+
+def test_an_insert_that_waited_in_vain_has_null_and_its_delete_is_of_no_use_later(lake: Lake) -> None:
+    source = Source(3, by_key=True)
+    made = both(lake, source)
+    write(source, 1)
+    for reader in made:
+        reader.take(source, [0, 0, 0])
+    source.apply(("move", 1, 3))
+    for reader in made:
+        reader.stager.stage_alone(TopicPartition("shop", 0), 0)
+        outcome = reader.take(source, [0, len(source.log[1]) - 1, 0])
+        assert reader.rows()[3]["big"] is None
+        assert outcome.counts.unmatched_patches == 1
         reader.take(source, [0, 0, 0])
         assert set(reader.rows()) == {3}
-        assert "still there" not in caplog.text
+        assert reader.rows()[3]["big"] is None
+        assert not reader.sink.description().open_pairs
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["in one cycle", "in cycles of their own"])
+def test_a_changed_key_whose_row_is_older_than_the_table_has_null_and_is_counted(lake: Lake, apart: bool) -> None:
+    source = Source(3, by_key=True)
+    (reader,) = readers(lake, 3, source, [EngineName.MERGE])
+    write(source, 1)
+    reader.read = [len(log) for log in source.log]  # the table begins here
+    source.apply(("move", 1, 3))
+    write(source, 2)
+    if apart:
+        reader.take(source, [len(source.log[0]), 0, 0])
+    outcome = reader.take_as_tasks_do(source, [0, 0, 0])
+    assert outcome.counts.unmatched_patches == 1
+    assert reader.rows() == {2: source.rows[2], 3: {**source.rows[3], "big": None, "items": None}}
+    assert not reader.sink.description().open_pairs
+
+
+REUSED = {  # the same key is changed into the same other one again: each insert has the row of its own life
+    "again": [("move", 1, 3), ("move", 3, 1), ("write", 1, "north", True), ("move", 1, 3)],
+    "new in between": [("move", 1, 3), ("delete", 3), ("write", 1, "north", True), ("move", 1, 3)],
+    "there and back": [("move", 1, 2), ("move", 2, 3), ("move", 3, 1)],
+}
+
+
+KINDS = {"ordered": (True, True), "with a place": (True, False), "without one": (False, False)}
+IN_SHORT = {("again", "ordered"), ("new in between", "without one"), ("there and back", "with a place")}
+
+
+@pytest.mark.parametrize(
+    ("reused", "kind"),
+    [
+        pytest.param(reused, kind, marks=() if (reused, kind) in IN_SHORT else pytest.mark.long)
+        for reused in REUSED for kind in KINDS
+    ],
+)  # fmt: skip
+def test_an_insert_finds_the_life_of_its_old_key_whenever_the_delete_was_committed(
+    lake: Lake, reused: str, kind: str
+) -> None:
+    place, ordered = KINDS[kind]
+    source = Source(3, by_key=True, place=place, ordered=ordered)
+    (reader,) = readers(lake, 3, source, [EngineName.MERGE])
+    write(source, 1)
+    reader.take(source, [0, 0, 0])
+    for step in REUSED[reused]:
+        source.apply(step)
+    at = list(reader.read)
+    while at != (ends := [len(log) for log in source.log]):  # a record at a time, in the order of the source
+        partition = min((p for p in range(3) if at[p] < ends[p]), key=lambda p: source.places[p][at[p]])
+        at[partition] += 1
+        reader.take(source, [end - there for end, there in zip(ends, at, strict=True)])
+    assert reader.rows() == source.rows
+    assert not reader.sink.description().open_pairs
+
+
+def test_the_row_of_an_old_key_is_found_after_others_have_expired_the_snapshot_that_removed_it(lake: Lake) -> None:
+    source = Source(3, by_key=True)
+    (reader,) = readers(lake, 3, source, [EngineName.MERGE])
+    write(source, 1)
+    source.apply(("move", 1, 3))
+    reader.take(source, [len(source.log[0]), 0, 0])
+    assert len(reader.sink.description().open_pairs) == 1
+    name = reader.sink.name
+    lake.sql(f"INSERT INTO lake.{name} (id) VALUES (100)")
+    older_than = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+    lake.sql(f"CALL lake.system.expire_snapshots(table => '{name}', {older_than})")
+    assert reader.sink.load().view.ancestors[0].ledger is None
+    reader.take(source, [0, 0, 0])
+    rows = reader.rows()
+    assert rows.pop(100)["big"] is None
+    assert rows == source.rows
+    assert not reader.sink.description().open_pairs
 
 
 @pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.FULL_MERGE])

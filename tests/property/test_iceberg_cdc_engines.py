@@ -6,14 +6,17 @@ partitions by their keys (or anywhere), are read at different paces, staged by t
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fixtures.iceberg_changes import Source, readers
+from fixtures.iceberg_changes import Form, Source, readers
 from fixtures.iceberg_commit import Lake, lake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+
+from connectors.iceberg.commit_request import EngineName
 
 __all__ = ["lake"]
 
@@ -60,9 +63,7 @@ def test_tables_of_both_engines_hold_what_the_database_holds(
 ) -> None:
     """One partition, read at any pace: truncates, deletes, changed keys and unavailable values."""
 
-    @settings(
-        max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK
-    )
+    @thorough(examples)
     @given(CYCLES, st.lists(st.integers(0, 6), max_size=3))
     def check(cycles: list[list[Any]], lags: list[int]) -> None:
         run(lake, version, Source(1, by_key=True, marks=marks), cycles, lags)
@@ -84,9 +85,7 @@ def test_ordered_deletes_that_mark_in_several_partitions_end_as_in_the_database(
 
 
 def several_partitions(lake: Lake, source: Callable[[], Source], examples: int) -> None:
-    @settings(
-        max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK
-    )
+    @thorough(examples)
     @given(CYCLES)
     def check(cycles: list[list[Any]]) -> None:
         run(lake, 3, source(), cycles, [])
@@ -100,11 +99,67 @@ def test_partitions_that_lag_change_nothing_around_truncates(lake: Lake, example
     """Rows from before a truncate that come after it stay out, rows from after it that came before stay in."""
     steps = STEPS.filter(lambda step: step[0] != "move")  # a value that was not read yet cannot be found
 
-    @settings(
-        max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK
-    )
+    @thorough(examples)
     @given(st.lists(st.lists(steps, min_size=2, max_size=9), min_size=2, max_size=3), st.lists(st.integers(0, 4)))
     def check(cycles: list[list[Any]], lags: list[int]) -> None:
         run(lake, 3, Source(3, by_key=True), cycles, lags)
 
     check()
+
+
+KINDS = [  # form, whether events tell their place, whether the connector orders by it
+    (Form.ENVELOPE, True, True),
+    *((form, place, False) for form in Form for place in (True, False)),
+]
+
+
+@pytest.mark.timeout(1200)  # as above
+@FEW_OR_MANY
+@pytest.mark.parametrize(
+    ("version", "engine"),
+    [(3, EngineName.MERGE), (2, EngineName.MERGE), pytest.param(3, EngineName.FULL_MERGE, marks=pytest.mark.long)],
+)
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # of DataFrame.collect
+def test_rows_whose_keys_change_have_their_own_values_however_partitions_are_read(
+    lake: Lake, version: int, engine: EngineName, examples: int
+) -> None:
+    """Keys are used again and changed back; each partition is read at its own pace, and waits where tasks do."""
+    waits = 0
+    for seed in range(examples):
+        try:
+            waits += read_history(lake, version, engine, seed)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert waits or examples < 10, "inserts that never had to wait show nothing"
+
+
+def read_history(lake: Lake, version: int, engine: EngineName, seed: int) -> int:
+    """One history of a table, to its end; returns how often a partition had to wait."""
+    draw = random.Random(f"{version} {engine} {seed}")
+    partitions = draw.choice((1, 2, 3, 3, 4))
+    form, place, ordered = draw.choice(KINDS)
+    source = Source(partitions, by_key=True, place=place, ordered=ordered, form=form)
+    (reader,) = readers(lake, version, source, [engine])
+    # Of several partitions without an order, nothing says which rows a truncate came after.
+    truncates = source.is_ordered or (partitions == 1 and form is Form.ENVELOPE)
+    for _ in range(draw.randrange(2, 5)):
+        for _ in range(draw.randrange(2, 14)):
+            kind = draw.choice(["write"] * 3 + ["move"] * 6 + ["delete"] + ["truncate"] * truncates)
+            ids = draw.sample(range(1, 6), 2)
+            match kind:
+                case "write":
+                    source.apply((kind, ids[0], draw.choice(["north", None]), draw.random() < 0.5))
+                case "move":
+                    old = draw.choice([*source.rows] or ids)
+                    source.apply((kind, old, ids[0]))
+                case "delete":
+                    source.apply((kind, ids[0]))
+                case "truncate" if draw.random() < 0.3:
+                    source.apply((kind,))
+        reader.take_as_tasks_do(source, [draw.choice((0, 0, draw.randrange(10))) for _ in range(partitions)])
+    reader.take_as_tasks_do(source, [0] * partitions)
+    assert reader.read == [len(log) for log in source.log], "a partition waits for something that can be read"
+    assert reader.rows() == source.rows
+    assert not reader.sink.description().open_pairs
+    return reader.waits

@@ -37,7 +37,7 @@ from connectors.iceberg.table import StagedFile, StagedKind
 
 EPOCH = Epoch(7, "a1b2")
 P0, P1 = TopicPartition("orders", 0), TopicPartition("a.b", 12)
-FILE = StagedFile(StagedKind.PATCHES, "s3://w/f.parquet", 3, 999, 1, 0, ("x", None), ("note",))
+FILE = StagedFile(StagedKind.CHANGES, "s3://w/f.parquet", 3, 999, 1, 0, ("x", None), ("note",))
 PART = TablePart("t-1", 90, 101, (FILE,))
 RANGE = Range("id-1", 2, 3, "n1", 100, 130, {"db.t": PART, "db.quiet": TablePart("t-2", 125, None)}, 1_700_000_000_000)
 ATTACHMENT = Attachment("id-1", 2, 130, 100, 3, {"db.t": TableNeed("t-1", 90)})

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iceberg_staging_rows import ORDERS_0, batch, config, read, record, stage, stager, table
+from iceberg_staging_rows import ORDERS_0, batch, changes, config, read, record, stage, stager, table
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, DataError, FailureReason
-from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord
+from connect_py.api.record import Header, Headers, SinkRecord
 from connect_py.api.schema import INT64, STRING, Schema, Struct, Type, struct
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.staging.envelope import Envelope
@@ -140,66 +140,82 @@ def test_a_truncate_in_a_topic_of_several_partitions_is_a_bad_row(tmp_path: Path
     assert "3 partitions" in str(raised.value.errors[1])
 
 
-def test_a_changed_key_takes_unavailable_values_of_the_old_one_from_the_same_cycle(tmp_path: Path) -> None:
+def left(made: SinkRecord, new_id: Any) -> SinkRecord:
+    return made.replace(headers=Headers([Header("__debezium.newkey", {"id": new_id})]))
+
+
+DELETE, INSERT, ALONE = 0, 1, 2
+
+
+def test_both_halves_of_a_changed_key_are_staged_with_a_text_in_common(tmp_path: Path) -> None:
     records = [
-        event(0, "u", (1, "known")), event(1, "u", (1, GONE)), event(2, "d", None, (1, None)),
-        record(None, 3, key=Struct(KEY, [1])), moved(event(4, "c", (2, GONE)), {"id": 1}), event(5, "u", (2, GONE)),
+        event(0, "u", (1, "known")), event(1, "u", (1, GONE)), left(event(2, "d", None, (1, None)), 2),
+        left(record(None, 3, key=Struct(KEY, [1])), 2), moved(event(4, "c", (2, GONE)), '{"id": 1}'),
+        event(5, "u", (2, GONE)), event(6, "u", (9, GONE)),
     ]  # fmt: skip
     files = stage(merging(tmp_path), batch(records))
-    assert read(files) == [{"id": 2, "v": "known"}]
-    assert read(files, "deletes") == [{"id": 1}]
-
-
-def test_a_changed_key_is_staged_with_the_key_that_the_table_knows(tmp_path: Path) -> None:
-    twice = [moved(event(0, "c", (2, GONE)), '{"id": 1}'), event(1, "d", None, (2, None)),
-             moved(event(2, "c", (3, GONE)), {"id": 2}), event(3, "u", (9, GONE))]  # fmt: skip
-    files = stage(merging(tmp_path), batch(twice))
-    found = {file.moved: read([file], "patches") for file in files if file.kind.value == "patches"}
-    assert found[True] == [{"id": 3, "v": None, "__connect_py_old_id": 1}]
-    assert found[False] == [{"id": 9, "v": None}]
-
-
-@pytest.mark.parametrize("delete_mode", ["remove", "mark"])
-def test_a_row_under_a_key_that_another_row_had_takes_nothing_from_that_one(tmp_path: Path, delete_mode: str) -> None:
-    records = [
-        event(0, "c", (2, "of another row")), event(1, "d", None, (2, None)), event(2, "c", (1, "its own")),
-        event(3, "d", None, (1, None)), moved(event(4, "c", (2, GONE)), {"id": 1}), event(5, "u", (2, GONE)),
+    found = changes(files, "id", "v", "half", "partial")
+    assert found == [
+        (1, "known", None, False), (1, None, None, False), (1, None, DELETE, False),
+        (2, None, INSERT, False), (2, None, None, True), (9, None, None, True),
     ]  # fmt: skip
-    make = merging if delete_mode == "remove" else marking
-    files = stage(make(tmp_path), batch(records))
-    assert [row["v"] for row in read(files) if row["id"] == 2] == ["its own"]
+    pairs = changes(files, "__connect_py_pair")
+    assert pairs[2] == pairs[3] != (None,)
+    assert [file.pairs for file in files if file.kind.value == "changes"] == [True]
+    assert read(files, "deletes") == [{"id": 1}]
+    assert read(files) == []
 
 
-def numbered(records: list[SinkRecord]) -> Batch:
-    return batch([made.replace(origin=RecordOrigin("orders", 0, n)) for n, made in enumerate(records)])
+def test_pairs_are_told_apart_by_their_keys_and_by_their_place_in_the_source(tmp_path: Path) -> None:
+    records = [moved(plain(n, "c", (2 + n // 2, GONE)), {"id": 1}) for n in range(4)]
+    at = [made.replace(value={**made.value, "source": {"lsn": n % 2}}) for n, made in enumerate(records)]
+    found = {pair for (pair,) in changes(stage(merging(tmp_path), *Batch.of(at)), "__connect_py_pair")}
+    assert len(found) == 4
+    nowhere = [made.replace(value={**made.value, "source": None}) for made in records]
+    assert len(set(changes(stage(merging(tmp_path), *Batch.of(nowhere)), "__connect_py_pair"))) == 2
 
 
-def changed_keys(ids: range, v: str) -> list[SinkRecord]:
-    """Each row gets a new state, and then another key."""
-    found: list[SinkRecord] = []
-    for id_ in ids:
-        gone = event(0, "d", None, (id_, None)).replace(headers=Headers([Header("__debezium.newkey", {"id": -id_})]))
-        found += [event(0, "u", (id_, v)), gone, moved(event(0, "c", (-id_, GONE)), {"id": id_})]
-    return found
+def test_the_insert_of_a_changed_key_waits_for_a_delete_that_was_not_read(tmp_path: Path) -> None:
+    made = merging(tmp_path)
+    insert = moved(event(4, "c", (2, GONE)), {"id": 1})
+    prepared = made.prepare(batch([event(0, "c", (8, "x")), insert, event(5, "u", (9, "y"))]))
+    ((partition, unread),) = made.unread(prepared, {})
+    assert (partition, unread.offset, unread.table, unread.keys) == (ORDERS_0, 4, "db.orders", "[[1], [2]]")
+    assert not list(made.unread(prepared, {unread.pair: 1}))
+    whole = made.prepare(batch([moved(event(4, "c", (2, "all of it")), {"id": 1})]))
+    assert not list(made.unread(whole, {})), "it lacks nothing"
+    gone = left(event(3, "d", None, (1, None)), 2)
+    made.add(made.prepare(batch([gone])))
+    assert made.known_pairs() == {unread.pair: 1}
+    made.close_cycle(1, ORDERS_0)
+    assert unread.pair in made.known_pairs(), "also in later cycles"
+    made.drop_partition(ORDERS_0)
+    assert unread.pair not in made.known_pairs()
+    made.stage_alone(ORDERS_0, 4)
+    prepared = made.prepare(batch([insert]))
+    assert not list(made.unread(prepared, {}))
+    made.add(prepared)
+    assert changes(made.close_cycle(2, ORDERS_0), "id", "half") == [(2, ALONE)]
 
 
-def test_rows_of_many_changed_keys_are_left_in_few_files(tmp_path: Path) -> None:
-    records = [*changed_keys(range(1, 200), "known"), *changed_keys(range(200, 300), GONE)]
-    files = [file for file in stage(merging(tmp_path), numbered(records)) if file.kind.value == "left"]
-    assert [(file.rows, file.unavailable) for file in files] == [(199, ()), (100, ("v",))]
-    assert [row["id"] for row in read(files, "left")] == list(range(1, 300))
-    none = merging(tmp_path, ext__unavailable_value="")
-    assert "left" not in {file.kind.value for file in stage(none, numbered(records))}, "nobody will ask for them"
+def test_a_pair_without_a_place_that_comes_again_waits_again(tmp_path: Path) -> None:
+    made = merging(tmp_path, ext__envelope="none")
+    gone = left(record(None, 0, key=Struct(KEY, [1])), 2)
+    insert, again = (moved(record({"id": 2, "v": GONE}, n, key={"id": 2}), {"id": 1}) for n in (1, 2))
+    made.add(made.prepare(batch([gone])))
+    prepared = made.prepare(batch([insert]))
+    known = made.known_pairs()
+    assert not list(made.unread(prepared, known))
+    ((_, unread),) = made.unread(made.prepare(batch([insert, again])), known)
+    made.add(prepared)
+    assert not made.known_pairs()
+    assert unread.offset == 2
 
 
-def test_rows_left_under_a_key_that_was_itself_new_name_the_key_of_the_table(tmp_path: Path) -> None:
-    records = [moved(event(0, "c", (n + 10, GONE)), {"id": n}) for n in range(3)]
-    for n in range(3):
-        gone = event(0, "d", None, (n + 10, None))
-        records.append(gone.replace(headers=Headers([Header("__debezium.newkey", {"id": n + 20})])))
-    (file,) = [file for file in stage(merging(tmp_path), numbered(records)) if file.kind.value == "left"]
-    assert (file.moved, file.unavailable) == (True, ("v",))
-    assert [(row["id"], row["__connect_py_old_id"]) for row in read([file], "left")] == [(10, 0), (11, 1), (12, 2)]
+def test_without_a_placeholder_no_row_waits_and_no_pair_is_staged(tmp_path: Path) -> None:
+    made = merging(tmp_path, ext__unavailable_value="")
+    files = stage(made, batch([moved(event(4, "c", (2, GONE)), {"id": 1})]))
+    assert [file.kind.value for file in files] == ["rows"]
 
 
 def test_an_envelope_and_a_cdc_field_exclude_each_other() -> None:
@@ -247,8 +263,9 @@ def test_a_tombstone_ahead_of_every_event_repeats_a_delete_that_was_staged(
     then = [sequenced(plain(1, "d", None, (2, "b")), 95), record(None, 2, key={"id": 2})]
     made.add(made.prepare(Batch.of([first])[0]))
     files = stage(made, *Batch.of(then), cycle=2)
-    kind = "deletes" if delete_mode == "remove" else "patches"
-    assert [row["id"] for row in read(files, kind)] == [2], "a delete without a place would remove later rows"
+    kind = "deletes" if delete_mode == "remove" else "changes"
+    found = [row["id"] for row in read(files, kind) if row.get("__connect_py_partial", True)]
+    assert found == [2], "a delete without a place would remove later rows"
     made.drop_partition(ORDERS_0)  # which is read again
     assert stage(made, *Batch.of([then[1]]), cycle=3) == []
 
@@ -295,19 +312,20 @@ def test_a_delete_that_marks_keeps_what_the_cycle_knows_of_the_row(
                record(None, 3, key=Struct(KEY, [1])), event(4, "c", (2, "c")), event(5, "d", None, (2, None)),
                event(6, "c", (2, "again"))]  # fmt: skip
     files = stage(marking(tmp_path, type_), batch(records))
-    assert sorted(read(files), key=lambda row: row["id"]) == [
-        {"id": 1, "v": "b", "__deleted": yes}, {"id": 2, "v": "again", "__deleted": no},
+    assert read(files) == [{"id": 2, "v": "again", "__deleted": no}]
+    assert changes(files, "id", "v", "__deleted", "partial", "optional") == [
+        (1, "a", no, False, False), (1, "b", no, False, False), (1, None, yes, False, True),
+        (1, None, yes, True, True), (2, "c", no, False, False), (2, None, yes, False, True),
     ]  # fmt: skip
-    assert {file.kind.value for file in files} == {"rows"}
 
 
-def test_a_delete_that_marks_is_completed_from_the_table_or_left_out(tmp_path: Path) -> None:
+def test_a_delete_that_marks_is_staged_to_be_completed_or_left_out(tmp_path: Path) -> None:
     records = [event(0, "d", None, (1, None)), event(1, "u", (2, GONE)), event(2, "u", (3, GONE)),
                event(3, "d", None, (3, None))]  # fmt: skip
     files = stage(marking(tmp_path), batch(records))
-    found = {(file.optional, file.unavailable): read([file], "patches") for file in files}
-    assert found[True, ("v",)] == [{"id": 1, "v": None, "__deleted": True}, {"id": 3, "v": None, "__deleted": True}]
-    assert found[False, ("v",)] == [{"id": 2, "v": None, "__deleted": False}]
+    assert changes(files, "id", "__deleted", "partial", "optional") == [
+        (1, True, True, True), (2, False, True, False), (3, False, False, False), (3, True, True, True),
+    ]  # fmt: skip
 
 
 def test_a_table_without_a_column_for_the_mark_is_refused(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from iceberg_staging_rows import ORDERS_0, ORDERS_1, batch, field_ids, read, record, stage, stager, table
+from iceberg_staging_rows import ORDERS_0, ORDERS_1, batch, changes, field_ids, read, record, stage, stager, table
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows
 from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, Type, array, map_of, struct
 from connectors.iceberg.staging.cdc import Placeholder, last_per_key
+from connectors.iceberg.staging.staged_changes import key_numbers
 from connectors.iceberg.staging.table_stager import TableStager
 
 KEY = struct(("id", INT64))
@@ -64,7 +65,7 @@ def test_changes_of_a_uuid_key_that_are_not_the_last_are_kept_beside_it(tmp_path
     records = [record(Struct(changed, [codes[n % 2], f"v{n}", n]), n) for n in range(4)]
     files = stage(made, batch(records))
     assert sorted(row["v"] for row in read(files)) == ["v2", "v3"]
-    assert sorted(row["v"] for row in read(files, "history")) == ["v0", "v1"]
+    assert sorted(changes(files, "v", "partial")) == [("v0", False), ("v1", False)]
 
 
 @pytest.mark.parametrize(
@@ -194,49 +195,55 @@ def test_kafka_partitions_are_staged_apart_and_can_be_dropped(tmp_path: Path) ->
     assert made.close_cycle(2, ORDERS_0) == []
 
 
-def test_an_unavailable_value_makes_a_patch(tmp_path: Path) -> None:
+def test_a_row_with_an_unavailable_value_is_staged_to_be_completed(tmp_path: Path) -> None:
     made = merging(tmp_path)
     files = stage(made, batch([row(0, 1, GONE), row(1, 2, "b")]))
     assert read(files) == [{"id": 2, "v": "b"}]
-    assert read(files, "patches") == [{"id": 1, "v": None}]
-    assert [f.unavailable for f in files if f.kind.value == "patches"] == [("v",)]
+    assert changes(files, "id", "v", "partial", "unavailable") == [(1, None, True, "\x1f2\x1f")]
+    assert [(f.unavailable, f.partial, f.pairs) for f in files if f.kind.value == "changes"] == [(("v",), 1, False)]
 
 
-def test_an_unavailable_value_is_taken_from_an_earlier_change_of_the_cycle(tmp_path: Path) -> None:
+def test_earlier_changes_of_a_row_to_complete_are_staged_beside_it_and_others_are_not(tmp_path: Path) -> None:
     made = merging(tmp_path)
     rows = [row(0, 1, "a"), row(1, 1, GONE), row(2, 2, GONE), row(3, 2, None), row(4, 3, "c"), row(5, 3, None, "d"),
-            row(6, 3, GONE, "c"), row(7, 4, "old"), row(8, 4, "new"), row(9, 4, GONE)]  # fmt: skip
+            row(6, 3, GONE, "c"), row(7, 4, "old"), row(8, 4, "new"), row(9, 4, GONE), row(10, 5, "x"),
+            row(11, 5, "y")]  # fmt: skip
     files = stage(made, batch(rows[:3]), batch(rows[3:]))
-    assert sorted(read(files), key=lambda r: r["id"]) == [
-        {"id": 1, "v": "a"}, {"id": 2, "v": None}, {"id": 4, "v": "new"},
+    assert read(files) == [{"id": 2, "v": None}, {"id": 5, "v": "y"}]
+    assert changes(files, "id", "v", "partial") == [
+        (1, "a", False), (1, None, True), (2, None, False), (3, "c", False), (3, None, False), (3, None, True),
+        (4, "old", False), (4, "new", False), (4, None, True),
     ]  # fmt: skip
-    assert read(files, "patches") == [{"id": 3, "v": None}]
 
 
-def test_patches_are_apart_by_the_columns_they_lack(tmp_path: Path) -> None:
+def test_rows_to_complete_name_the_columns_that_each_lacks(tmp_path: Path) -> None:
     value = struct(("id", INT64), ("a", STRING), ("b", STRING))
     columns = [("id", "long"), ("a", "string"), ("b", "string")]
     made = stager(table(columns, keys=["id"], required=["a"], folder=tmp_path), tables__upsert_mode_enabled="true")
     values = [(1, GONE, "x"), (2, GONE, GONE), (3, "y", GONE), (4, GONE, "z"), (1, "new", GONE)]
     files = stage(made, batch([record(Struct(value, list(v)), i) for i, v in enumerate(values)]))
-    patches = {f.unavailable: pq.read_table(f.path).to_pylist() for f in files if f.kind.value == "patches"}
-    assert patches == {
-        ("a", "b"): [{"id": 2, "a": None, "b": None}],
-        ("b",): [{"id": 3, "a": "y", "b": None}],
-        ("a",): [{"id": 4, "a": None, "b": "z"}],
-    }
-    assert read(files) == [{"id": 1, "a": "new", "b": "x"}]
+    assert changes(files, "id", "a", "b", "unavailable", "partial") == [
+        (1, None, "x", "\x1f2\x1f", False), (2, None, None, "\x1f2\x1f3\x1f", True), (3, "y", None, "\x1f3\x1f", True),
+        (4, None, "z", "\x1f2\x1f", True), (1, "new", None, "\x1f3\x1f", True),
+    ]  # fmt: skip
+    assert read(files) == []
 
 
-def test_an_unavailable_list_of_uuids_is_taken_from_an_earlier_change_of_the_cycle(tmp_path: Path) -> None:
+def test_an_unavailable_list_of_uuids_is_staged_to_be_completed(tmp_path: Path) -> None:
     given, gone = "0f0e0d0c-0b0a-0908-0706-050403020100", "b68a35a7-17ad-35b3-af2a-ae46edb4545a"  # as Debezium sends it
     lists = {"type": "list", "element-id": 9, "element": "uuid", "element-required": False}
     description = table([("id", "long"), ("v", lists)], keys=["id"], required=["id"], folder=tmp_path)
     made = stager(description, tables__upsert_mode_enabled="true")
     rows = [record({"id": 1, "v": [given]}, 0), record({"id": 1, "v": [gone]}, 1), record({"id": 2, "v": None}, 2)]
-    (file,) = stage(made, *Batch.of(rows))
-    found = {row["id"]: row["v"] for row in pq.read_table(file.path).to_pylist()}
-    assert found == {1: [uuid.UUID(given)], 2: None}
+    files = stage(made, *Batch.of(rows))
+    assert changes(files, "id", "v", "partial") == [(1, [uuid.UUID(given)], False), (1, None, True)]
+    assert read(files) == [{"id": 2, "v": None}]
+
+
+def test_keys_of_several_columns_are_told_apart(tmp_path: Path) -> None:
+    columns = [pa.chunked_array([["a", "a", "b", "b", "a"]]), pa.chunked_array([[1.0, 2.0, 1.0, -0.0, 1.0]])]
+    assert key_numbers(columns).to_pylist() == [0, 1, 2, 3, 0]
+    assert key_numbers([pa.chunked_array([[0.0, -0.0, math.nan, -math.nan]])]).to_pylist() == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -294,7 +301,8 @@ def test_rows_beyond_the_memory_budget_go_to_disk_and_come_back(tmp_path: Path) 
         )
     assert made.held_bytes == 0
     files = made.close_cycle(3, ORDERS_0)
-    assert sorted(r["v"] for r in read(files)) == ["20"] + ["30"] * 9
+    assert sorted(r["v"] for r in read(files)) == ["30"] * 9
+    assert changes(files, "v", "partial") == [("0", False), ("10", False), ("20", False), (None, True)]
     made.discard()
 
 

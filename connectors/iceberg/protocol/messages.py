@@ -35,6 +35,7 @@ class Need(Enum):
 
     CREATE = "create"  # it knows nothing of the table: open it, create it if allowed
     EVOLVE = "evolve"  # rows do not fit the schema it was told
+    PAIR = "pair"  # it waits for a delete that another task may have read
 
 
 @dataclass(frozen=True, slots=True)

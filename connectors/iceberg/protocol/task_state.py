@@ -118,6 +118,7 @@ class TaskState:
         self._tables: dict[str, tuple[str, str]] = {}  # name -> (uuid, opaque answer)
         self._skipped: set[str] = set()  # tables to go on without, until the next cycle looks for them again
         self._uncreated: set[str] = set()  # missing tables that some rows cannot create, until the next cycle
+        self._floors: dict[TopicPartition, int] = {}  # of all partitions, also of other tasks
         self._full = False  # no more may be staged in the open ranges
 
     # --- partitions come and go
@@ -229,6 +230,19 @@ class TaskState:
             Seek(partition, state.next),
             *self._ask_table(state.hold),
         ]
+
+    def release(self, partition: TopicPartition) -> list[TaskAction]:
+        """Go on with a partition that was held for a pair; one that is held for something else stays."""
+        state = self._partitions.get(partition)
+        if state is None or state.hold is None or state.hold.need is not Need.PAIR:
+            return []
+        state.hold = None
+        return self._flow({partition})
+
+    def read_to(self, partition: TopicPartition) -> int | None:
+        """The offset up to which a partition was read: handled here, or committed by another task; None: not known."""
+        state = self._partitions.get(partition)
+        return state.next if state is not None and state.attached else self._floors.get(partition)
 
     def fill(self, *, full: bool) -> list[TaskAction]:
         """Say whether the open ranges hold as much as may be staged: then nothing is read until their files close."""
@@ -443,7 +457,7 @@ class TaskState:
             if state is None or not state.attached:
                 continue
             state.needs[message.table] = TableNeed(message.uuid, following)
-            if state.hold and state.hold.table == message.table:
+            if state.hold and state.hold.table == message.table and state.hold.need is not Need.PAIR:
                 state.hold = None
                 freed.append(partition)
         return self._flow(freed)
@@ -451,6 +465,7 @@ class TaskState:
     def _on_releases(self, message: StartCommit | CommitComplete, now_ms: int) -> list[TaskAction]:
         lost = []
         for partition, release in message.releases.items():
+            self._floors[partition] = release.floor
             state = self._partitions.get(partition)
             if state is None or not state.attached or release.rewind < state.rewind:
                 continue
@@ -461,7 +476,17 @@ class TaskState:
                 state.floor, state.commits = release.floor, message.commits
             while state.reported and state.reported[0] <= state.floor:
                 state.reported.popleft()
-        return [*self._flow(message.releases), *self._detach(lost, now_ms)]
+        asked = self._ask_for_pairs(now_ms) if isinstance(message, CommitComplete) else []
+        return [*self._flow(message.releases), *self._detach(lost, now_ms), *asked]
+
+    def _ask_for_pairs(self, now_ms: int) -> list[TaskAction]:
+        """A commit may have brought the deletes that inserts wait for."""
+        actions: list[TaskAction] = []
+        for state in self._partitions.values():
+            if state.hold is not None and state.hold.need is Need.PAIR:
+                state.hold.asked_ms = now_ms
+                actions += self._ask_table(state.hold)
+        return actions
 
     def _close(
         self,

@@ -38,6 +38,7 @@ from connectors.iceberg.commit_request import (
 from connectors.iceberg.errors import CatalogUnavailableError, TableError, TableUnsuitableError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
+from connectors.iceberg.spark.cycle_changes import open_pairs_property
 from connectors.iceberg.spark.cycle_rows import CycleRows
 from connectors.iceberg.spark.iceberg_java import (
     SCRATCH_KEY,
@@ -360,7 +361,8 @@ class CommitEngine:
             gone = self._prepare(prepared, base, request, found)
             attempts.swaps.append((prepared, gone, found))
             text = request.property_template.replace(SNAPSHOT_ID, str(prepared.snapshot_id))
-            properties = {**request.properties, **found.rows.properties, request.property_key: text}
+            pairs = open_pairs_property(base, request.property_key, found.rows.summary)
+            properties = {**request.properties, **found.rows.properties, **pairs, request.property_key: text}
             fault_point(BEFORE_SWAP)
             attempts.open = True
             prepared.swap(properties)

@@ -3,9 +3,6 @@
 Tasks reduce their own partitions. Here a window over the changes of the cycle picks the last one of each key by the
 order that the source tells. A change that is older than a truncate, or than the row in the table, is left out: a
 partition may lag behind the others.
-
-Unavailable values may be in an earlier change of another partition, and so may the delete after which none counts.
-Tasks therefore stage all changes of such keys, and they are put in the order of the source here.
 """
 
 from __future__ import annotations
@@ -15,26 +12,23 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from connectors.iceberg.spark.completion import LACKING, LOOK, MOVED, OPTIONAL, CycleTable
+from connectors.iceberg.spark.cycle_table import CycleTable
 from connectors.iceberg.spark.sql_names import quoted
-from connectors.iceberg.staging.cdc import Change
-from connectors.iceberg.staging.completion import CHANGE, LEAVES, OFFSET, OLD_KEY_COLUMN, SEPARATOR, UNAVAILABLE
+from connectors.iceberg.staging.staged_changes import PARTIAL
 from connectors.iceberg.staging.types import ORDER
 from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
 TRUNCATED: Final = "connect-py.truncated."  # and the connect group id: property that says where the last truncate stood
 FILE = "__connect_py_file"  # where a change is staged; a file of last changes has each key once
 _DELETE: Final = "__connect_py_delete"
-_PLACE: Final = "__connect_py_place"  # in the order of the source, unique among the changes of a cycle
+LAST: Final = "__connect_py_last"
 _STATE: Final = "__connect_py_state"
 _OLD, _BEATEN, _LAST, _TIED = 0, 1, 2, 3
-_CHAIN: Final = 50  # changes that a value is looked for through, back from the last one
-_NEVER: Final = (1 << 63) - 1
 
 
 class UnorderedKeysError(Exception):
@@ -117,7 +111,7 @@ class CycleOrder:
 
         assert self._judged is not None  # `judge` comes first
         last = self._judged.where(F.col(_STATE) == _LAST).select(FILE, *map(quoted, self._cycle.keys))
-        return _placed(self._cycle.staged(files)).join(last, [FILE, *self._cycle.keys], "left_semi")
+        return placed(self._cycle.staged(files)).join(last, [FILE, *self._cycle.keys], "left_semi")
 
     # --- judging
 
@@ -126,10 +120,12 @@ class CycleOrder:
         from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
         frames = []
-        for deletes in (False, True):
-            group = [file for file in files if (file.kind is StagedKind.DELETES) is deletes]
-            if group:
-                rows = _placed(self._cycle.staged(group))
+        for kind in (StagedKind.ROWS, StagedKind.DELETES, StagedKind.CHANGES):
+            if group := [file for file in files if file.kind is kind]:
+                rows = placed(self._cycle.staged(group))
+                if kind is StagedKind.CHANGES:
+                    rows = rows.where(F.col(PARTIAL))
+                deletes = kind is StagedKind.DELETES
                 keys = [F.col(quoted(key)) for key in self._cycle.keys]
                 order = F.coalesce(F.col(ORDER), F.lit("")).alias(ORDER)
                 frames.append(rows.select(*keys, order, F.lit(deletes).alias(_DELETE), FILE))
@@ -150,139 +146,21 @@ class CycleOrder:
         made = changes.withColumn(_STATE, F.when(old, _OLD))
         return made.drop("__newest")
 
-    # --- unavailable values within the cycle
+    # --- for rows that are completed
 
-    def pending(self, patches: Sequence[StagedFile], history: Sequence[StagedFile]) -> DataFrame | None:
-        """The last changes that lack values, filled as far as the cycle knows them, as of `CycleTable.pending`."""
+    def counting(self, rows: DataFrame) -> DataFrame:
+        """Those of the cycle's changes that are not too old, with `LAST`: whether it is the last one of its key."""
         from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-        if not patches:
-            return None
         assert self._judged is not None  # `judge` comes first
-        whole = self._whole(history)
-        last = self._judged.where(F.col(_STATE) == _LAST).select(FILE, *map(quoted, self._cycle.keys))
-        rows = whole.where(F.size(LACKING) > 0).join(last, [FILE, *self._cycle.keys], "left_semi")
-        return self._traced(rows, whole)
-
-    def images(self, history: Sequence[StagedFile]) -> DataFrame | None:
-        """The rows as they stood when their key was changed, as of `CycleTable.pending`; None: no key was changed."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-        if not any(file.moved for file in history):
-            return None
-        whole = self._whole(history)
-        following = Window.partitionBy(*(quoted(key) for key in self._cycle.keys)).orderBy(_PLACE)
-        leaves = F.coalesce(F.lead(LEAVES).over(following), F.lit(False))
-        rows = whole.withColumn("__leaves", leaves).where(F.col("__leaves") & ~F.col(_DELETE)).drop("__leaves")
-        return self._traced(rows, whole)
-
-    def _whole(self, history: Sequence[StagedFile]) -> DataFrame:
-        """All changes of the cycle that count, with their place in the order of the source."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-        cycle = self._cycle
-        columns = [F.col(quoted(name)) for name in self._names if name != ORDER]
-        old_keys = [F.col(quoted(OLD_KEY_COLUMN + key)) for key in cycle.keys]
-        order = F.coalesce(F.col(ORDER), F.lit("")).alias(ORDER)
-        frames = []
-        groups: dict[tuple[frozenset[str], StagedKind, bool], list[StagedFile]] = {}
-        for file in self._files:
-            if file.kind in (StagedKind.ROWS, StagedKind.DELETES, StagedKind.PATCHES):
-                groups.setdefault((cycle.lacking(file), file.kind, file.optional), []).append(file)
-        for (lacking, kind, optional), group in groups.items():
-            keys_only = kind is StagedKind.DELETES
-            rows = _placed(cycle.staged(group))
-            read = [c if not keys_only or n in cycle.keys else F.lit(None).cast(rows.schema[n].dataType).alias(n)
-                    for n, c in zip([n for n in self._names if n != ORDER], columns, strict=True)]  # fmt: skip
-            frames.append(
-                rows.select(
-                    *read, order, F.array(*map(F.lit, sorted(lacking))).cast("array<string>").alias(LACKING),
-                    F.lit(keys_only).alias(_DELETE), F.lit(_NEVER).alias(OFFSET), *old_keys,
-                    F.lit(False).alias(LEAVES), F.lit(optional).alias(OPTIONAL), FILE,
-                )
-            )  # fmt: skip
-        if history:
-            rows = _placed(cycle.staged(history))
-            rows = rows.withColumn(_DELETE, F.col(CHANGE) == int(Change.DELETE))
-            # A delete that begins a change of its key may be the last change of its key, and is staged as such too.
-            repeats = F.coalesce(F.col(LEAVES), F.lit(False)) & F.col(_DELETE)
-            names = F.filter(F.split(F.coalesce(F.col(UNAVAILABLE), F.lit("")), SEPARATOR), lambda name: name != "")
-            frames.append(
-                rows.select(
-                    *columns, order, names.alias(LACKING), _DELETE, OFFSET, *old_keys, repeats.alias(LEAVES),
-                    F.lit(False).alias(OPTIONAL), FILE,
-                )
-            )  # fmt: skip
-        whole = reduce(lambda one, other: one.unionByName(other), frames)
-        whole = self._without_old(whole).where(F.col(_STATE).isNull()).drop(_STATE)
-        place = Window.orderBy(F.col(ORDER), F.col(OFFSET), F.col(_DELETE).desc())
-        return whole.withColumn(_PLACE, F.row_number().over(place)).localCheckpoint()
-
-    def _traced(self, rows: DataFrame, whole: DataFrame) -> DataFrame:
-        """Rows with values of the changes before them; where the cycle ends, under which key the rest may be found.
-
-        A value is taken from the newest earlier change of the key that has it, unless the row was deleted in between.
-        A row whose key was changed goes on with the changes of the old key, before the delete that was part of it.
-        """
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-        keys = list(self._cycle.keys)
-        came = F.col(quoted(OLD_KEY_COLUMN + keys[0])).isNotNull()
-        look = [F.coalesce(F.col(quoted(OLD_KEY_COLUMN + key)), F.col(quoted(key))).alias(LOOK + key) for key in keys]
-        state = rows.select(
-            *(F.col(quoted(name)) for name in self._names), LACKING, OPTIONAL, *look,
-            F.col(_PLACE).alias("__own"), F.col(_PLACE).alias("__at"), came.alias("__came"),
-            (F.size(LACKING) > 0).alias("__open"),
-        ).localCheckpoint()  # fmt: skip
-        values = [name for name in self._names if name not in keys and name != ORDER]
-        earlier = whole.select(
-            *(F.col(quoted(name)).alias(f"e_{name}") for name in [*keys, *values]),
-            F.col(LACKING).alias("e_lacking"), F.col(_DELETE).alias("e_delete"), F.col(_PLACE).alias("e_place"),
-            *(F.col(quoted(OLD_KEY_COLUMN + key)).alias(f"e_old_{key}") for key in keys),
-        )  # fmt: skip
-        for _ in range(_CHAIN):
-            if state.where("__open").isEmpty():
-                break
-            condition = reduce(
-                lambda one, other: one & other,
-                [F.col(quoted(LOOK + key)) == F.col(quoted(f"e_{key}")) for key in keys],
-            )
-            condition &= F.col("__open") & (F.col("e_place") < F.col("__at"))
-            condition &= ~(F.col("__came") & F.col("e_delete"))
-            newest = Window.partitionBy("__own").orderBy(F.col("e_place").desc_nulls_last())
-            joined = state.join(earlier, condition, "left").withColumn("__rank", F.row_number().over(newest))
-            joined = joined.where("__rank = 1")
-            found = F.col("e_place").isNotNull() & ~F.coalesce(F.col("e_delete"), F.lit(True))
-            moves = F.col(quoted(f"e_old_{keys[0]}")).isNotNull()
-
-            def value(name: str, found: Column = found) -> Column:
-                known = found & F.array_contains(LACKING, name) & ~F.array_contains("e_lacking", name)
-                return F.when(known, F.col(quoted(f"e_{name}"))).otherwise(F.col(quoted(name))).alias(name)
-
-            def look_for(key: str, moved: Column = found & moves) -> Column:
-                there = F.when(moved, F.col(quoted(f"e_old_{key}")))
-                return there.otherwise(F.col(quoted(LOOK + key))).alias(LOOK + key)
-
-            left = F.when(found, F.array_intersect(LACKING, "e_lacking")).otherwise(F.col(LACKING))
-            state = joined.select(
-                *(value(name) if name in values else F.col(quoted(name)) for name in self._names),
-                left.alias(LACKING), OPTIONAL,
-                *map(look_for, keys),
-                "__own", F.coalesce(F.col("e_place"), F.col("__at")).alias("__at"),
-                F.when(found, moves).otherwise(F.col("__came")).alias("__came"),
-                (found & (F.size(left) > 0)).alias("__open"),
-            ).localCheckpoint()  # fmt: skip
-        same = reduce(lambda one, other: one & other, [F.col(quoted(LOOK + key)) == F.col(quoted(key)) for key in keys])
-        return state.select(
-            *(quoted(name) for name in self._names), LACKING, *(quoted(LOOK + key) for key in keys),
-            (~same).alias(MOVED), OPTIONAL,
-        )  # fmt: skip
+        order = F.coalesce(F.col(ORDER), F.lit(""))
+        rows = self._without_old(rows.withColumn(ORDER, order)).where(F.col(_STATE).isNull()).drop(_STATE)
+        last = self._judged.where(F.col(_STATE) == _LAST)
+        last = last.select(FILE, *map(quoted, self._cycle.keys), F.lit(True).alias(LAST))
+        return rows.join(last, [FILE, *self._cycle.keys], "left")
 
 
-def _placed(rows: DataFrame) -> DataFrame:
+def placed(rows: DataFrame) -> DataFrame:
     """Rows with the file that stages each."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 

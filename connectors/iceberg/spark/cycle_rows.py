@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.commit_request import CommitRequest
 from connectors.iceberg.errors import DuplicateKeyError, TableUnsuitableError
-from connectors.iceberg.spark.completion import Completion, CycleTable
+from connectors.iceberg.spark.cycle_changes import CycleChanges, open_pairs, open_pairs_key
 from connectors.iceberg.spark.cycle_order import FILE, CycleOrder, UnorderedKeysError
+from connectors.iceberg.spark.cycle_table import CycleTable
 from connectors.iceberg.spark.iceberg_java import JavaTable
 from connectors.iceberg.spark.merge_statement import Source, last_deletes
 from connectors.iceberg.spark.sql_names import quoted, relation
-from connectors.iceberg.spark.staged_rows import CHANGES, content_file, data_file, staged_again, staged_relation
+from connectors.iceberg.spark.staged_rows import content_file, data_file, staged_again, staged_relation
+from connectors.iceberg.staging.staged_changes import CHANGE, PARTIAL
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import ORDER
 from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
@@ -65,13 +67,14 @@ class CycleRows:
         self.properties: dict[str, str] = {}  # of the table, to be set with the commit
         self.summary: dict[str, str] = {}  # of the snapshot
         self.added_rows = 0
+        self._reads_table = False
         self.unmatched = 0  # completed rows of which some value was found nowhere
         self.older = 0  # changes that came too late by the order that the source tells
 
     @property
     def reads_table(self) -> bool:
         """Whether the rows depend on what the table had at the head that was read."""
-        return bool(self.written)
+        return self._reads_table
 
     def prepare(self, *, whole: bool) -> None:
         """Check keys, complete rows, and fill the members above. `whole`: the MERGE is to insert the rows itself.
@@ -86,31 +89,25 @@ class CycleRows:
             self._check_key_columns()
             truncated = any(file.kind is StagedKind.TRUNCATES for file in self._request.files)
             target = None if truncated else self._target
-            cycle = CycleTable(
-                self._spark, self._catalog, self._table, self._metadata, self._request, target, self._stack
-            )
+            cycle = CycleTable(self._spark, self._table, self._metadata, self._request, target, self._stack)
             if cycle.ordered:
                 self.order = ORDER
                 rows = self._ordered(cycle, files, rows)
             else:
-                self._in_cycle(cycle, files)
+                changes = [file for file in files if file.kind is not StagedKind.INSERTS]
+                if len({_kafka_partition(file) for file in changes}) > 1:
+                    self._check_duplicates(cycle, changes)
+                self._complete(cycle, changes, None)
                 self._insert_missing(cycle, files)
             if self._target is not None:
                 self._name_sources(files, rows, whole=whole)
+        elif self._request.mode is WriteMode.MERGE:
+            key = self._request.property_key
+            if (path := open_pairs(self._metadata, key, self._request.ref)) is not None:
+                self.summary = {open_pairs_key(key): path}
         self.added_rows = sum(file.rows for file in rows) + sum(int(file.recordCount()) for file in self.written)
         if not whole:
             self.data_files = [data_file(self._table, self._metadata, file) for file in rows] + self.written
-
-    def _in_cycle(self, cycle: CycleTable, files: Sequence[StagedFile]) -> None:
-        """Without an order, each key is in one Kafka partition, whose task made one change of it."""
-        changes = [file for file in files if file.kind in CHANGES]
-        if len({_kafka_partition(file) for file in changes}) > 1:
-            self._check_duplicates(changes)
-        self._complete(
-            cycle,
-            cycle.pending([file for file in files if file.kind is StagedKind.PATCHES]),
-            cycle.pending([file for file in files if file.kind is StagedKind.LEFT]),
-        )
 
     def _insert_missing(self, cycle: CycleTable, files: Sequence[StagedFile]) -> None:
         """Write the rows of replays whose key is neither in the table nor in this cycle."""
@@ -119,14 +116,15 @@ class CycleRows:
             return
         keys = list(cycle.keys)
         rows = cycle.staged(inserts).dropDuplicates(keys)
-        changes = [content_file(file) for file in files if file.kind in CHANGES]
-        taken = [self._spark.table(self._relation(changes))] if changes else []
+        changes = [file for file in files if file.kind is not StagedKind.INSERTS]
+        taken = [_last_changes(cycle.staged(changes))] if changes else []
         if cycle.target is not None:
             taken.append(self._spark.table(cycle.target))
         for others in taken:
             rows = rows.join(others.select(*map(quoted, keys)), keys, "left_anti")
         made = cycle.write(rows)
         self.written += made
+        self._reads_table = True
         staged = sum(file.rows for file in inserts)
         log.info(
             "table %s: %d of %d rows of replays are inserted, the keys of the others are there",
@@ -141,17 +139,15 @@ class CycleRows:
         files, rows = [*files], [*rows]
         if later := self._rows_after_truncate(cycle, order):
             files, rows = [*files, *later], [*rows, *later]
-        changes = [file for file in files if file.kind in CHANGES]
-        history = [file for file in files if file.kind is StagedKind.HISTORY]
-        patches = [file for file in changes if file.kind is StagedKind.PATCHES]
         try:
-            some_left_out = bool(changes) and order.judge(changes)
+            some_left_out = bool(files) and order.judge(files)
         except UnorderedKeysError as error:
             raise _not_ordered(self._request, error.rows) from None
         self.older = order.older
-        self._complete(cycle, order.pending(patches, history), order.images(history))
+        self._complete(cycle, files, order)
         if not some_left_out or not rows:
             return list(rows)
+        self._reads_table = True
         self.written += cycle.write(order.last_rows(rows))
         return []
 
@@ -201,25 +197,28 @@ class CycleRows:
     def _relation(self, files: Sequence[Mapping[str, Any]]) -> str:
         return self._stack.enter_context(staged_relation(self._table, files))
 
-    def _complete(self, cycle: CycleTable, pending: DataFrame | None, images: DataFrame | None) -> None:
-        if pending is None and images is None:
-            return
-        completion = Completion(cycle)
-        self.written = completion.complete(pending, images)
-        self.summary = completion.summary
-        self.unmatched = completion.unmatched
+    def _complete(self, cycle: CycleTable, files: Sequence[StagedFile], order: CycleOrder | None) -> None:
+        changes = CycleChanges(cycle, files, order)
+        self.written = changes.complete()
+        self.summary = changes.summary
+        self._reads_table |= changes.reads_table
+        self.unmatched = changes.unmatched
 
-    def _check_duplicates(self, files: Sequence[StagedFile]) -> None:
+    def _check_duplicates(self, cycle: CycleTable, files: Sequence[StagedFile]) -> None:
         """One aggregation over the staged keys."""
         from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
         keys = [F.col(quoted(key)) for key in self._request.key_columns]
-        rows = self._spark.table(self._relation([content_file(file) for file in files]))
-        rows = rows.select(*keys, F.input_file_name().alias(FILE))
+        rows = _last_changes(cycle.staged(files)).select(*keys, F.input_file_name().alias(FILE))
         counted = rows.groupBy(*keys).agg(F.count("*").alias("changes"))
         found = counted.where("changes > 1")
         if not found.isEmpty():
             raise _not_ordered(self._request, rows.join(found, list(self._request.key_columns), "left_semi"))
+
+
+def _last_changes(rows: DataFrame) -> DataFrame:
+    """Of staged files, the rows that are the last change of their key: all but those that complete others."""
+    return rows.where(f"coalesce({PARTIAL}, {CHANGE} IS NULL)")
 
 
 def _kafka_partition(file: StagedFile) -> object:

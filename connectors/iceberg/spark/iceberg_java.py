@@ -353,13 +353,13 @@ class JavaTable:
             written.clearRewrite(table, name)
             cache.remove(name)
 
-    def write_images(self, rows: DataFrame, name: str, folder: str) -> list[Any]:
-        """As `write`, unpartitioned, and every column may be null."""
-        java, last = self._java, self._operations.current().lastColumnId()
-        fields = [{**field, "required": False} for field in self.metadata().schema["fields"]]
+    def write_unbound(self, rows: DataFrame, name: str, folder: str, extra: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """As `write`, unpartitioned, with more columns, and every column may be null."""
+        java = self._java
+        fields = [{**field, "required": False} for field in [*self.metadata().schema["fields"], *extra]]
         optional = json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
         builder = java.iceberg("TableMetadata").buildFromEmpty(2).assignUUID().setLocation(self._table.location())
-        builder.setCurrentSchema(java.iceberg("SchemaParser").fromJson(optional), last)
+        builder.setCurrentSchema(java.iceberg("SchemaParser").fromJson(optional), extra[-1]["id"])
         builder.setDefaultPartitionSpec(java.iceberg("PartitionSpec").unpartitioned())
         builder.setDefaultSortOrder(java.iceberg("SortOrder").unsorted())
         builder.setProperties(java.map(self._below(folder)))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,11 +17,14 @@ from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.spark import orphan_files, snapshot_history
 from connectors.iceberg.spark.commit_engine import CommitEngine, EngineSettings
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark
+from connectors.iceberg.spark.cycle_changes import open_pairs
 from connectors.iceberg.spark.iceberg_java import REFUSED, JavaCatalog, JavaTable
 from connectors.iceberg.spark.java_errors import is_a, translating
 from connectors.iceberg.spark.sql_names import relation
+from connectors.iceberg.spark.staged_rows import content_file, extra_columns
+from connectors.iceberg.staging.staged_changes import HALF, PAIR, Half
 from connectors.iceberg.storage_settings import storage_settings
-from connectors.iceberg.table import TableDescription, WriteMode
+from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 from connectors.iceberg.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
@@ -82,14 +87,28 @@ class LakeSession:
             table = self._catalog.load(name)
             metadata = table.metadata()
             io = storage_settings(table.io_properties(metadata.data_location))
+            path = open_pairs(metadata, property_key, ref) if mode is WriteMode.MERGE else None
+            open_ = () if path is None else tuple(self._open_pairs(table, path))
         head = metadata.head(ref)
+        described = _described(name, metadata, io, mode, key_columns)
         return LoadedTable(
-            _described(name, metadata, io, mode, key_columns),
+            dataclasses.replace(described, open_pairs=open_),
             metadata.view(ref, property_key),
             ref,
             None if head is None else int(head["snapshot-id"]),
             metadata.is_empty(ref),
         )
+
+    def _open_pairs(self, table: JavaTable, path: str) -> Iterator[str]:
+        """Pairs of which a file of open pairs has the delete."""
+        described = table.describe_file(path)
+        if described is not None:
+            size, rows = described
+            content = content_file(StagedFile(StagedKind.CHANGES, path, rows, size, 0, 0))
+            with table.staged([content], f"open_{uuid.uuid4().hex}", extra_columns()) as name:
+                deletes = f"{HALF} IN ({int(Half.DELETE)}, {int(Half.NOTHING)})"
+                for row in self.spark.table(name).where(deletes).select(PAIR).collect():
+                    yield row[0]
 
     def exists(self, name: str) -> bool:
         """Whether the catalog knows the table."""

@@ -6,11 +6,11 @@ import re
 import time
 from typing import Final
 
+from connectors.iceberg.spark.cycle_changes import OPEN_PAIRS
 from connectors.iceberg.spark.iceberg_java import JavaTable
 from connectors.iceberg.staging.staged_file_name import table_digits
 
 _SECONDS: Final = 60  # listing a large table and reading its manifests may take long, while commits wait
-KEY_CHANGE_IMAGES: Final = "connect-py.left."  # summary members that name files which no manifest names
 
 
 def remove(table: JavaTable, uuid: str, prefix: str, below: int) -> int | None:
@@ -42,10 +42,12 @@ def remove(table: JavaTable, uuid: str, prefix: str, below: int) -> int | None:
 def _drop_referenced(table: JavaTable, candidates: dict[str, str], until: float) -> bool:
     """Take out what any snapshot of the table refers to; returns whether all were looked at in time."""
     seen: set[str] = set()
-    for snapshot_id, snapshot in table.metadata().snapshots.items():
-        for key, value in snapshot["summary"].items():
-            if key.startswith(KEY_CHANGE_IMAGES):
+    metadata = table.metadata()
+    for named in (metadata.properties, *(snapshot["summary"] for snapshot in metadata.snapshots.values())):
+        for key, value in named.items():
+            if key.startswith(OPEN_PAIRS):
                 candidates.pop(value.rpartition("/")[2], None)
+    for snapshot_id in metadata.snapshots:
         for manifest in table.manifests(snapshot_id):
             path = str(manifest.path())
             if path in seen:

@@ -1,4 +1,4 @@
-"""Names in Spark SQL."""
+"""Names and texts in Spark SQL."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from collections.abc import Sequence
 def quoted(name: str) -> str:
     """A name as Spark's SQL takes it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """A text as Spark's SQL takes it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def relation(catalog: str, table: str, branch: str | None = None) -> str:

@@ -8,25 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.staging.completion import (
-    CHANGE,
-    CHANGE_ID,
-    LEAVES,
-    LEAVES_ID,
-    OFFSET,
-    OFFSET_ID,
-    OLD_KEY_COLUMN,
-    OLD_KEY_ID,
-    UNAVAILABLE,
-    UNAVAILABLE_ID,
-)
+from connectors.iceberg.staging.staged_changes import FIELD_IDS, PLAIN
 from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.iceberg_java import JavaTable
     from connectors.iceberg.table_metadata import TableMetadata
-
-CHANGES = (StagedKind.ROWS, StagedKind.DELETES, StagedKind.PATCHES)  # kinds whose rows change the row of their key
 
 
 def content_file(file: StagedFile) -> dict[str, Any]:
@@ -75,13 +62,6 @@ def staged_relation(
         yield name
 
 
-def extra_columns(metadata: TableMetadata, keys: Sequence[str]) -> list[dict[str, Any]]:
+def extra_columns() -> list[dict[str, Any]]:
     """Columns of staged files that the table does not have, as fields of Iceberg's schema JSON."""
-    columns = {column["name"]: column for column in metadata.schema["fields"]}
-    plain = ((OFFSET, OFFSET_ID, "long"), (CHANGE, CHANGE_ID, "int"), (UNAVAILABLE, UNAVAILABLE_ID, "string"),
-             (LEAVES, LEAVES_ID, "boolean"))  # fmt: skip
-    fields = [{"id": number, "name": name, "required": False, "type": type_} for name, number, type_ in plain]
-    for index, key in enumerate(keys):
-        field = {"id": OLD_KEY_ID + index, "name": OLD_KEY_COLUMN + key, "required": False}
-        fields.append({**field, "type": columns[key]["type"]})
-    return fields
+    return [{"id": FIELD_IDS[name], "name": name, "required": False, "type": type_} for name, type_ in PLAIN]

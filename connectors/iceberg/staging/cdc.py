@@ -88,7 +88,7 @@ def last_per_key(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Int64Arra
 
     `order` has no value twice, so the result names rows.
     """
-    plain = [_groupable(k) for k in keys]
+    plain = [groupable(k) for k in keys]
     names = [f"k{i}" for i in range(len(plain))]
     table = pa.table([*plain, order], names=[*names, "order"])
     last = table.group_by(names, use_threads=False).aggregate([("order", "max")])
@@ -101,8 +101,8 @@ def last_truncate(change: pa.ChunkedArray, order: pa.ChunkedArray) -> int | None
     return highest
 
 
-def _groupable(key: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Arrow groups by bits, Spark by values: numbers that are equal must have equal bits."""
+def groupable(key: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A key column to group by. Arrow groups by bits, Spark by values: equal numbers must have equal bits."""
     key = as_array(key)
     if pa.types.is_floating(key.type):
         one_zero = pc.add(key, pa.scalar(0.0, key.type))

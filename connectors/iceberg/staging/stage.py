@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,12 +16,14 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, KeySource
+from connectors.iceberg.key_changes import UnreadPair
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.columns import any_true
 from connectors.iceberg.staging.envelope import Envelope, shape
 from connectors.iceberg.staging.full_names import FullNames
-from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager
+from connectors.iceberg.staging.staged_changes import OFFSET, Half
+from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager, pairs_of
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type_of_arrow
 from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.storage_settings import lent_until_ms, storage_settings
@@ -42,9 +45,17 @@ class StagedRows(NamedTuple):
     def without(self, partition: TopicPartition) -> StagedRows:
         """The same without the rows of a Kafka partition."""
         parts = {tp: part for tp, part in self.rows.parts.items() if tp != partition}
-        old_keys = {tp: keys for tp, keys in self.rows.old_keys.items() if tp != partition}
-        left = {tp: offsets for tp, offsets in self.rows.left.items() if tp != partition}
-        return StagedRows(self.stager, Prepared(parts, self.rows.ignored, old_keys, left))
+        pairs = {tp: changed for tp, changed in self.rows.pairs.items() if tp != partition}
+        return StagedRows(self.stager, Prepared(parts, self.rows.ignored, pairs))
+
+    def deletes(self, limits: Mapping[TopicPartition, UnreadPair]) -> Counter[str]:
+        """Pairs whose delete is among these rows, before the offset at which its partition stops; how many of each."""
+        found: Counter[str] = Counter()
+        for partition, changed in self.rows.pairs.items():
+            if (limit := limits.get(partition)) is not None:
+                changed = changed.filter(pc.less(changed.column(OFFSET), limit.offset))
+            found.update(pairs_of(changed, Half.DELETE).to_pylist())
+        return found
 
 
 def _member(value: Column, *path: str) -> Column | None:
@@ -199,6 +210,16 @@ class Stage:
         if all(stager is not converted.stager for _, stager in self._stagers.values()):
             raise ConnectError("a table was replaced while rows of a poll waited; the task must start again")
         converted.stager.add(converted.rows)
+
+    def known_pairs(self, table: str) -> Counter[str]:
+        """See `TableStager.known_pairs`; of a table for which nothing is staged, none."""
+        known = self._stagers.get(table)
+        return Counter() if known is None else known[1].known_pairs()
+
+    def stage_alone(self, table: str, partition: TopicPartition, offset: int) -> None:
+        """See `TableStager.stage_alone`."""
+        if (known := self._stagers.get(table)) is not None:
+            known[1].stage_alone(partition, offset)
 
     def _stager(self, table: str, answer: str, epoch: Epoch) -> TableStager:
         if epoch != self._epoch:

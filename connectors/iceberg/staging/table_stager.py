@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -27,30 +30,12 @@ from connectors.iceberg.config import (
     TruncateEvents,
 )
 from connectors.iceberg.evolution.table_evolution import TableEvolution
+from connectors.iceberg.key_changes import UnreadPair
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key, last_truncate
 from connectors.iceberg.staging.changelog import Changes
 from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
-from connectors.iceberg.staging.completion import (
-    CHANGE,
-    CHANGE_ID,
-    LEAVES,
-    LEAVES_ID,
-    OFFSET,
-    OFFSET_ID,
-    OLD_KEY_COLUMN,
-    OLD_KEY_ID,
-    SEPARATOR,
-    UNAVAILABLE,
-    UNAVAILABLE_ID,
-    Completion,
-    Key,
-    as_key_column,
-    column_names,
-    key_type,
-    keys_by_offset,
-)
 from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.file_output import FileOutput
@@ -59,6 +44,20 @@ from connectors.iceberg.staging.ordering import ORDER, order_field, order_of, ru
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
 from connectors.iceberg.staging.spill_file import SpilledRows, SpillFile
+from connectors.iceberg.staging.staged_changes import (
+    CHANGE,
+    EXTRA_SCHEMA,
+    HALF,
+    OFFSET,
+    OPTIONAL,
+    PAIR,
+    PARTIAL,
+    PLACED,
+    SEPARATOR,
+    UNAVAILABLE,
+    Half,
+    changes_to_stage,
+)
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.types import FIELD_ID, arrow_schema, writable_fields
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
@@ -69,8 +68,12 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 NULL_IN_KEY = "null in the key"
-NEW_KEY = "__debezium.newkey"  # header of the delete that a change of the key begins with
-OLD_KEY = "__debezium.oldkey"  # header of the insert that a change of the key ends with
+_NEW_KEY = "__debezium.newkey"  # of the delete that a change of the key begins with
+_OLD_KEY = "__debezium.oldkey"  # of the insert that it ends with
+_PAIR_DIGITS = 20
+_MOST_READ_PAIRS = 100_000  # of a partition, to remember
+_KEYS = "keys"  # of a pair, old and new, for people
+_SOURCE = "source"  # of a change event: where the change was made
 _LEAST_ROWS_OF_A_PIECE = 200  # on average; smaller ones cost the writer more than copying them together
 _MAX_COMPILED = 500  # schemas known at once; schemaless rows may bring a new type with every batch
 
@@ -113,8 +116,7 @@ class Prepared:
 
     parts: Mapping[TopicPartition, pa.Table]
     ignored: int = 0  # rows that mean nothing to the table
-    old_keys: Mapping[TopicPartition, pa.Table] = field(default_factory=dict)  # see `Completion`; few rows have one
-    left: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)  # offsets of deletes, see `Completion`
+    pairs: Mapping[TopicPartition, pa.Table] = field(default_factory=dict)  # halves of changed keys, as of `_pairs`
 
 
 @dataclass(slots=True)
@@ -122,8 +124,7 @@ class _Held:
     """Rows of one Kafka partition in this cycle."""
 
     chunks: list[pa.Table] = field(default_factory=list)
-    old_keys: list[pa.Table] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
+    pairs: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
     spilled: list[SpilledRows] = field(default_factory=list)
     spilled_bytes: int = 0
@@ -163,6 +164,9 @@ class TableStager:
         self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
         self._held: dict[TopicPartition, _Held] = {}
         self._unreported: set[str] = set()
+        # How many more deletes of a pair were staged than inserts. The table's open pairs tell of those that leave.
+        self._read_pairs: dict[TopicPartition, Counter[str]] = {}
+        self._alone: set[tuple[TopicPartition, int]] = set()  # inserts whose delete was waited for in vain
         self._last_order: dict[TopicPartition, str] = {}  # where the row before the next one stood
         self._latest: str | None = None  # the same, of the partition that is being closed
         self.ignored_rows = 0  # since the start: tombstones in append mode, deletes without a key, messages
@@ -216,24 +220,21 @@ class TableStager:
         merge = self.description.mode is WriteMode.MERGE
         if self._config.is_changelog(self.description.name):
             return self._prepare_changes(batch)
-        old_keys: dict[int, pa.Table] = {}
-        left: dict[TopicPartition, list[int]] = {}
+        pairs: Mapping[TopicPartition, pa.Table] = {}
         if merge:
-            rows, kept, old_keys, left = self._merge_rows(batch)
+            rows, kept, pairs = self._merge_rows(batch)
         else:
             rows, kept = self._append_rows(batch)
         partitions = batch.origin.partitions
         ignored = 0 if kept is None else len(batch) - rows.num_rows
         topic = batch.origin.topic
-        old = {TopicPartition(topic, number): keys for number, keys in old_keys.items()}
         ends = pc.min_max(partitions).as_py()
         if ends["min"] == ends["max"]:
             whole = {TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}
-            return Prepared(whole, ignored, old if whole else {}, left if whole else {})
+            return Prepared(whole, ignored, pairs if whole else {})
         of_rows = partitions if kept is None else partitions.filter(kept)
         parts = {TopicPartition(topic, number): part for number, part in _by_partition(rows, of_rows).items()}
-        old = {tp: keys for tp, keys in old.items() if tp in parts}
-        return Prepared(parts, ignored, old, {tp: offsets for tp, offsets in left.items() if tp in parts})
+        return Prepared(parts, ignored, {tp: changed for tp, changed in pairs.items() if tp in parts})
 
     def add(self, prepared: Prepared) -> None:
         """Keep what was prepared until the cycle closes."""
@@ -244,10 +245,13 @@ class TableStager:
             size = rows.nbytes
             held.bytes += size
             self._budget.used += size
-        for partition, keys in prepared.old_keys.items():
-            self._held[partition].old_keys.append(keys)
-        for partition, offsets in prepared.left.items():
-            self._held[partition].left.extend(offsets)
+        for partition, changed in prepared.pairs.items():
+            self._held[partition].pairs.append(changed)
+            read = self._read_pairs.setdefault(partition, Counter())
+            read.update(pairs_of(changed, Half.DELETE).to_pylist())
+            read.subtract(pairs_of(changed, Half.INSERT).to_pylist())
+            for pair in [*islice(read, max(0, len(read) - _MOST_READ_PAIRS))]:
+                del read[pair]
         self._budget.relieve()
 
     def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None]:
@@ -291,10 +295,8 @@ class TableStager:
         by_partition = {n: rows.filter(pc.equal(partitions, n)) if len(numbers) > 1 else rows for n in numbers}
         return Prepared({TopicPartition(topic, n): part for n, part in by_partition.items()}, ignored)
 
-    def _merge_rows(
-        self, batch: Batch
-    ) -> tuple[pa.Table, pa.BooleanArray | None, dict[int, pa.Table], dict[TopicPartition, list[int]]]:
-        """The rows that mean something, which these are, and by Kafka partition old keys and deletes of old keys."""
+    def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None, dict[TopicPartition, pa.Table]]:
+        """The rows that mean something, which these are, and those that change a key."""
         raw = batch.value
         batch, change = self._meant(batch)
         meant, value = change, batch.value
@@ -316,7 +318,7 @@ class TableStager:
         if keyless is not None:
             change = self._without_key(batch, change, keyless, failures)
         self._raise_failures(failures, excused)
-        unavailable = self._unavailable_names(unknown, len(batch))
+        unavailable = self._unavailable_ids(unknown, len(batch))
         if self._marked is not None:
             columns[names.index(self._marked)] = self._marks(deletes, len(batch))
         if deletes is not None:
@@ -330,13 +332,11 @@ class TableStager:
             extra.append(order)
             fields.append(_HELD_ORDER)
         rows = pa.Table.from_arrays([*columns, *extra], schema=pa.schema([*self._nullable, *fields]))
-        old_keys = self._old_keys(batch, hidden)
+        pairs = self._pairs(batch, raw, rows)
         if only_upserts and keyless is None:
-            return rows, None, old_keys, {}
-        whole = upsert is None or self._placeholder is None  # no value will be asked for under an old key
-        left = {} if whole else self._left(batch, pc.invert(upsert))
+            return rows, None, pairs
         kept = pc.not_equal(change, Change.IGNORE)
-        return (rows, None, old_keys, left) if pc.all(kept).as_py() else (rows.filter(kept), kept, old_keys, left)
+        return (rows, None, pairs) if pc.all(kept).as_py() else (rows.filter(kept), kept, pairs)
 
     @staticmethod
     def _check_replayed(
@@ -484,55 +484,58 @@ class TableStager:
                 found.update(dict.fromkeys(converter.siblings[column], found[column]))  # one of them has the value
         return {column: rows for column, rows in found.items() if any_true(rows)}
 
-    def _old_keys(self, batch: Batch, hidden: Mapping[str, pa.BooleanArray]) -> dict[int, pa.Table]:
-        """By Kafka partition, the old keys of rows with unavailable values that came by a change of their key."""
-        if not hidden or batch.headers is None:
+    def _pairs(self, batch: Batch, raw: Column, rows: pa.Table) -> dict[TopicPartition, pa.Table]:
+        """By Kafka partition, the rows that are half of a change of the key: `OFFSET`, `PAIR`, `HALF` and `KEYS`.
+
+        `rows`: converted, one for each of the batch.
+        """
+        if batch.headers is None or self._placeholder is None:  # no value will be asked for under an old key
             return {}
-        partitions, offsets = batch.origin.partitions, batch.origin.offsets
-        found: dict[int, list[pa.Table]] = {}
-        for row in sorted({i for rows in hidden.values() for i in pc.indices_nonzero(rows).to_pylist()}):
-            header = batch.headers[row].last_with(OLD_KEY)
-            columns = None if header is None else self._old_key(header)
-            if columns is not None:
-                made = pa.table([offsets.slice(row, 1), *columns], names=[OFFSET, *self._keys])
-                found.setdefault(partitions[row].as_py(), []).append(made)
-        return {partition: pa.concat_tables(tables) for partition, tables in found.items()}
+        origin, source = batch.origin, raw.member(_SOURCE) if raw.is_struct() else None
+        # Where deletes come as events or rows, a tombstone repeats one, perhaps of an earlier cycle.
+        repeats = tombstones(raw) if self._config.envelope is EnvelopeKind.DEBEZIUM or self._config.cdc_field else None
+        found: dict[TopicPartition, list[tuple[int, str, int, str]]] = {}
+        for row, headers in enumerate(batch.headers):
+            old, new = headers.last_with(_OLD_KEY), headers.last_with(_NEW_KEY)
+            other = None if old is None and new is None else self._key_of(old or new)
+            if other is None or (repeats is not None and repeats[row].as_py()):
+                continue
+            own = [rows.column(key)[row].as_py() for key in self._keys]
+            tp, offset = TopicPartition(origin.topic, origin.partitions[row].as_py()), origin.offsets[row].as_py()
+            half, keys = (Half.DELETE, (own, other)) if old is None else (Half.INSERT, (other, own))
+            if half is Half.INSERT and (tp, offset) in self._alone:
+                half = Half.INSERT_ALONE
+            place = source.data[row].as_py() if source is not None else None
+            if self._config.ordering_columns:
+                place = rows.column(ORDER)[row].as_py()
+            text = json.dumps(keys, default=str)
+            whole = f"{text} {json.dumps(place, sort_keys=True, default=str)}"
+            pair = hashlib.sha256(whole.encode()).hexdigest()[:_PAIR_DIGITS] + ("" if place is None else PLACED)
+            found.setdefault(tp, []).append((offset, pair, int(half), text))
+        return {tp: pa.Table.from_pylist([dict(zip(_PAIRS.names, each, strict=True)) for each in all_], _PAIRS)
+                for tp, all_ in found.items()}  # fmt: skip
 
-    @staticmethod
-    def _left(batch: Batch, deletes: pa.BooleanArray) -> dict[TopicPartition, list[int]]:
-        """By Kafka partition, the offsets of those of these records that begin a change of the key."""
-        found: dict[TopicPartition, list[int]] = {}
-        origin, headers = batch.origin, batch.headers
-        if headers is None:
-            return found
-        for row in pc.indices_nonzero(deletes).to_pylist():
-            if headers[row].last_with(NEW_KEY) is not None:
-                tp = TopicPartition(origin.topic, origin.partitions[row].as_py())
-                found.setdefault(tp, []).append(origin.offsets[row].as_py())
-        return found
-
-    def _old_key(self, header: Header) -> list[pa.Array] | None:
-        """The key columns that a header holds, a row each; None: it holds no whole key."""
-        value = header.value
+    def _key_of(self, header: Header | None) -> list[Any] | None:
+        """The key that a header holds; None: it holds no whole key."""
+        value = None if header is None else header.value
         if isinstance(value, str):  # of a header converter that reads nothing
             try:
                 value = json.loads(value)
             except ValueError:
                 return None
-        if value is None:
+        if header is None or value is None:
             return None
         (key,) = Batch.of([SinkRecord("", 0, None, None, header.schema, value, 0)])
         converted = self._converted_keys(key.value)
         if converted is None or converted[1]:
             return None
-        columns = [converted[0][self._schema.get_field_index(name)] for name in self._keys]
-        return None if any(column.null_count for column in columns) else columns
+        found = [converted[0][self._schema.get_field_index(name)][0].as_py() for name in self._keys]
+        return None if None in found else found
 
-    @staticmethod
-    def _unavailable_names(hidden: Mapping[str, pa.BooleanArray], length: int) -> pa.StringArray:
+    def _unavailable_ids(self, hidden: Mapping[str, pa.BooleanArray], length: int) -> pa.StringArray:
         if not hidden:
             return pa.nulls(length, pa.string())
-        texts = [pc.if_else(rows, name + SEPARATOR, "") for name, rows in hidden.items()]
+        texts = [pc.if_else(rows, self._field_id(name) + SEPARATOR, "") for name, rows in hidden.items()]
         joined = pc.binary_join_element_wise(SEPARATOR, *texts, "")
         return as_array(pc.if_else(pc.equal(joined, SEPARATOR), pa.scalar(None, pa.string()), joined))
 
@@ -563,6 +566,37 @@ class TableStager:
                 errors.setdefault(row, error)
         if errors:
             raise BadRows(dict(sorted(errors.items())))
+
+    # --- changes of keys
+
+    def known_pairs(self) -> Counter[str]:
+        """Pairs whose delete was staged here, or committed as far as the coordinator said; and how many of each."""
+        read = Counter[str]()
+        for each in self._read_pairs.values():
+            read.update(each)
+        return read | Counter(self.description.open_pairs)
+
+    def unread(self, prepared: Prepared, known: Mapping[str, int]) -> Iterator[tuple[TopicPartition, UnreadPair]]:
+        """Of each partition, the first insert that lacks values of a row whose delete was not read.
+
+        `known`: how many deletes of each pair were read, with those of these rows.
+        """
+        for partition, changed in prepared.pairs.items():
+            rows = prepared.parts[partition]
+            lacking = rows.filter(rows.column(UNAVAILABLE).is_valid()).column(OFFSET)
+            inserts: Counter[str] = Counter()
+            for offset, pair, half, keys in zip(*(column.to_pylist() for column in changed.columns), strict=True):
+                if half == Half.DELETE:
+                    continue
+                inserts[pair] += 1
+                read = known.get(pair, 0) >= (1 if pair.endswith(PLACED) else inserts[pair])
+                if half == Half.INSERT and not read and pc.index(lacking, offset).as_py() >= 0:
+                    yield partition, UnreadPair(self.description.name, offset, pair, keys)
+                    break
+
+    def stage_alone(self, partition: TopicPartition, offset: int) -> None:
+        """Go on with an insert whose delete was waited for in vain: what it lacks is null."""
+        self._alone.add((partition, offset))
 
     # --- memory
 
@@ -631,7 +665,7 @@ class TableStager:
                 self._output.remove(file.path)
                 self._unreported.discard(file.path)
             raise
-        self.drop_partition(partition)
+        self._forget(partition)
         if self._latest is not None:
             self._last_order[partition], self._latest = self._latest, None
         self._unreported.difference_update(file.path for file in written)
@@ -662,12 +696,12 @@ class TableStager:
         if not pieces:
             return
         whole = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
-        held_keys, left = held.old_keys, held.left
+        pairs: Sequence[pa.Table] = held.pairs
         if partition.topic == self._config.replay_topic:
             if not self._config.ordering_columns:
                 yield from self._insert_files(whole, name)
                 return
-            whole, held_keys, left = _in_own_order(whole, held_keys, left)
+            whole, pairs = _in_own_order(whole, pairs)
             pieces = [whole]
         elif self._config.ordering_columns:
             silent = whole.column(ORDER).is_null()
@@ -691,30 +725,18 @@ class TableStager:
             yield self._truncate(whole, truncated)
             pieces = [piece.filter(pc.greater(piece.column(OFFSET), truncated)) for piece in pieces]
             whole = pa.concat_tables(pieces)
-        old_keys = pa.concat_tables(held_keys) if held_keys else None
         last = last_per_key([whole.column(k) for k in self._keys], whole.column(OFFSET))
-        patched = whole.column(UNAVAILABLE).null_count < whole.num_rows
-        completed: Completion | None = None
-        own: Mapping[int, Key] = {}
-        if self._config.ordering_columns:  # other partitions may have changes in between: the coordinator completes
-            own = keys_by_offset(old_keys, self._keys)
-            yield from self._history_files(whole, last, own, left, name)
-        elif (patched and (last is not None or old_keys is not None)) or left:
-            completed = Completion(whole, self._keys, old_keys, left)
-            yield from self._left_files(completed, name)
+        yield from self._changes_file(whole, last, pairs, name)
         for piece in pieces:
             winners = None if last is None else pc.is_in(piece.column(OFFSET), value_set=last)
             deletes = pc.equal(piece.column(CHANGE), Change.DELETE)
-            kept = pc.invert(deletes) if winners is None else pc.and_not(winners, deletes)
+            kept = pc.and_not(piece.column(UNAVAILABLE).is_null(), deletes)
+            kept = kept if winners is None else pc.and_(winners, kept)
             deletes = deletes if winners is None else pc.and_(winners, deletes)
             if any_true(deletes):
                 yield self._write_deletes(piece, deletes, name)
-            upserts = piece.filter(kept)
-            keys = [own.get(offset) for offset in upserts.column(OFFSET).to_pylist()] if own else []
-            if completed is not None and upserts.num_rows:
-                upserts = completed.complete(upserts)
-                keys = completed.old_keys(upserts)
-            yield from self._upsert_files(upserts, keys, name)
+            if any_true(kept):
+                yield from self._row_files(piece.select(self._ordered(self._schema).names).filter(kept), name)
 
     def _insert_files(self, whole: pa.Table, name: StagedFileName) -> Iterator[StagedFile]:
         """The last row of each key, for the coordinator to look whether the key is there."""
@@ -739,106 +761,54 @@ class TableStager:
         """With the column that orders rows of several partitions, if there is one."""
         return schema.append(self._order_field) if self._config.ordering_columns else schema
 
-    def _upsert_files(
-        self, rows: pa.Table, old_keys: Sequence[Key | None], name: StagedFileName
+    def _changes_file(
+        self, whole: pa.Table, last: pa.Array | None, pairs: Sequence[pa.Table], name: StagedFileName
     ) -> Iterator[StagedFile]:
-        """`old_keys`: of each row, or empty when there are none."""
-        if not rows.num_rows:
+        """The changes by which the coordinator completes rows, if there are any."""
+        ordered = bool(self._config.ordering_columns)
+        if not ordered and not pairs and whole.column(UNAVAILABLE).null_count == whole.num_rows:
             return
-        plain = rows.select(self._ordered(self._schema).names)
+        changed = pa.concat_tables(pairs) if pairs else _PAIRS.empty_table()
+        winners = None if last is None else as_array(pc.is_in(whole.column(OFFSET), value_set=last))
+        places = as_array(changed.column(OFFSET))
+        wanted = changes_to_stage(whole, self._keys, winners, places, all_earlier=ordered)
+        if wanted is None:
+            return
+        rows = whole.filter(wanted)
+        partial = pc.and_not(rows.column(UNAVAILABLE).is_valid(), pc.equal(rows.column(CHANGE), Change.DELETE))
+        if winners is not None:
+            partial = pc.and_(partial, winners.filter(wanted))
+        if not ordered and not pairs and not any_true(as_array(partial)):
+            return
+        rows = rows.set_column(rows.schema.get_field_index(CHANGE), CHANGE, rows.column(CHANGE).cast(pa.int32()))
+        rows = rows.append_column(PARTIAL, partial).append_column(OPTIONAL, self._only_marks(rows))
+        at = as_array(pc.index_in(rows.column(OFFSET), value_set=places))
+        rows = rows.append_column(PAIR, changed.column(PAIR).take(at)).append_column(
+            HALF, changed.column(HALF).take(at)
+        )
+        file = self._write(
+            StagedKind.CHANGES, rows, pa.schema([*self._ordered(self._nullable), *EXTRA_SCHEMA]), name, (),
+            self._lacking(rows),
+        )  # fmt: skip
+        yield dataclasses.replace(file, pairs=at.null_count < len(at), partial=pc.sum(partial).as_py() or 0)
+
+    def _lacking(self, rows: pa.Table) -> list[str]:
+        """The columns that some of these rows lack."""
+        texts = [text for text in pc.unique(rows.column(UNAVAILABLE)).to_pylist() if text is not None]
+        ids = {part for text in texts for part in text.strip(SEPARATOR).split(SEPARATOR)}
+        return [name for name in self._schema.names if self._field_id(name) in ids]
+
+    def _field_id(self, name: str) -> str:
+        found: bytes = self._schema.field(name).metadata[FIELD_ID]
+        return found.decode()
+
+    def _only_marks(self, rows: pa.Table) -> pa.Array | pa.ChunkedArray:
+        """Which rows are deletes that only mark, and know nothing of their row."""
+        if self._marked is None:
+            return pa.repeat(pa.scalar(False), rows.num_rows)
         unavailable = rows.column(UNAVAILABLE)
-        if unavailable.null_count == rows.num_rows:
-            yield from self._row_files(plain, name)
-            return
-        complete = unavailable.is_null()
-        if any_true(complete):
-            yield from self._row_files(plain.filter(complete), name)
-        for text in pc.unique(unavailable).to_pylist():
-            if text is None:
-                continue
-            lacking = column_names(text)
-            mine = pc.equal(unavailable, text).combine_chunks().fill_null(False)
-            schema = self._ordered(pa.schema([f.with_nullable(f.nullable or f.name in lacking) for f in self._schema]))
-            moved = pa.array([key is not None for key in old_keys] or [False] * len(mine))
-            if any_true(there := pc.and_(mine, moved)):
-                keys = [key for key, its in zip(old_keys, there.to_pylist(), strict=True) if its and key is not None]
-                yield self._write_moved(plain.filter(there), keys, schema, name, lacking)
-            here = pc.and_not(mine, moved)
-            marks = self._only_marks(plain, lacking)
-            if marks is not None and any_true(only := pc.and_(here, marks)):
-                file = self._write(StagedKind.PATCHES, plain.filter(only), schema, name, (), lacking)
-                yield dataclasses.replace(file, optional=True)
-                here = pc.and_not(here, marks)
-            if any_true(here):
-                yield self._write(StagedKind.PATCHES, plain.filter(here), schema, name, (), lacking)
-
-    def _left_files(self, completed: Completion, name: StagedFileName) -> Iterator[StagedFile]:
-        """Rows as they stood when their key was changed: the insert under the new key may lack what they have."""
-        rows = completed.left()
-        if not rows.num_rows:
-            return
-        plain = rows.select(self._ordered(self._schema).names)
-        schema = self._ordered(pa.schema([field.with_nullable(True) for field in self._schema]))
-        old_keys = completed.old_keys(rows)
-        groups: dict[tuple[str | None, bool], list[int]] = {}
-        for row, (text, key) in enumerate(zip(rows.column(UNAVAILABLE).to_pylist(), old_keys, strict=True)):
-            groups.setdefault((text, key is not None), []).append(row)
-        for (text, moved), places in groups.items():
-            lacking = () if text is None else column_names(text)
-            part = plain.take(pa.array(places, pa.int64()))
-            if moved:
-                keys = [key for row in places if (key := old_keys[row]) is not None]
-                file = self._write_moved(part, keys, schema, name, lacking)
-                yield dataclasses.replace(file, kind=StagedKind.LEFT)
-            else:
-                yield self._write(StagedKind.LEFT, part, schema, name, (), lacking)
-
-    def _history_files(
-        self,
-        whole: pa.Table,
-        last: pa.Array | None,
-        old_keys: Mapping[int, Key],
-        left: Sequence[int],
-        name: StagedFileName,
-    ) -> Iterator[StagedFile]:
-        """The changes that are not the last ones of their keys here, and all deletes that begin a change of the key."""
-        leaves = pc.is_in(whole.column(OFFSET), value_set=pa.array(left, pa.int64()))
-        beaten = pc.invert(pc.is_in(whole.column(OFFSET), value_set=last)) if last is not None else pa.scalar(False)
-        rows = whole.append_column(LEAVES, leaves).filter(pc.or_(leaves, beaten))
-        if not rows.num_rows:
-            return
-        keys = [old_keys.get(offset) for offset in rows.column(OFFSET).to_pylist()] if old_keys else [None] * len(rows)
-        schema = pa.schema([*self._ordered(self._nullable), *_STAGED_EXTRA])
-        rows, schema = self._with_old_keys(rows, schema, keys)
-        file = self._write(StagedKind.HISTORY, rows, schema, name, ())
-        changed = any_true(as_array(rows.column(LEAVES))) or any(keys)
-        yield dataclasses.replace(file, moved=changed)
-
-    def _only_marks(self, rows: pa.Table, lacking: Sequence[str]) -> pa.BooleanArray | None:
-        """Rows that are deletes and nothing else, if rows that lack these columns can be."""
-        if self._marked is None or set(lacking) != set(self._unmarked):
-            return None
-        return as_array(rows.column(self._marked).cast(pa.bool_()))
-
-    def _write_moved(
-        self, rows: pa.Table, old_keys: Sequence[Key], schema: pa.Schema, name: StagedFileName, lacking: Sequence[str]
-    ) -> StagedFile:
-        """Patches with the keys under which the table has their rows."""
-        rows, schema = self._with_old_keys(rows, schema, old_keys)
-        file = self._write(StagedKind.PATCHES, rows, schema, name, (), lacking)
-        return dataclasses.replace(file, moved=True)
-
-    def _with_old_keys(
-        self, rows: pa.Table, schema: pa.Schema, old_keys: Sequence[Key | None]
-    ) -> tuple[pa.Table, pa.Schema]:
-        """With the keys as they were, null where they did not change, in columns of the keys' own types."""
-        for index, key in enumerate(self._keys):
-            type_ = self._schema.field(key).type
-            plain = pa.array([None if old is None else old[index] for old in old_keys], key_type(type_))
-            values = as_key_column(plain, type_)
-            added = _numbered(OLD_KEY_COLUMN + key, type_, OLD_KEY_ID + index)
-            rows, schema = rows.append_column(added, values), schema.append(added)
-        return rows, schema
+        knows_nothing = pc.equal(pc.count_substring(unavailable.fill_null(""), SEPARATOR), len(self._unmarked) + 1)
+        return pc.and_(knows_nothing, rows.column(self._marked).cast(pa.bool_()).fill_null(False))
 
     def _write(
         self,
@@ -865,6 +835,10 @@ class TableStager:
 
     def drop_partition(self, partition: TopicPartition) -> None:
         """Forget the rows of a partition: it was lost, or is read again."""
+        self._read_pairs.pop(partition, None)
+        self._forget(partition)
+
+    def _forget(self, partition: TopicPartition) -> None:
         self._last_order.pop(partition, None)
         held = self._held.pop(partition, None)
         if held is None:
@@ -877,16 +851,14 @@ class TableStager:
 
     def discard(self) -> None:
         """Forget everything, and remove files that nobody was told of. The stager may be used again."""
-        for partition in list(self._held):
+        for partition in [*self._held, *self._read_pairs]:
             self.drop_partition(partition)
         for uri in self._unreported:
             self._output.remove(uri)
         self._unreported.clear()
 
 
-def _in_own_order(
-    whole: pa.Table, old_keys: Sequence[pa.Table], left: Sequence[int]
-) -> tuple[pa.Table, list[pa.Table], list[int]]:
+def _in_own_order(whole: pa.Table, pairs: Sequence[pa.Table]) -> tuple[pa.Table, list[pa.Table]]:
     """Changes tried again, in the order of their source and numbered anew: offsets only tell who replayed them when.
 
     Rows without an order are tombstones that repeat a delete, and are left out. At one place a delete comes first.
@@ -898,12 +870,16 @@ def _in_own_order(
     offsets = as_array(rows.column(OFFSET))
     rows = rows.set_column(rows.schema.get_field_index(OFFSET), _EXTRA[0], pa.array(range(len(offsets)), pa.int64()))
     made = []
-    for keys in old_keys:
-        places = pc.index_in(keys.column(OFFSET), value_set=offsets).cast(pa.int64())
-        kept = keys.set_column(keys.schema.get_field_index(OFFSET), OFFSET, places)
+    for changed in pairs:
+        places = pc.index_in(changed.column(OFFSET), value_set=offsets).cast(pa.int64())
+        kept = changed.set_column(changed.schema.get_field_index(OFFSET), OFFSET, places)
         made.append(kept.filter(kept.column(OFFSET).is_valid()))
-    moved = pc.index_in(pa.array(left, pa.int64()), value_set=offsets).drop_null()
-    return rows, made, [int(place) for place in moved.to_pylist()]
+    return rows, made
+
+
+def pairs_of(changed: pa.Table, half: Half) -> pa.ChunkedArray:
+    """Of changes of keys, as `Prepared` has them, the pairs of which this half is there."""
+    return changed.column(PAIR).filter(pc.equal(changed.column(HALF), int(half)))
 
 
 def _by_partition(rows: pa.Table, partitions: pa.Int32Array) -> dict[int, pa.Table]:
@@ -918,18 +894,8 @@ def _by_partition(rows: pa.Table, partitions: pa.Int32Array) -> dict[int, pa.Tab
     return {number: found[0] if len(found) == 1 else pa.concat_tables(found) for number, found in pieces.items()}
 
 
-def _numbered(name: str, type_: pa.DataType, field_id: int) -> pa.Field:
-    """A column that Iceberg finds by its id."""
-    return pa.field(name, type_, metadata={FIELD_ID: str(field_id).encode()})
-
-
 _EXTRA = (pa.field(OFFSET, pa.int64()), pa.field(CHANGE, pa.int8()), pa.field(UNAVAILABLE, pa.string()))
-_STAGED_EXTRA = (
-    _numbered(OFFSET, pa.int64(), OFFSET_ID),
-    _numbered(CHANGE, pa.int8(), CHANGE_ID),
-    _numbered(UNAVAILABLE, pa.string(), UNAVAILABLE_ID),
-    _numbered(LEAVES, pa.bool_(), LEAVES_ID),
-)
+_PAIRS = pa.schema([(OFFSET, pa.int64()), (PAIR, pa.string()), (HALF, pa.int32()), (_KEYS, pa.string())])
 _HELD_ORDER = pa.field(ORDER, pa.string())
 
 

@@ -1,0 +1,75 @@
+"""`CycleTable`: the table of one attempt at a commit, and how the modules of its cycle read and write it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from connectors.iceberg.commit_request import CommitRequest
+from connectors.iceberg.spark.iceberg_java import JavaTable
+from connectors.iceberg.spark.sql_names import quoted
+from connectors.iceberg.spark.staged_rows import content_file, extra_columns
+from connectors.iceberg.staging.types import ORDER
+from connectors.iceberg.table import StagedFile, StagedKind
+from connectors.iceberg.table_metadata import TableMetadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class CycleTable:
+    """Reads through relations that the stack owns."""
+
+    spark: SparkSession
+    table: JavaTable
+    metadata: TableMetadata
+    request: CommitRequest
+    target: str | None  # a relation with its rows at the head; None: it has none, or none that count
+    stack: ExitStack
+
+    @property
+    def keys(self) -> Sequence[str]:
+        return self.request.key_columns
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the rows of before this cycle do not count."""
+        return any(file.kind is StagedKind.TRUNCATES for file in self.request.files)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether rows tell their order in a column of the table."""
+        return self.request.ordered and ORDER in self.metadata.column_names()
+
+    def staged(self, files: Sequence[StagedFile]) -> DataFrame:
+        """The rows of staged files, with the columns that the table does not have."""
+        return self.read([content_file(file) for file in files])
+
+    def read(self, contents: Sequence[Mapping[str, Any]]) -> DataFrame:
+        """The same of content files."""
+        extra = extra_columns()
+        name = f"staged_{uuid.uuid4().hex}"
+        return self.spark.table(self.stack.enter_context(self.table.staged(contents, name, extra)))
+
+    def write(self, rows: DataFrame) -> list[Any]:
+        """Java's data files with these rows, to which no snapshot refers."""
+        names = map(quoted, self.metadata.column_names())
+        return self.table.write(rows.select(*names), f"written_{uuid.uuid4().hex}", self._folder)
+
+    def write_open_pairs(self, rows: DataFrame) -> Any:
+        """A file of rows with the columns that the table does not have; every column may be null."""
+        extra = extra_columns()
+        names = [*self.metadata.column_names(), *(field["name"] for field in extra)]
+        lacking = [field for field in extra if field["name"] not in rows.columns]
+        missing = [f"cast(NULL AS {field['type']}) AS {field['name']}" for field in lacking]
+        rows = rows.selectExpr("*", *missing).select(*map(quoted, names)).coalesce(1)
+        (file,) = self.table.write_unbound(rows, f"written_{uuid.uuid4().hex}", self._folder, extra)
+        return file
+
+    @property
+    def _folder(self) -> str:
+        return f"{self.request.file_prefix}{self.request.commit_id}-made"

@@ -1,0 +1,87 @@
+"""How long a partition stops before the insert of a changed key."""
+
+from __future__ import annotations
+
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.key_changes import KeyChangeWaits, UnreadPair
+
+P0, P1, P2 = (TopicPartition("shop", number) for number in range(3))
+INSERT = UnreadPair("db.t", 7, "x", "[[1], [2]]")
+
+
+def waiting(wait_ms: int = 1000) -> KeyChangeWaits:
+    made = KeyChangeWaits(wait_ms)
+    made.begin(P0, INSERT, 0)
+    return made
+
+
+def test_a_partition_stops_before_the_insert_until_its_delete_was_read() -> None:
+    made = waiting()
+    assert (made.limit(P0), made.limit(P1), made.partitions()) == (7, None, [P0])
+    assert made.read(lambda table: {"y"} if table == "db.t" else {"x"}) == []
+    assert made.read(lambda table: {"x"} if table == "db.t" else set()) == [P0]
+    made.end(P0)
+    assert not made
+
+
+def test_a_wait_ends_after_its_time_however_often_the_partition_comes_by() -> None:
+    made = waiting()
+    made.begin(P0, INSERT, 900)
+    assert made.in_vain(999, lambda _: None, lambda _: None) == []
+    assert made.in_vain(1000, lambda _: None, lambda _: None) == [P0]
+    made.begin(P0, INSERT._replace(offset=5), 1000)
+    assert made.in_vain(1999, lambda _: None, lambda _: None) == []
+
+
+def test_the_time_of_a_wait_counts_from_when_the_others_last_moved_towards_their_ends_of_then() -> None:
+    made = waiting()
+    places = {P1: 3}
+
+    def look(now: int) -> list[TopicPartition]:
+        return made.in_vain(now, lambda _: {P1: 10, P2: 20}, places.get)
+
+    assert look(0) == []
+    places[P1] = 4
+    assert look(900) == []
+    assert look(1899) == []
+    assert look(1900) == [P0]
+
+
+def test_of_waits_that_are_as_old_one_is_given_up_and_the_others_begin_anew() -> None:
+    made = waiting()
+    made.begin(P1, INSERT._replace(pair="y"), 10)
+    assert made.in_vain(2000, lambda _: None, lambda _: None) == [P0]
+    made.end(P0)
+    assert made.in_vain(2999, lambda _: None, lambda _: None) == []
+    assert made.in_vain(3000, lambda _: None, lambda _: None) == [P1]
+
+
+def test_a_wait_ends_once_the_others_were_read_to_the_ends_of_then_and_the_table_was_described_twice_since() -> None:
+    made = waiting()
+    ends = {P1: 10, P2: 20}
+    asked: list[TopicPartition] = []
+    read = {P1: 10, P2: 19}
+
+    def look(now: int) -> list[TopicPartition]:
+        return made.in_vain(now, lambda tp: asked.append(tp) or dict(ends), read.get)  # type: ignore[func-returns-value]
+
+    made.answered("db.t")
+    assert look(1) == []
+    ends[P1] = 99  # what comes later does not count
+    made.answered("db.t")
+    read[P2] = 20
+    assert look(2) == []
+    made.answered("db.t")
+    made.answered("db.other")
+    assert look(3) == []
+    made.answered("db.t")
+    assert look(4) == [P0]
+    assert asked == [P0], "the ends are those of the insert's arrival"
+
+
+def test_in_a_topic_of_one_partition_nothing_is_waited_for_but_what_the_coordinator_says() -> None:
+    made = waiting()
+    assert made.in_vain(1, lambda _: {}, lambda _: None) == []
+    made.answered("db.t")
+    made.answered("db.t")
+    assert made.in_vain(2, lambda _: {}, lambda _: None) == [P0]

@@ -1,0 +1,81 @@
+"""Halves of changed keys find each other, whatever was read first."""
+
+from __future__ import annotations
+
+from connectors.iceberg.spark.key_pairs import PairRow, match
+
+DELETE, INSERT, ALONE, NOTHING = 0, 1, 2, 3
+BOTH, A, B = frozenset("ab"), frozenset("a"), frozenset("b")
+
+
+def image(row: int, pair: str, lacking: frozenset[str] = frozenset(), **more: object) -> PairRow:
+    return PairRow(row, lacking, DELETE, pair, (row,), **more)  # type: ignore[arg-type]
+
+
+def insert(row: int, pair: str, number: int = 1, half: int = INSERT, lacking: frozenset[str] = BOTH) -> PairRow:
+    begun = (half, pair, number)
+    return PairRow(row, lacking, half, pair, (row,), partial=bool(lacking), begun_by=begun)
+
+
+def test_an_insert_is_filled_from_the_row_whose_delete_names_it() -> None:
+    plan = match([image(1, "x"), image(2, "y"), insert(3, "y")], [])
+    assert plan.fills == {3: [(2, BOTH)]}
+    assert (plan.open_deletes, plan.open_inserts, plan.unread, plan.unknown) == ([1], [], 0, {})
+
+
+def test_equal_pairs_match_in_their_order_also_with_halves_of_before() -> None:
+    plan = match([image(1, "x"), insert(2, "x", 1), insert(3, "x", 2)], [image(-1, "x")])
+    assert plan.fills == {2: [(-1, BOTH)], 3: [(1, BOTH)]}
+    earlier = PairRow(-1, half=INSERT, pair="x", place=(-1,))  # lacked nothing, and came before its delete
+    plan = match([image(1, "x"), image(2, "x"), insert(3, "x", 1)], [earlier])
+    assert plan.fills == {3: [(2, BOTH)]}
+    assert (plan.open_deletes, plan.open_inserts) == ([], [])
+
+
+def test_a_row_whose_key_was_changed_twice_takes_each_value_from_the_first_that_has_it() -> None:
+    middle = image(2, "y", B, begun_by=(INSERT, "x", 1))
+    plan = match([image(1, "x"), middle, insert(3, "y")], [])
+    assert plan.fills == {3: [(2, A), (1, B)]}
+
+
+def test_an_insert_without_its_delete_is_unread_unless_it_was_given_up() -> None:
+    assert match([insert(1, "x")], []).unread == 1
+    plan = match([insert(1, "x", half=ALONE)], [])
+    assert (plan.unread, plan.unknown, plan.open_inserts) == (0, {1: BOTH}, [(ALONE, "x")])
+    whole = match([insert(1, "x", lacking=frozenset())], [])
+    assert (whole.unread, whole.unknown, whole.open_inserts) == (0, {}, [(INSERT, "x")])
+
+
+def test_an_insert_whose_delete_removed_nothing_was_read_and_knows_its_values_nowhere() -> None:
+    nothing = PairRow(1, half=NOTHING, pair="x", place=(1,))
+    plan = match([nothing, insert(2, "x"), insert(3, "x", 2)], [])
+    assert (plan.unread, plan.unknown, plan.open_deletes) == (1, {2: BOTH, 3: BOTH}, [])
+    assert match([insert(2, "x")], [nothing]).unread == 0
+    assert match([nothing, image(2, "x"), insert(3, "x", 2)], []).fills == {3: [(2, BOTH)]}
+
+
+def test_a_pair_whose_place_is_known_that_is_read_again_matches_what_is_there() -> None:
+    again = match([image(2, "x@"), insert(3, "x@")], [image(-2, "x@")])
+    assert (again.fills, again.open_deletes, again.open_inserts) == ({3: [(-2, BOTH)]}, [], [])
+    given_up = PairRow(-1, half=ALONE, pair="x@", place=(-1,))
+    again = match([image(2, "x@"), insert(3, "x@")], [given_up])
+    assert (again.fills, again.unread, again.open_deletes) == ({3: [(2, BOTH)]}, 0, [])
+    assert match([image(1, "x@"), image(2, "x@")], []).open_deletes == [1]
+
+
+def test_what_stays_open_is_filled_too() -> None:
+    left = image(2, "y", BOTH, begun_by=(INSERT, "x", 1))
+    plan = match([left, image(1, "x")], [image(-2, "z"), image(-1, "z")])
+    assert plan.fills == {2: [(1, BOTH)]}
+    assert sorted(plan.open_deletes) == [-2, -1, 1, 2]
+
+
+def test_a_row_that_lacks_values_and_began_with_no_pair_knows_them_nowhere() -> None:
+    assert match([PairRow(1, A, partial=True)], []).unknown == {1: A}
+
+
+def test_a_circle_of_damaged_pairs_ends() -> None:
+    one = image(1, "x", A, begun_by=(INSERT, "y", 1))
+    other = image(2, "y", A, begun_by=(INSERT, "x", 1))
+    plan = match([one, other, insert(3, "x", lacking=A)], [])
+    assert plan.unknown == {3: A}
