@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from iceberg_protocol_pairs import Cycle, OpenHalf
 from iceberg_protocol_storm import Fault, Switch, WrongWorldError
-from iceberg_protocol_tables import Change, Format, MissingFileError, Snapshot, Table
+from iceberg_protocol_tables import Change, Format, MissingFileError, Rows, Snapshot, Table
 
 from connectors.iceberg.protocol.actions import CommitRequest
 from connectors.iceberg.protocol.coordinator_state import Outcome
@@ -40,6 +41,12 @@ class Event(Enum):
     FULL_MERGE_PUBLISHED = auto()
     LEDGER_HAD_MOVED = auto()
     FOUND_LANDED = auto()  # what was reported as refused, or not at all
+    KEY_CHANGE_COMPLETED = auto()
+    PAIR_KEPT_OPEN = auto()
+    WAITED = auto()  # a task, before the insert of a changed key
+    WAITED_IN_VAIN = auto()  # for a delete from before its table
+    STOOD_STILL = auto()  # partitions that have waited for each other, since deletes are missing
+    DELETE_UNREAD = auto()  # of an insert that was staged: all is read again
     FOREIGN_SCRATCH_SWEPT = auto()  # of an attempt that nobody goes on with
 
 
@@ -67,6 +74,8 @@ class Found:
     branch: str | None = None
     made: Snapshot | None = None  # None: the MERGE changed nothing
     change: Change = field(default_factory=Change)
+    rows: dict[str, Rows] = field(default_factory=dict)  # by staged file, where rows were completed
+    open_pairs: tuple[OpenHalf, ...] = ()
 
 
 @dataclass(slots=True)
@@ -191,6 +200,7 @@ class Commit:
         head = table.current()
         found = Found(table.head)
         keys = lake.touched(self.paths) if table.format is not Format.APPEND else frozenset[str]()
+        self.complete(table, found)
         yield
         if head is None or not keys:
             return found
@@ -205,12 +215,12 @@ class Commit:
         if self.table() is not table or found.branch not in table.branches:
             raise EngineError  # a rival's sweep took it
         scanned = table.snapshots[table.branches[found.branch]]
-        upserts = tuple(row for path in self.paths for row in lake.upserts(path)) if self.is_whole(table) else ()
+        upserts = self.upserts(found) if self.is_whole(table) else ()
         change = lake.merge(table, scanned, keys, upserts)
         if change:
             self.pending = table, found.branch, scanned.id, change
             yield
-            self.write(named=not world.chance(Fault.SETTINGS_LOST, 0.1))
+            self.write(named=not world.chance(Fault.SETTINGS_LOST, 0.1), open_pairs=found.open_pairs)
             yield
         self.look_at_branch(table, found, change)
         return found
@@ -218,7 +228,29 @@ class Commit:
     def is_whole(self, table: Table) -> bool:
         return table.format is Format.WHOLE
 
-    def write(self, named: bool = True) -> None:
+    def complete(self, table: Table, found: Found) -> None:
+        """Give rows whose key was changed their values. Raises DeleteUnreadError."""
+        if table.format is Format.APPEND:
+            return
+        found.open_pairs = self.world.open_pairs(table)
+        if not self.world.lake.has_pairs(self.paths):
+            return
+        head = {key: last for _, key, last in self.world.lake.alive(table, table.current())}
+        by_key = not self.on(Switch.ONLY_THE_PAIR_NAMES_THE_ROW)
+        staged = {path: self.world.lake.staged_rows(path) for path in self.paths}
+        found.rows, opened = Cycle(head, found.open_pairs, by_key=by_key).complete(staged)
+        found.open_pairs = tuple(opened) if self.on(Switch.OPEN_PAIRS_WITH_THE_COMMIT) else ()
+        self.world.events[Event.PAIR_KEPT_OPEN] += bool(opened)
+        self.world.events[Event.KEY_CHANGE_COMPLETED] += any(
+            len(last) == 3 for rows in found.rows.values() for _, last in rows
+        )
+
+    def upserts(self, found: Found) -> Rows:
+        """What the cycle writes."""
+        lake = self.world.lake
+        return tuple(row for path in self.paths for row in found.rows.get(path) or lake.upserts(path))
+
+    def write(self, named: bool = True, open_pairs: tuple[OpenHalf, ...] = ()) -> None:
         """The end of a MERGE, perhaps after the end of its coordinator. A branch that is gone is made anew, at main."""
         assert self.pending is not None
         (table, branch, scanned, change), self.pending = self.pending, None
@@ -241,6 +273,7 @@ class Commit:
         made = world.new_snapshot(parent.id, ledger, content, data, deletes, change.new_files())
         made.scratch = True
         made.branch, made.replaced = branch if named else None, frozenset(change.replaced)
+        made.open_pairs = open_pairs
         table.snapshots[made.id] = made
         table.branches[branch] = made.id
         world.changed(table)
@@ -307,6 +340,8 @@ class Commit:
                 raise EngineError  # nothing to publish
             snapshot = found.made
         else:
+            if table.head != found.head and found.rows:
+                raise HeadMovedError  # values were taken from that head
             if table.head != found.head and found.change:
                 self.validate(table, found)
                 self.world.events[Event.DELETES_REUSED] += 1
@@ -341,14 +376,17 @@ class Commit:
         if table.format is not Format.APPEND:
             paths = tuple(path for path in paths if path not in lake.staged or lake.upserts(path))
         data, deletes = found.change.of(head) if head else ((), ())
-        if self.is_whole(table) and paths:  # into an empty table, or one where no key matched
-            rows = tuple(row for path in paths for row in lake.upserts(path))
+        # Rows that were completed; or into an empty table, or one where no key matched.
+        if (self.is_whole(table) or found.rows) and paths:
+            rows = self.upserts(found)
             paths = (lake.name(table, "m"),)
             lake.data[paths[0]] = rows
         added = (*paths, *found.change.new_files())
-        return world.new_snapshot(
+        made = world.new_snapshot(
             table.head, self.request.ledger.to_json(), self.content(head), (*data, *paths), deletes, added
         )
+        made.open_pairs = found.open_pairs
+        return made
 
     def swap(self, prepared: Prepared) -> Outcome:
         """Step 4, as the engine is told of it: COMMITTED, CONFLICT (refused), UNKNOWN, or FAILED."""
@@ -396,6 +434,8 @@ class Commit:
         world.events[Event.FOREIGN_SCRATCH_SWEPT] += bool(prepared.swept - {found.branch for found in self.finds})
         if self.on(Switch.PROPERTY_IN_THE_SWAP):
             table.property = self.request.property_text(str(snapshot.id))
+        if self.on(Switch.PROPERTY_NAMES_OPEN_PAIRS):
+            table.open_pairs = snapshot.open_pairs
         world.changed(table, main=True)
         return True
 

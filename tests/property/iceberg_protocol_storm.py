@@ -96,6 +96,11 @@ class Switch(Enum):
     SWEEP_WITH_EVERY_SWAP = "26 sweep"
     REMOVE_FILES_AFTER_THE_SWAP = "26 files"
     PUBLISHED_NAMES_THE_COMMIT = "27"
+    WAIT_FOR_THE_DELETE = "29"
+    ONLY_THE_PAIR_NAMES_THE_ROW = "30"
+    OPEN_PAIRS_WITH_THE_COMMIT = "31"
+    PROPERTY_NAMES_OPEN_PAIRS = "31 property"
+    OTHERS_COMMITTED_BEFORE_IN_VAIN = "32"
 
 
 Off = frozenset[Rule | Switch]
@@ -116,6 +121,8 @@ class Effect(Enum):
     DELETE = auto()
     MOVE = auto()  # touches two keys: the old one goes, its key is written
     TRUNCATE = auto()  # touches all keys of its partition, which are those of its table of the database
+    LEAVE = auto()  # a delete whose row gets another key, in any partition
+    ARRIVE = auto()  # the insert of that row, which does not send all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +130,10 @@ class Row:
     key: str
     tables: tuple[str, ...]
     effect: Effect = Effect.WRITE
-    old: str = ""  # of a move
+    old: str = ""  # of a move, and of an arrival
+    pair: str = ""  # of both halves of a changed key
+    at: int = 0  # place in the source
+    alone: bool = False  # as staged: the other half was waited for in vain
 
     def apply(self, state: dict[str, T], last: T, gone: T | None = None) -> None:
         """Change what a table holds by key: `last` where it is written, `gone` (None: nothing) where it is removed."""
@@ -131,12 +141,12 @@ class Row:
             state.pop(key, None)
             if gone is not None:
                 state[key] = gone
-        if self.effect in (Effect.WRITE, Effect.MOVE):
+        if self.effect in (Effect.WRITE, Effect.MOVE, Effect.ARRIVE):
             state[self.key] = last
 
     def removed(self) -> list[str]:
         match self.effect:
-            case Effect.DELETE:
+            case Effect.DELETE | Effect.LEAVE:
                 return [self.key]
             case Effect.MOVE:
                 return [self.old]

@@ -9,14 +9,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
-from iceberg_protocol_storm import Row, RowId, WrongWorldError
+from iceberg_protocol_storm import Effect, Row, RowId, WrongWorldError
 
 from connectors.iceberg.protocol.positions import TopicPartition
 
-Last = tuple[int, int]  # the change that wrote a row of a merge table: number of the topic, offset
+if TYPE_CHECKING:
+    from iceberg_protocol_pairs import OpenHalf
+
+Value = tuple[int, int, str]  # what only a full write sends: number of its topic, offset, key
+# The change that wrote a row of a merge table: number of the topic, offset, and, if it did not send it, the value.
+Last = tuple[int, int] | tuple[int, int, Value | int | None]
 Rows = tuple[tuple[str, Last], ...]  # of a data file: key and change, in order
 Place = tuple[str, int]  # a row's: data file, position
+
+
+def value_of(key: str, last: Last) -> Value | None:
+    """The value of a row that is complete."""
+    if len(last) == 2:
+        return (*last, key)
+    assert not isinstance(last[2], int)
+    return last[2]
 
 
 class Format(Enum):
@@ -40,6 +54,7 @@ class Snapshot:
     replaced: frozenset[str] = frozenset()  # delete files of its parent that those include
     scratch: bool = False  # made on a scratch branch
     branch: str | None = None  # in the summary of such a snapshot: the name of its branch
+    open_pairs: tuple[OpenHalf, ...] = ()  # in the summary of ours
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -79,6 +94,7 @@ class Table:
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     head: int | None = None
     property: str | None = None
+    open_pairs: tuple[OpenHalf, ...] = ()  # a property, too
     rolled_back: bool = False
     ever_rolled_back: bool = False
     foreign: set[tuple[RowId, int]] = field(default_factory=set)  # rows that others have added
@@ -153,6 +169,11 @@ class Lake:
                 row.apply(state, (int(where[0][1:]), where[2]))
             self._upserts[path] = tuple(state.items())
         return self._upserts[path]
+
+    def has_pairs(self, paths: Iterable[str]) -> bool:
+        """Whether staged files hold halves of changed keys."""
+        halves = (Effect.LEAVE, Effect.ARRIVE)
+        return any(row.effect in halves for path in paths for _, row in self.staged_rows(path))
 
     def touched(self, paths: Iterable[str]) -> frozenset[str]:
         """The keys of staged files: of rows to write, and of rows to remove."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from iceberg_protocol_commit import Answer, Commit, EngineError, Event, Steps
+from iceberg_protocol_pairs import DeleteUnreadError, OpenHalf
 from iceberg_protocol_storm import (
     APART,
     KEYS,
@@ -26,8 +27,20 @@ from iceberg_protocol_storm import (
     ToldWorldError,
     WrongWorldError,
 )
-from iceberg_protocol_tables import Change, Format, Lake, MissingFileError, Rows, Snapshot, Table
+from iceberg_protocol_tables import (
+    Change,
+    Format,
+    Lake,
+    Last,
+    MissingFileError,
+    Rows,
+    Snapshot,
+    Table,
+    Value,
+    value_of,
+)
 
+from connectors.iceberg.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import (
@@ -41,6 +54,7 @@ from connectors.iceberg.protocol.ledger import (
     LedgerEntry,
     LedgerProperty,
     SnapshotView,
+    Standing,
     TableView,
     TopicLedger,
     look_up,
@@ -50,18 +64,23 @@ from connectors.iceberg.protocol.messages import (
     Attach,
     Message,
     Need,
+    TableOpened,
     decode,
     encode,
 )
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.protocol.rules import ALL_RULES, Rule
 from connectors.iceberg.protocol.task_state import TaskState
+from connectors.iceberg.staging.staged_changes import PLACED, Half
 from connectors.iceberg.table import StagedFile, StagedKind
 
 TOPIC = "orders"
 APPEND, MERGE, LATER = "facts", "state", "later"  # `later` is routed only after a change of the configuration
 FOREIGN = "F"  # in place of the topic's id: a row of somebody else
-REST_TURNS = 8_000  # at most, until the world must have come to rest
+EFFECTS = (Effect.WRITE, Effect.DELETE, Effect.MOVE, Effect.TRUNCATE)
+GONE = (0, -1)  # a row that is not there
+STANDSTILL = 1000  # after which a wait is given up
+REST_TURNS = 8_000  # at most, until the world must have come to rest; where keys change, five times that
 
 
 class World:
@@ -72,6 +91,10 @@ class World:
         self.draw_apart = random.Random(f"apart {seed}")
         self.draw_effect = random.Random(f"effects {seed}")  # of its own: storms stay what they are
         self.draw_look = random.Random(f"looks {seed}")
+        self.draw_pair = random.Random(f"pairs {seed}")
+        self.pairs = self.draw_pair.random() < 0.4  # whether keys change
+        self.alive: set[str] = set()  # keys that the source has
+        self.written = 0  # rows of the source
         self.effects: Counter[Effect] = Counter()
         self.events: Counter[Event] = Counter()
         self.off = off
@@ -89,6 +112,7 @@ class World:
         if self.altered:
             self.allowed -= {Fault.GROUP_RESET, Fault.TOPIC_REPLACED}
         self.stormy = True
+        self.calm_since = 0
         self.topic_no = 1
         # A REST catalog compares the table and main, others the whole metadata. A swap on a main that has gone away and
         # come back is a documented limit of the first kind, and not made.
@@ -135,6 +159,11 @@ class World:
         return True
 
     @property
+    def clock(self) -> int:
+        """Of waits for deletes: in a storm everything may stand still for long."""
+        return 0 if self.stormy else self.now - self.calm_since
+
+    @property
     def topic_id(self) -> str:
         return f"T{self.topic_no}"
 
@@ -146,12 +175,37 @@ class World:
             number = self.random.randrange(len(self.logs))
             tables = tuple(t for t in (APPEND, MERGE, LATER) if self.random.random() < 0.5)
             key = f"{number}-{self.random.randrange(KEYS)}"
-            (effect,) = self.draw_effect.choices(list(Effect), (16, 3, 3, 1))
+            (effect,) = self.draw_effect.choices(EFFECTS, (16, 3, 3, 1))
             old = f"{number}-{self.draw_effect.randrange(KEYS)}"
             if old == key and effect is Effect.MOVE:
                 effect = Effect.WRITE
-            self.effects[effect] += 1
-            self.logs[number].append(Row(key, tables, effect, old))
+            self.write_log(number, Row(key, tables, effect, old))
+            if self.pairs and self.draw_pair.random() < 0.3:
+                self.change_key()
+
+    def write_log(self, partition: int, row: Row) -> None:
+        self.effects[row.effect] += 1
+        self.written += 1
+        if MERGE in row.tables:
+            state = dict.fromkeys(self.alive, 0)
+            row.apply(state, 0)
+            self.alive = {*state}
+        self.logs[partition].append(replace(row, at=self.written))
+
+    def change_key(self) -> None:
+        """A row gets another key, and goes to another partition."""
+        if not self.alive:
+            return
+        old = self.draw_pair.choice(sorted(self.alive))
+        new = f"{self.draw_pair.randrange(len(self.logs))}-{self.draw_pair.randrange(KEYS)}"
+        if new == old:
+            return
+        pair = f"{self.unique_pair()}{PLACED}"
+        self.write_log(int(old.partition("-")[0]), Row(old, (MERGE,), Effect.LEAVE, pair=pair))
+        self.write_log(int(new.partition("-")[0]), Row(new, (MERGE,), Effect.ARRIVE, old, pair))
+
+    def unique_pair(self) -> int:
+        return self.written
 
     def log_start(self, partition: TopicPartition) -> int:
         return self.log_starts.get(partition.partition, 0)
@@ -300,6 +354,19 @@ class World:
             table.property,
             replaced=bool(chain and chain[0].content and not ours and named is not None and not kin),
         )
+
+    def open_pairs(self, table: Table) -> tuple[OpenHalf, ...]:
+        view = self.view(table.name)
+        assert view is not None
+        lookup = look_up(view, self.rules)
+        if (snapshot := lookup.version.ledger_snapshot) is not None:
+            return table.snapshots[snapshot].open_pairs
+        return table.open_pairs if lookup.standing is Standing.EXPIRED else ()
+
+    def describe(self, table: Table) -> str:
+        """The answer to a task: what it has to know of a table."""
+        pairs = [each.pair for each in self.open_pairs(table) if each.half in (Half.DELETE, Half.NOTHING)]
+        return "|".join([table.uuid, *pairs])
 
     def check_chain(self, request: act.CommitRequest, before: Ledger | None) -> None:
         if before is None or self.off:
@@ -561,6 +628,7 @@ class World:
         if replaceable and not self.unmarked() and self.chance(Fault.TOPIC_REPLACED, 0.3):
             self.topic_no += 1
             self.logs = [[] for _ in self.logs]
+            self.alive.clear()
             self.log_starts.clear()
             self.produce(self.random.randrange(0, 8))
         if LATER not in self.routes and self.chance(Fault.ROUTE_ADDED, 0.01):
@@ -584,6 +652,7 @@ class World:
             return
         table.snapshots = dict(kept.snapshots)
         table.head, table.property, table.foreign = kept.head, kept.property, set(kept.foreign)
+        table.open_pairs = kept.open_pairs
         table.branches, table.rolled_back, table.ever_rolled_back = {}, False, True
         self.changed(table, main=True)
         self.late_commits.clear()  # a catalog that is restored outlives requests, and who had prepared them
@@ -670,7 +739,7 @@ class World:
         for _ in range(turns):
             self.turn()
         self.calm()
-        for turn in range(REST_TURNS):
+        for turn in range(REST_TURNS * (5 if self.pairs else 1)):
             self.turn()
             if turn % 25 == 24 and self.at_rest():
                 break
@@ -680,12 +749,13 @@ class World:
     def calm(self) -> None:
         """The storm is over: a last row for every table and partition, everybody finds their place."""
         self.stormy = False
+        self.calm_since = self.now
         self.new_topic_allowed = True
         self.zombies.clear()
         for sleeper in self.sleepers:
             sleeper.awake = True
-        for number, log in enumerate(self.logs):
-            log.append(Row(f"{number}-0", (APPEND, MERGE, LATER)))
+        for number in range(len(self.logs)):
+            self.write_log(number, Row(f"{number}-0", (APPEND, MERGE, LATER)))
         self.balance()
 
     def at_rest(self) -> bool:
@@ -776,17 +846,39 @@ class World:
             raise WrongWorldError(f"{MERGE}: rows of others went or came back: {wrong}")
         if self.rewound and table.ever_rolled_back:
             return
-        expected: dict[str, tuple[int, int]] = {}
-        gone = (0, -1)
-        for partition in self.partitions():
-            began = 0 if table.whole else prop.opened[partition].next
-            start = max(began, self.rewound.get(partition, [0])[-1])
-            for offset, row in enumerate(self.logs[partition.partition]):
-                if MERGE in row.tables and offset >= start:
-                    row.apply(expected, (self.topic_no, offset), gone)
+        expected: dict[str, Last] = {}
+        began = {p: 0 if table.whole else prop.opened[p].next for p in self.partitions()}
+        starts = {p: max(began[p], self.rewound.get(p, [0])[-1]) for p in self.partitions()}
+        events = [(row, p, n) for p in starts for n, row in enumerate(self.logs[p.partition]) if MERGE in row.tables]
+        due = [(row, offset) for row, partition, offset in events if offset >= starts[partition]]
+        self.replay(due, expected)
+        if self.events[Event.STOOD_STILL] and table.whole and not self.rewound:
+            raise WrongWorldError(f"{MERGE}: partitions have waited for each other, though no delete is missing")
         for key, last in expected.items():
-            if found.get(key, gone) != last:
+            is_ = found.get(key, GONE)
+            if is_[:2] != last[:2] or not self.is_value(is_, last):
                 raise WrongWorldError(f"{MERGE}: {key} is {found.get(key)}, expected {last}")
+
+    def replay(self, events: Sequence[tuple[Row, int]], state: dict[str, Last]) -> None:
+        """Apply the rows of a log, with their offsets, in the order of the source."""
+        values: dict[str, Value | None] = {}  # by pair
+        for row, offset in sorted(events, key=lambda each: each[0].at):
+            last: Last = (self.topic_no, offset)
+            if row.effect is Effect.LEAVE:
+                old = state.get(row.key, GONE)
+                values[row.pair] = None if old == GONE else value_of(row.key, old)
+            elif row.effect is Effect.ARRIVE:
+                last = (*last, values.get(row.pair))
+            row.apply(state, last, GONE)
+
+    def is_value(self, found: Last, expected: Last) -> bool:
+        """Whether the value of a row is right, or anything where it need not be: its delete came before the start."""
+        if len(expected) == 2 or found == expected:
+            return found == expected
+        if expected[2] is None and self.rewound:
+            return True  # what the table had before
+        unknown = len(found) == 3 and found[2] is None
+        return unknown and bool(self.rewound or self.events[Event.STOOD_STILL])
 
 
 class SimTask:
@@ -812,6 +904,9 @@ class SimTask:
         self.wipes = world.wipes
         self.commit_due = False
         self.dead = False
+        self.waits = KeyChangeWaits(STANDSTILL)
+        self.read_pairs: dict[TopicPartition, set[str]] = {}
+        self.alone: set[tuple[TopicPartition, str]] = set()
 
     def turn(self) -> None:
         world = self.world
@@ -828,6 +923,39 @@ class SimTask:
             self.commit()
         else:
             self.carry_out(self.state.on_tick(world.now))
+        if self.waits:
+            self.look_after_waits()
+
+    def look_after_waits(self) -> None:
+        """As the sink's task does."""
+        for partition in self.waits.read(self.known_pairs):
+            self.end_wait(partition)
+        for partition in self.waits.in_vain(self.world.clock, self.ends_of_others, self.state.read_to):
+            ends = self.ends_of_others(partition)
+            stuck = any((self.state.read_to(other) or 0) < end for other, end in ends.items())
+            self.world.events[Event.STOOD_STILL if stuck else Event.WAITED_IN_VAIN] += 1
+            self.alone.add((partition, self.waits.unread(partition).pair))
+            self.end_wait(partition)
+
+    def end_wait(self, partition: TopicPartition) -> None:
+        self.waits.end(partition)
+        self.carry_out(self.state.release(partition))
+
+    def known_pairs(self, table: str) -> set[str]:
+        answer = self.state.answer(table) or ""
+        return set(answer.split("|")[1:]).union(*self.read_pairs.values())
+
+    def ends_of_others(self, partition: TopicPartition) -> dict[TopicPartition, int]:
+        return {other: end for other, end in self.world.log_ends().items() if other != partition}
+
+    def has_to_wait(self, partition: TopicPartition, offset: int, pair: str) -> bool:
+        if Switch.WAIT_FOR_THE_DELETE in self.world.off:
+            return False
+        if Switch.OTHERS_COMMITTED_BEFORE_IN_VAIN in self.world.off and pair not in self.known_pairs(MERGE):
+            self.alone.add((partition, pair))  # as if nothing else had to be read
+        needed = self.state.filter_position(MERGE, partition)
+        known = pair in self.known_pairs(MERGE) or (partition, pair) in self.alone
+        return needed is not None and offset >= needed and not known
 
     def turn_of_zombie(self) -> None:
         """Goes on without noticing that it lost everything; ends at its next group commit."""
@@ -842,6 +970,8 @@ class SimTask:
 
     def rebalance(self, mine: set[TopicPartition]) -> None:
         gone, new = sorted(self.assigned - mine), sorted(mine - self.assigned)  # the same in every process
+        for partition in gone:
+            self.waits.end(partition)
         self.assigned = mine
         self.carry_out(self.state.revoke(gone))
         marks = {p: Mark.from_text(self.world.group[p][1]) for p in new if p in self.world.group}
@@ -856,6 +986,8 @@ class SimTask:
             message = self.world.channel[self.read]
             self.read += 1
             self.carry_out(self.state.on_message(message, self.world.now))
+            if isinstance(message, TableOpened):
+                self.waits.answered(message.table)
 
     def poll(self) -> None:
         ready = [p for p in sorted(self.assigned - self.paused) if self.state.is_reading(p)]
@@ -882,6 +1014,10 @@ class SimTask:
                     self.carry_out(stop)
                     return
                 self.carry_out([a for a in stop if isinstance(a, act.Send)])
+            if row.effect is Effect.ARRIVE and self.has_to_wait(partition, offset, row.pair):
+                self.close_batch(partition, first, offset)
+                self.wait(partition, offset, row.pair)
+                return
             for table in routed:
                 needed = self.state.filter_position(table, partition)
                 if needed is None:
@@ -891,9 +1027,19 @@ class SimTask:
                     if first[table] is None:
                         first[table] = offset
                     where = (self.world.topic_id, partition.partition, offset)
-                    self.staged.setdefault((partition, table), []).append((where, row))
+                    alone = Switch.WAIT_FOR_THE_DELETE in self.world.off or (partition, row.pair) in self.alone
+                    staged = replace(row, alone=alone) if row.effect is Effect.ARRIVE else row
+                    self.staged.setdefault((partition, table), []).append((where, staged))
+                    if row.effect is Effect.LEAVE:
+                        self.read_pairs.setdefault(partition, set()).add(row.pair)
             at = offset + 1  # last read -> next to read
         self.close_batch(partition, first, at)
+
+    def wait(self, partition: TopicPartition, offset: int, pair: str) -> None:
+        """Stop before the insert of a changed key whose delete was not read."""
+        self.world.events[Event.WAITED] += 1
+        self.waits.begin(partition, UnreadPair(MERGE, offset, pair, ""), self.world.clock)
+        self.carry_out(self.state.hold(partition, MERGE, Need.PAIR, "{}", self.world.now))
 
     def close_batch(self, partition: TopicPartition, first: Mapping[str, int | None], following: int) -> None:
         for table, offset in first.items():
@@ -923,6 +1069,7 @@ class SimTask:
                 case act.Seek():
                     self.positions[action.partition] = action.offset
                 case act.Discard():
+                    self.read_pairs.pop(action.partition, None)
                     self.staged = {k: v for k, v in self.staged.items() if k[0] != action.partition}
                 case act.CloseFiles():
                     self.close_files(action.cycle)
@@ -942,7 +1089,7 @@ class SimTask:
         assert epoch is not None
         files: dict[tuple[TopicPartition, str], list[StagedFile]] = {}
         for (partition, table), rows in self.staged.items():
-            uuid = self.state.answer(table)
+            uuid = (self.state.answer(table) or "").partition("|")[0]
             path = f"{table}/{uuid}/{epoch.number}/{epoch.nonce}/{self.world.unique('f')}"
             self.world.lake.staged[path] = rows
             files[partition, table] = [StagedFile(StagedKind.ROWS, path, len(rows), 0, 0, 0)]
@@ -1104,7 +1251,8 @@ class SimCoordinator:
                     world.create(action.table, whole=False)
                 view = world.view(action.table)
                 assert view is not None
-                self.take(state.on_table_prepared(action.table, view, view.uuid, now))
+                answer = world.describe(world.tables[action.table])
+                self.take(state.on_table_prepared(action.table, view, answer, now))
             case act.ReadGroupOffsets():
                 self.take(state.on_group_offsets(world.group_offsets(), now))
             case act.DescribeTopics():
@@ -1138,6 +1286,11 @@ class SimCoordinator:
                 next(under_way.steps)
         except StopIteration as end:
             answer: Answer = end.value
+        except DeleteUnreadError:
+            world.events[Event.DELETE_UNREAD] += 1
+            assert self.state is not None
+            self.state.ended = True
+            return
         else:
             if not world.chance(Fault.DRIVER_LOST, 0.15 if under_way.commit.pending else 0.05):
                 self.todo.insert(0, under_way)
