@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from connect_py.api.record import TopicPartition
 
 WAITING: Final = "key change"  # as the status names it
+_ASK_AGAIN_MS: Final = 5000
 _ANSWERS: Final = 2  # descriptions of the table that came after the others were read: one may have been on its way
 
 
@@ -33,6 +34,7 @@ class _Wait:
     unread: UnreadPair
     since_ms: int
     ends: Mapping[TopicPartition, int] | None = None  # of the other partitions; None: not known yet
+    ask_ms: int = 0  # when to ask for them
     places: Mapping[TopicPartition, int] = field(default_factory=dict)  # up to where they were read, at most to there
     answers: int | None = None  # that had come when the others were read
 
@@ -96,8 +98,8 @@ class KeyChangeWaits:
         """
         nowhere = []
         for partition, wait in self._waits.items():
-            if wait.ends is None:
-                wait.ends = ends(partition)
+            if wait.ends is None and now_ms >= wait.ask_ms:
+                wait.ends, wait.ask_ms = ends(partition), now_ms + _ASK_AGAIN_MS
             if wait.ends is None:
                 continue
             places = {other: min(read_to(other) or 0, end) for other, end in wait.ends.items()}

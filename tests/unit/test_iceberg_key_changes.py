@@ -79,6 +79,14 @@ def test_a_wait_ends_once_the_others_were_read_to_the_ends_of_then_and_the_table
     assert asked == [P0], "the ends are those of the insert's arrival"
 
 
+def test_the_ends_are_asked_for_again_after_a_while_if_the_cluster_does_not_answer() -> None:
+    made = waiting(100_000)
+    asked: list[int] = []
+    for now in range(0, 10_001, 100):
+        assert made.in_vain(now, lambda _, now=now: asked.append(now), lambda _: None) == []  # type: ignore[misc]
+    assert asked == [0, 5000, 10_000]
+
+
 def test_in_a_topic_of_one_partition_nothing_is_waited_for_but_what_the_coordinator_says() -> None:
     made = waiting()
     assert made.in_vain(1, lambda _: {}, lambda _: None) == []
