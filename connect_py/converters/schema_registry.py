@@ -73,7 +73,7 @@ class SchemaRegistry:
         _refuse_rules(schema, _WRITING if writing else _READING)
         references: dict[str, str] = {}
         self._collect(schema, references)
-        return RegisteredSchema(schema.schema_str, schema.schema_type or "AVRO", references)
+        return RegisteredSchema(schema.schema_str or "", schema.schema_type or "AVRO", references)
 
     def version(self, subject: str, schema_id: int) -> int | None:
         """Return the version under which a subject has this schema; None: it has not.
@@ -131,7 +131,7 @@ class SchemaRegistry:
                 look_up = partial(self._client.get_version, reference.subject, reference.version)
                 other = self._call(look_up).schema
                 self._collect(other, into)
-                into[reference.name] = other.schema_str
+                into[reference.name] = other.schema_str or ""
 
     def _call(self, request: Callable[[], Any]) -> Any:
         import httpx2  # what confluent_kafka speaks HTTP with

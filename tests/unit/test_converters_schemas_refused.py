@@ -155,6 +155,15 @@ def test_a_compiler_that_complains_in_no_utf_8_makes_a_bad_record(registry: Stub
     made.close()
 
 
+@pytest.mark.parametrize(
+    ("made", "kind"), [(AvroConverter(), "AVRO"), (JsonSchemaConverter(), "JSON"), (ProtobufConverter(), "PROTOBUF")]
+)
+def test_a_schema_without_a_text_makes_bad_records(made: Any, kind: str, registry: Stub) -> None:
+    prefix = registered(made, registry, kind, "")
+    assert isinstance(by_reference(made, [prefix + b"\0"])[0], str)
+    made.close()
+
+
 def test_an_unknown_id_is_refused_with_the_same_words_each_time(registry: Stub) -> None:
     made = AvroConverter()
     made.configure({"schema.registry.url": registry.url}, is_key=False)
