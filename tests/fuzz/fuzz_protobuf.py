@@ -152,7 +152,7 @@ class Protobuf(RegistryTarget):
 
 def _special(random: Random) -> str:
     """A schema that is strange as a whole."""
-    levels = random.choice([3, 10, 30, 60])
+    levels = random.choice([3, 7, 30, 60])
     match random.randrange(6):
         case 0:
             inside = " ".join(f"message D{n} {{ D{n + 1} a = 1; D{n + 1} b = 2; }}" for n in range(levels))
