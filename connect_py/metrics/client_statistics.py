@@ -29,6 +29,10 @@ class _Topic(msgspec.Struct):
     partitions: dict[str, _Partition] = {}
 
 
+class _Broker(msgspec.Struct):
+    state: str = ""
+
+
 class _Statistics(msgspec.Struct):
     client_id: str
     ts: int  # microseconds, monotonic
@@ -38,8 +42,10 @@ class _Statistics(msgspec.Struct):
     rxmsgs: int = 0
     rxmsg_bytes: int = 0
     topics: dict[str, _Topic] = {}
+    brokers: dict[str, _Broker] = {}
 
 
+_CONNECTED = frozenset({"UP", "UPDATE"})
 _DECODER = msgspec.json.Decoder(_Statistics)
 
 
@@ -60,11 +66,13 @@ class ClientStatistics:
         self._group = group
         self._before: _Statistics | None = None
         self.report: ClientReport | None = None
+        self.cut_off = False  # no broker is connected; at the start, none yet
 
     def take(self, text: str) -> None:
         """The client's callback."""
         now = _DECODER.decode(text)
         before, self._before = self._before, now
+        self.cut_off = not any(broker.state in _CONNECTED for broker in now.brokers.values())
         seconds = (now.ts - before.ts) / 1_000_000 if before is not None else 0.0
         lag: dict[tuple[str, int], int] = {}
         if self._group == "consumer":

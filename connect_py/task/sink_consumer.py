@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.kafka.broker_news import BrokerNews
 from connect_py.kafka.client_log import client_log
 from connect_py.kafka.refusals import REFUSALS
 from connect_py.metrics.client_statistics import INTERVAL_MS, ClientStatistics
@@ -94,6 +95,7 @@ class SinkConsumer:
         self._error: BaseException | None = None
         self._closing = False
         self._told: dict[int, float] = {}  # errors, and when
+        self._news = BrokerNews()
         self.statistics = ClientStatistics("consumer")
         self._reader: QueueReader | None = None
         try:
@@ -119,6 +121,11 @@ class SinkConsumer:
     def assigned(self) -> frozenset[TopicPartition]:
         """The partitions that are ours now."""
         return frozenset(self._assigned)
+
+    @property
+    def cut_off(self) -> str | None:
+        """Why no broker is connected; None: one is, as far as the client's last statistics tell."""
+        return (self._news.reason or None) if self.statistics.cut_off else None
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Follow these topics, instead of earlier ones; partitions come by `poll`."""
@@ -482,6 +489,7 @@ class SinkConsumer:
         if error.code() in REFUSALS or error.code() == KafkaError._FATAL or error.fatal():
             self._error = self._error or ConnectError(f"the consumer cannot go on: {error.str()}")
         else:
+            self._news.heard(error)
             self._tell(error)
 
     def _tell(self, error: KafkaError) -> None:

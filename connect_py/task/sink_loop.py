@@ -35,6 +35,7 @@ POLL_RECORDS: Final = 4000  # at most: each call of Arrow has its price, and dec
 REDELIVERY_SECONDS: Final = (0.2, 5.0)  # first and longest wait before a batch is put again; the task may bound it
 NO_TOPIC_SECONDS: Final = 5.0  # until the topics are listed again while none matches, or nobody answers
 LIST_SECONDS: Final = (3.0, 10.0)  # for the list: at first, and at last for a cluster that takes its time; stops wait
+BROKER: Final = "broker"  # what waits: everything
 PUT: Final = "put"  # what waits: records that the task takes later
 LISTED: Final = "list of topics"
 TELL_SECONDS: Final = 60.0  # between lines about an outage
@@ -47,6 +48,9 @@ class Consuming(Protocol):
 
     @property
     def assigned(self) -> frozenset[TopicPartition]: ...
+
+    @property
+    def cut_off(self) -> str | None: ...
 
     def subscribe(self, topics: Sequence[str]) -> None: ...
 
@@ -225,6 +229,7 @@ class SinkTaskRunner:
             self._deliver()
 
     def _check_waiting(self) -> None:
+        self._waits.waits(BROKER, self._consumer.cut_off)
         self._waits.tell()
         if not self._target_paused:
             self._waits.check()

@@ -68,3 +68,26 @@ def test_case_52_a_write_waits_for_the_group_and_times_out_with_the_stage(tmp_pa
         status, message = error(client.put("/connectors/b/config", json=CONFIG))
         assert status == 500
         assert re.fullmatch(rf"Request timed out\. {STAGE}", message)
+
+
+@pytest.mark.timeout(180)  # a worker and a broker of its own start, and the client tells of its brokers every 5 s
+def test_a_sink_whose_own_cluster_is_away_says_so_in_its_status(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    with KafkaBroker() as other:
+        worker = WorkerProcess(tmp_path, kafka_broker.bootstrap_servers, "other-away")
+
+        def waits_for() -> tuple[str, str]:
+            waiting = worker.get("/connectors/a/status")["tasks"][0].get("waiting", {})
+            return waiting.get("for", ""), waiting.get("reason", "")
+
+        try:
+            worker.start()
+            worker.put("a", {**CONFIG, "consumer.override.bootstrap.servers": other.bootstrap_servers})
+            worker.wait_for_states("a", "RUNNING", "RUNNING")
+            other.stop()
+            worker.wait_until(lambda: waits_for()[0] == "broker", 40, "the status to tell of the broker")
+            assert "refused" in waits_for()[1] or "Disconnected" in waits_for()[1]
+            assert worker.states("a") == ["RUNNING", "RUNNING"]
+            other.restart()
+            worker.wait_until(lambda: waits_for() == ("", ""), 60, "the status to be without it")
+        finally:
+            worker.close()

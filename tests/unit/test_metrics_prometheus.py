@@ -185,6 +185,17 @@ def test_a_worker_counts_starts_and_states_and_forgets_a_connector_with_its_last
     assert not any("orders" in line for line in lines(left))
 
 
+@pytest.mark.parametrize(
+    ("states", "cut_off"),
+    [(["INIT", "UP"], False), (["TRY_CONNECT", "UPDATE"], False), (["INIT", "TRY_CONNECT"], True), (["DOWN"], True)],
+)  # fmt: skip
+def test_a_client_is_cut_off_when_no_broker_is_connected(states: list[str], cut_off: bool) -> None:
+    statistics = ClientStatistics("consumer")
+    brokers = {f"{place}:9092/{place}": {"state": state} for place, state in enumerate(states)}
+    statistics.take(json.dumps({"client_id": "c", "ts": 1, "brokers": brokers}))
+    assert statistics.cut_off is cut_off
+
+
 def test_a_task_s_report_has_all_its_series() -> None:
     statistics = ClientStatistics("consumer")
     partition = {"partition": 0, "fetch_state": "active", "hi_offset": 50, "ls_offset": 50}

@@ -30,6 +30,7 @@ class FakeConsumer:
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.assigned: frozenset[TopicPartition] = frozenset()
+        self.cut_off: str | None = None
         self.batches: list[list[Any]] = []
         self.reached: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
