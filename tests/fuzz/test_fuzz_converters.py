@@ -9,8 +9,8 @@ from fuzz_planted import PLANTED
 from fuzz_run import FuzzRun
 from fuzz_targets import TARGETS
 
-SECONDS = 7.0
-PLANTED_SECONDS = 5.0  # of a case that hangs
+SECONDS = 6.0
+PLANTED_SECONDS = 4.0  # of a case that hangs
 
 
 @pytest.mark.parametrize("target", [target.name for target in TARGETS])
