@@ -77,9 +77,22 @@ class KeyChangeWaits:
         """The coordinator has described a table."""
         self._answers[table] = self._answers.get(table, 0) + 1
 
-    def read(self, known: Callable[[str], Container[str]]) -> list[TopicPartition]:
-        """Partitions whose delete was read. `known`: of a table, the pairs of which that is known."""
-        return [tp for tp, wait in self._waits.items() if wait.unread.pair in known(wait.unread.table)]
+    def read(
+        self, known: Callable[[str], Container[str]], position: Callable[[str, TopicPartition], int | None]
+    ) -> list[TopicPartition]:
+        """Partitions that need not wait any longer.
+
+        Args:
+            known: Of a table, the pairs whose delete was read.
+            position: The offset from which a table needs rows of a partition; None: not known. What was restored
+                meanwhile may have the insert already.
+        """
+        return [
+            partition
+            for partition, wait in self._waits.items()
+            if wait.unread.pair in known(wait.unread.table)
+            or (position(wait.unread.table, partition) or 0) > wait.unread.offset
+        ]
 
     def in_vain(
         self,

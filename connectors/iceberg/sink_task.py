@@ -332,7 +332,7 @@ class IcebergSinkTask(SinkTask):
         if not self._key_waits:
             return
         self._stage.renew(self._state.answer)
-        for partition in self._key_waits.read(self._stage.known_pairs):
+        for partition in self._key_waits.read(self._stage.known_pairs, self._state.filter_position):
             self._end_key_wait(partition)
         for partition in self._key_waits.in_vain(_now_ms(), self._ends_of_others, self._state.read_to):
             unread = self._key_waits.unread(partition)

@@ -928,7 +928,7 @@ class SimTask:
 
     def look_after_waits(self) -> None:
         """As the sink's task does."""
-        for partition in self.waits.read(self.known_pairs):
+        for partition in self.waits.read(self.known_pairs, self.state.filter_position):
             self.end_wait(partition)
         for partition in self.waits.in_vain(self.world.clock, self.ends_of_others, self.state.read_to):
             ends = self.ends_of_others(partition)

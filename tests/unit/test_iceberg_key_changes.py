@@ -18,10 +18,16 @@ def waiting(wait_ms: int = 1000) -> KeyChangeWaits:
 def test_a_partition_stops_before_the_insert_until_its_delete_was_read() -> None:
     made = waiting()
     assert (made.limit(P0), made.limit(P1), made.partitions()) == (7, None, [P0])
-    assert made.read(lambda table: {"y"} if table == "db.t" else {"x"}) == []
-    assert made.read(lambda table: {"x"} if table == "db.t" else set()) == [P0]
+    assert made.read(lambda table: {"y"} if table == "db.t" else {"x"}, lambda *_: None) == []
+    assert made.read(lambda table: {"x"} if table == "db.t" else set(), lambda *_: 7) == [P0]
     made.end(P0)
     assert not made
+
+
+def test_a_wait_ends_where_the_table_is_found_to_have_the_insert_already() -> None:
+    made = waiting()
+    assert made.read(lambda _: set(), lambda table, partition: 7) == []
+    assert made.read(lambda _: set(), lambda table, partition: 8) == [P0]
 
 
 def test_a_wait_ends_after_its_time_however_often_the_partition_comes_by() -> None:

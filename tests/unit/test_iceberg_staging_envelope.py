@@ -198,6 +198,17 @@ def test_the_insert_of_a_changed_key_waits_for_a_delete_that_was_not_read(tmp_pa
     assert changes(made.close_cycle(2, ORDERS_0), "id", "half") == [(2, ALONE)]
 
 
+def test_a_tombstone_is_half_of_a_pair_unless_it_follows_its_delete_also_in_a_later_cycle(tmp_path: Path) -> None:
+    made = merging(tmp_path, ext__envelope="none", tables__cdc_field="__deleted")
+    row = left(record({"id": 1, "v": None, "__deleted": "true"}, 3, key={"id": 1}), 2)
+    made.add(made.prepare(batch([row])))
+    made.close_cycle(1, ORDERS_0)
+    after = made.prepare(batch([left(record(None, 4, key={"id": 1}), 2)]))
+    assert not after.pairs
+    alone = made.prepare(batch([left(record(None, 5, key={"id": 1}), 2)]))
+    assert alone.pairs[ORDERS_0].column("__connect_py_half").to_pylist() == [DELETE]
+
+
 def test_a_pair_without_a_place_that_comes_again_waits_again(tmp_path: Path) -> None:
     made = merging(tmp_path, ext__envelope="none")
     gone = left(record(None, 0, key=Struct(KEY, [1])), 2)

@@ -72,6 +72,7 @@ _NEW_KEY = "__debezium.newkey"  # of the delete that a change of the key begins 
 _OLD_KEY = "__debezium.oldkey"  # of the insert that it ends with
 _PAIR_DIGITS = 20
 _MOST_READ_PAIRS = 100_000  # of a partition, to remember
+_KEY_HEADERS = frozenset({_OLD_KEY, _NEW_KEY})
 _KEYS = "keys"  # of a pair, old and new, for people
 _SOURCE = "source"  # of a change event: where the change was made
 _LEAST_ROWS_OF_A_PIECE = 200  # on average; smaller ones cost the writer more than copying them together
@@ -166,6 +167,7 @@ class TableStager:
         self._unreported: set[str] = set()
         # How many more deletes of a pair were staged than inserts. The table's open pairs tell of those that leave.
         self._read_pairs: dict[TopicPartition, Counter[str]] = {}
+        self._last_deletes: dict[TopicPartition, tuple[int, str]] = {}  # the offset of the last of a pair, and its keys
         self._alone: set[tuple[TopicPartition, int]] = set()  # inserts whose delete was waited for in vain
         self._last_order: dict[TopicPartition, str] = {}  # where the row before the next one stood
         self._latest: str | None = None  # the same, of the partition that is being closed
@@ -247,6 +249,8 @@ class TableStager:
             self._budget.used += size
         for partition, changed in prepared.pairs.items():
             self._held[partition].pairs.append(changed)
+            if changed.column(HALF)[-1].as_py() == Half.DELETE:
+                self._last_deletes[partition] = changed.column(OFFSET)[-1].as_py(), changed.column(_KEYS)[-1].as_py()
             read = self._read_pairs.setdefault(partition, Counter())
             read.update(pairs_of(changed, Half.DELETE).to_pylist())
             read.subtract(pairs_of(changed, Half.INSERT).to_pylist())
@@ -491,24 +495,30 @@ class TableStager:
         """
         if batch.headers is None or self._placeholder is None:  # no value will be asked for under an old key
             return {}
+        changed = [n for n, each in enumerate(batch.headers) if not _KEY_HEADERS.isdisjoint([h.key for h in each])]
+        if not changed:
+            return {}
         origin, source = batch.origin, raw.member(_SOURCE) if raw.is_struct() else None
-        # Where deletes come as events or rows, a tombstone repeats one, perhaps of an earlier cycle.
-        repeats = tombstones(raw) if self._config.envelope is EnvelopeKind.DEBEZIUM or self._config.cdc_field else None
+        silent, last = tombstones(raw), dict(self._last_deletes)
         found: dict[TopicPartition, list[tuple[int, str, int, str]]] = {}
-        for row, headers in enumerate(batch.headers):
-            old, new = headers.last_with(_OLD_KEY), headers.last_with(_NEW_KEY)
-            other = None if old is None and new is None else self._key_of(old or new)
-            if other is None or (repeats is not None and repeats[row].as_py()):
+        for row in changed:
+            old, new = batch.headers[row].last_with(_OLD_KEY), batch.headers[row].last_with(_NEW_KEY)
+            other = self._key_of(old or new)
+            if other is None:
                 continue
             own = [rows.column(key)[row].as_py() for key in self._keys]
             tp, offset = TopicPartition(origin.topic, origin.partitions[row].as_py()), origin.offsets[row].as_py()
             half, keys = (Half.DELETE, (own, other)) if old is None else (Half.INSERT, (other, own))
             if half is Half.INSERT and (tp, offset) in self._alone:
                 half = Half.INSERT_ALONE
+            text = json.dumps(keys, default=str)
+            if silent is not None and silent[row].as_py() and last.get(tp) == (offset - 1, text):
+                continue  # the tombstone that follows a delete
+            if half is Half.DELETE:
+                last[tp] = offset, text
             place = source.data[row].as_py() if source is not None else None
             if self._config.ordering_columns:
                 place = rows.column(ORDER)[row].as_py()
-            text = json.dumps(keys, default=str)
             whole = f"{text} {json.dumps(place, sort_keys=True, default=str)}"
             pair = hashlib.sha256(whole.encode()).hexdigest()[:_PAIR_DIGITS] + ("" if place is None else PLACED)
             found.setdefault(tp, []).append((offset, pair, int(half), text))
@@ -836,6 +846,7 @@ class TableStager:
     def drop_partition(self, partition: TopicPartition) -> None:
         """Forget the rows of a partition: it was lost, or is read again."""
         self._read_pairs.pop(partition, None)
+        self._last_deletes.pop(partition, None)
         self._forget(partition)
 
     def _forget(self, partition: TopicPartition) -> None:
