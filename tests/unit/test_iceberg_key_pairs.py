@@ -63,6 +63,14 @@ def test_a_pair_whose_place_is_known_that_is_read_again_matches_what_is_there() 
     assert match([image(1, "x@"), image(2, "x@")], []).open_deletes == [1]
 
 
+def test_a_row_that_takes_its_values_from_one_whose_delete_was_not_read_is_unread_too() -> None:
+    middle = image(2, "y", B, begun_by=(INSERT, "x", 1))
+    assert match([middle, insert(3, "y")], []).unread == 1
+    assert match([middle], []).unread == 1, "it would be kept without the value"
+    given_up = image(2, "y", B, begun_by=(ALONE, "x", 1))
+    assert match([given_up, insert(3, "y")], []).unread == 0
+
+
 def test_what_stays_open_is_filled_too() -> None:
     left = image(2, "y", BOTH, begun_by=(INSERT, "x", 1))
     plan = match([left, image(1, "x")], [image(-2, "z"), image(-1, "z")])

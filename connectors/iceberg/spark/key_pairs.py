@@ -32,7 +32,7 @@ class PairPlan:
     # By row: from which other rows it takes which columns.
     fills: dict[int, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)
     unknown: dict[int, frozenset[str]] = field(default_factory=dict)  # by row to complete: columns found nowhere
-    unread: int = 0  # rows to complete whose delete was not read, though they waited for it
+    unread: int = 0  # rows to complete, or to keep, that lack values of a row whose delete was not read
     open_deletes: list[int] = field(default_factory=list)  # rows whose insert was not read yet
     open_inserts: list[tuple[int, str]] = field(default_factory=list)  # half and pair of those whose delete was not
 
@@ -71,12 +71,13 @@ def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
             if known := lacking - found.lacking:
                 plan.fills.setdefault(row.row, []).append((found.row, known))
             at, lacking = found, lacking & found.lacking
+        if lacking and at.begun_by is not None and at.begun_by[0] == Half.INSERT and source(at) is None:
+            plan.unread += 1
         return lacking
 
     for row in cycle:
         if row.partial and row.lacking and (left := fill(row)):
             plan.unknown[row.row] = left
-            plan.unread += row.begun_by is not None and row.begun_by[0] == Half.INSERT and source(row) is None
     for pair in {**deletes, **inserts}:
         both = min(len(deletes[pair]), len(inserts[pair]))
         first = slice(both, None) if not pair.endswith(PLACED) else slice(0, 0 if both else 1)
