@@ -307,13 +307,16 @@ class JavaTable:
             raise
 
     def _with_columns(self, extra: Sequence[Mapping[str, Any]]) -> Any:
-        """The metadata of the table with more columns."""
-        java, schema = self._java, self.metadata().schema
-        wider = {**schema, "schema-id": 0, "fields": [*schema["fields"], *extra]}
+        """The metadata of the table with more columns; every column may be null, as staged changes lack values."""
+        java, fields = self._java, self._optional_fields(extra)
+        wider = {"type": "struct", "schema-id": 0, "fields": fields}
         made = java.iceberg("SchemaParser").fromJson(json.dumps(wider))
         builder = java.iceberg("TableMetadata").buildFrom(self._operations.current())
         builder.setCurrentSchema(made, max(field["id"] for field in extra))
         return builder.discardChanges().build()
+
+    def _optional_fields(self, extra: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        return [{**field, "required": False} for field in [*self.metadata().schema["fields"], *extra]]
 
     def _as_if(self, metadata: Any) -> Any:
         """The table with other metadata; the catalog does not see it."""
@@ -355,8 +358,7 @@ class JavaTable:
 
     def write_unbound(self, rows: DataFrame, name: str, folder: str, extra: Sequence[Mapping[str, Any]]) -> list[Any]:
         """As `write`, unpartitioned, with more columns, and every column may be null."""
-        java = self._java
-        fields = [{**field, "required": False} for field in [*self.metadata().schema["fields"], *extra]]
+        java, fields = self._java, self._optional_fields(extra)
         optional = json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
         builder = java.iceberg("TableMetadata").buildFromEmpty(2).assignUUID().setLocation(self._table.location())
         builder.setCurrentSchema(java.iceberg("SchemaParser").fromJson(optional), extra[-1]["id"])
