@@ -382,7 +382,7 @@ def test_what_spark_writes_for_a_commit_is_on_the_disk_and_has_no_checksums_that
             files = sink.stage([row, order(2, "b")])
             staged += [Path(file.path.removeprefix("file://")) for file in files]
             sink.commit(files, engine)
-        patch = sink.stage([order(1, "a", None)], StagedKind.PATCHES, ["region"])
+        patch = sink.stage([order(1, "a", None)], StagedKind.CHANGES, ["region"])
         staged += [Path(file.path.removeprefix("file://")) for file in patch]
         sink.commit(patch, engine)
     folder = Path(sink.description().location.removeprefix("file://"))

@@ -13,10 +13,7 @@ from connectors.iceberg.table import StagedKind
 
 __all__ = ["lake"]
 
-pytestmark = [
-    pytest.mark.timeout(180),  # several SQL MERGEs each, and the first one starts Spark
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # of DataFrame.collect
-]
+pytestmark = pytest.mark.timeout(180)  # several SQL MERGEs each, and the first one starts Spark
 
 
 def both(lake: Lake, source: Source) -> list[Reader]:

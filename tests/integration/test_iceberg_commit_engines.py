@@ -155,7 +155,7 @@ def test_patch_takes_unavailable_values_from_the_row_in_the_table(lake: Lake, en
     sink = lake.make(spec=BY_REGION)
     sink.commit(sink.stage([order(1, "a", notes=["kept"]), order(1, "b", notes=["old"]), order(1, "c")]), engine)
     patches = [order(1, "a", "south", notes=None), order(5, "unknown", notes=None)]
-    files = sink.stage(patches, StagedKind.PATCHES, ["notes"]) + sink.stage([order(1, "b", notes=["new"])])
+    files = sink.stage(patches, StagedKind.CHANGES, ["notes"]) + sink.stage([order(1, "b", notes=["new"])])
     outcome = sink.commit(files, engine)
     found = {row[1][1]: (dict(row)["region"], dict(row).get("notes")) for row in sink.rows()}
     assert found == {
@@ -172,7 +172,6 @@ def test_patch_takes_unavailable_values_from_the_row_in_the_table(lake: Lake, en
 
 
 @pytest.mark.parametrize("engine", [*ENGINES])
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # of DataFrame.collect
 def test_key_staged_twice_is_an_error_that_names_it(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     files = sink.stage([order(1, "a"), order(1, "b")]) + sink.stage([order(1, "b", amount=None)])
@@ -213,7 +212,7 @@ def test_table_of_format_1_is_merged_by_sql(lake: Lake, spec: str | None) -> Non
         [
             *sink.stage([order(1, "a", "south"), order(1, "c")]),
             *sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES),
-            *sink.stage([order(9, "new", None)], StagedKind.PATCHES, ["region"]),
+            *sink.stage([order(9, "new", None)], StagedKind.CHANGES, ["region"]),
         ]
     )
     assert outcome.engine is EngineName.FULL_MERGE

@@ -116,7 +116,7 @@ def test_keys_and_values_are_found_under_the_present_names_of_their_columns(
     found = {dict(row)["no"]: dict(row)["area"] for row in sink.rows("no, area")}
     assert found == {"a": "south", "b": "north", "c": "north"}
     patch = {renamed.get(name, name): value for name, value in order(1, "c", "east", notes=None).items()}
-    sink.commit(sink.stage([patch], StagedKind.PATCHES, ["remarks"]), engine)
+    sink.commit(sink.stage([patch], StagedKind.CHANGES, ["remarks"]), engine)
     sink.commit(sink.stage([{"shop": 1, "no": "b"}], StagedKind.DELETES), engine)
     found = {dict(row)["no"]: dict(row) for row in sink.rows("no, area, remarks")}
     assert found == {
@@ -133,7 +133,7 @@ def test_rows_staged_before_a_key_was_widened_or_renamed_are_found(
     sink = lake.make(version=version)
     sink.commit(sink.stage([order(shop, "a", notes=[str(shop)]) for shop in range(4)]))
     staged = sink.stage([order(0, "a", "south"), order(9, "a")])
-    staged += sink.stage([order(1, "a", "east", notes=None)], StagedKind.PATCHES, ["notes"])
+    staged += sink.stage([order(1, "a", "east", notes=None)], StagedKind.CHANGES, ["notes"])
     staged += sink.stage([{"shop": 2, "number": "a"}], StagedKind.DELETES)
     changes = [
         SchemaChange(ChangeKind.WIDEN, ("shop",), '"long"'),
@@ -179,7 +179,7 @@ def test_tables_that_others_made_and_filled_are_merged_as_their_write_mode_says(
     lake.sql(f"DELETE FROM lake.{name} WHERE id = 19")
     sink = Sink(lake, name, WriteMode.MERGE, ("id",))
     description = sink.description()
-    staged = sink.stage([{"id": 3, "v": "ours"}, {"id": 30, "v": "ours"}], StagedKind.PATCHES, ["at"])
+    staged = sink.stage([{"id": 3, "v": "ours"}, {"id": 30, "v": "ours"}], StagedKind.CHANGES, ["at"])
     deletes = sink.stage([{"id": 4}, {"id": 19}], StagedKind.DELETES)
     outcome = sink.commit(staged + deletes)
     assert outcome.engine is (EngineName.MERGE if mode == "merge-on-read" else EngineName.FULL_MERGE)

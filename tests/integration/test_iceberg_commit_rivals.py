@@ -178,7 +178,7 @@ def test_what_others_do_while_rows_are_completed_makes_no_value_old(
     lake: Lake, act: Callable[[Sink, Table], None], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, table = seeded(lake, 3, BY_REGION, {})
-    patches = sink.stage([order(1, "e", amount=None)], StagedKind.PATCHES, ["region"])
+    patches = sink.stage([order(1, "e", amount=None)], StagedKind.CHANGES, ["region"])
     with monkeypatch.context() as patch:
         between(patch, step, lambda: act(sink, table))
         sink.commit(patches + sink.stage(rows({"a": None})))

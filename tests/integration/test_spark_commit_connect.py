@@ -86,7 +86,7 @@ def test_upserts_deletes_and_partial_rows_land_by_one_merge_on_the_server(
     files: list[StagedFile] = [
         *sink.stage([order(1, "a", "south", notes=["x"]), order(2, "e")]),
         *sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES),
-        *sink.stage([order(1, "c", "west", notes=None)], StagedKind.PATCHES, unavailable=("notes",)),
+        *sink.stage([order(1, "c", "west", notes=None)], StagedKind.CHANGES, unavailable=("notes",)),
     ]
     outcome = committed(sink, client(), sink.request(files, **SCRATCH))
 

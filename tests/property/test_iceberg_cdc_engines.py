@@ -20,6 +20,7 @@ from connectors.iceberg.commit_request import EngineName
 
 __all__ = ["lake"]
 
+
 UNSHRUNK = (Phase.explicit, Phase.generate)  # an example takes seconds: shrinking would take minutes
 
 IDS = st.integers(1, 4)
@@ -119,7 +120,6 @@ KINDS = [  # form, whether events tell their place, whether the connector orders
     ("version", "engine"),
     [(3, EngineName.MERGE), (2, EngineName.MERGE), pytest.param(3, EngineName.FULL_MERGE, marks=pytest.mark.long)],
 )
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # of DataFrame.collect
 def test_rows_whose_keys_change_have_their_own_values_however_partitions_are_read(
     lake: Lake, version: int, engine: EngineName, examples: int
 ) -> None:

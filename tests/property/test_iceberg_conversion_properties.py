@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from iceberg_conversion_oracle import REFUSED, expected
-from iceberg_staging_rows import ORDERS_0, read, record, stager, table
+from iceberg_staging_rows import ORDERS_0, changes, read, record, stager, table
 
 from connect_py.api.arrow import storage_type, to_array
 from connect_py.api.batch import Batch, Column
 from connect_py.api.java_text import double_text
+from connect_py.api.record import SinkRecord
 from connect_py.api.schema import (
     BOOLEAN,
     BYTES,
@@ -40,6 +41,7 @@ from connect_py.api.schema import (
 from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions
+from connectors.iceberg.staging.staged_changes import CHANGE
 
 NUMBER_TEXTS = st.one_of(
     st.decimals(-(10**39), 10**39, allow_nan=False).map(str),
@@ -190,23 +192,25 @@ def test_many_columns_convert_as_plain_python_does(
 def test_merging_leaves_the_last_change_of_each_key(
     events: list[tuple[int, str, str | None]], cut: int, memory: int
 ) -> None:
-    gone = "__debezium_unavailable_value"
+    gone, unsent = "__debezium_unavailable_value", ("?", False)
     row = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)), ("__op", STRING))
     key = struct(("id", INT64))
-    rows, expected = [], {}
+    rows: list[SinkRecord] = []
+    history: dict[int, list[tuple[str | None, bool]]] = {}  # by id: value, and whether it is a delete
     for offset, (id_, op, v) in enumerate(events):
         if op == "tombstone":
             rows.append(record(None, offset, key=Struct(key, [id_])))
         else:
-            text = gone if v == "?" else v
-            rows.append(record(Struct(row, [id_, text, op]), offset, key=Struct(key, [id_])))
-        if op in ("d", "tombstone"):
-            expected[id_] = ("deletes", None)
-        elif v == "?":
-            before = expected.get(id_)
-            expected[id_] = before if before is not None and before[0] == "rows" else ("patches", None)
-        else:
-            expected[id_] = ("rows", v)
+            rows.append(record(Struct(row, [id_, gone if v == "?" else v, op]), offset, key=Struct(key, [id_])))
+        history.setdefault(id_, []).append((None, True) if op in ("d", "tombstone") else (v, False))
+    lasts = {id_: each[-1] for id_, each in history.items()}
+    completed = [  # the earlier changes of a row that lacks a value, and the last one where it is the one that lacks it
+        (id_, None if change == unsent else change[0], change[1], change == unsent and at == len(each))
+        for id_, each in history.items() if unsent in each
+        for at, change in enumerate(each, 1) if at < len(each) or change == unsent
+    ]  # fmt: skip
+    if unsent not in lasts.values():
+        completed = []
     with tempfile.TemporaryDirectory() as folder:
         columns = [("id", "long"), ("v", "string")]
         made = stager(table(columns, keys=["id"], folder=Path(folder)), memory=memory, tables__cdc_field="__op")
@@ -214,12 +218,15 @@ def test_merging_leaves_the_last_change_of_each_key(
             for one in Batch.of(rows[at : at + cut]):
                 made.add(made.prepare(one))
         files = made.close_cycle(1, ORDERS_0)
-        found = {
-            r["id"]: (kind, r.get("v")) for kind in ("rows", "patches", "deletes") for r in read(files, kind)
-        }  # fmt: skip
-        assert sum(f.rows for f in files) == len(found)
+        assert sum(f.rows for f in files) == sum(len(read(files, kind)) for kind in ("rows", "deletes", "changes"))
+        upserts = {r["id"]: r["v"] for r in read(files)}
+        deletes = {r["id"] for r in read(files, "deletes")}
+        staged = changes(files, "id", "v", CHANGE, "partial")
         made.discard()
-    assert found == expected
+    assert upserts == {id_: v for id_, (v, deleted) in lasts.items() if not deleted and v != "?"}
+    assert deletes == {id_ for id_, (_, deleted) in lasts.items() if deleted}
+    found = [(id_, None if is_delete else v, is_delete, last) for id_, v, is_delete, last in staged]
+    assert sorted(found, key=lambda each: each[0]) == sorted(completed, key=lambda each: each[0])
 
 
 @given(st.lists(st.floats() | st.integers(-(10**8), 10**8).map(lambda n: n / 1000), min_size=1))

@@ -16,6 +16,7 @@ from connectors.iceberg.table import StagedKind
 
 __all__ = ["lake"]
 
+
 UNSHRUNK = (Phase.explicit, Phase.generate)  # an example takes seconds: shrinking would take minutes
 
 KEYS = st.tuples(st.integers(1, 3), st.sampled_from(["a", "b", "ö", ""]))
@@ -53,7 +54,7 @@ def commit(sink: Sink, cycle: Mapping[tuple[int, str], Change], engine: EngineNa
         [
             *sink.stage(rows[::2]),
             *sink.stage(rows[1::2]),
-            *sink.stage(patches, StagedKind.PATCHES, ["notes"]),
+            *sink.stage(patches, StagedKind.CHANGES, ["notes"]),
             *sink.stage(deletes, StagedKind.DELETES),
         ],
         engine,
