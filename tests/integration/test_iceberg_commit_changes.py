@@ -344,7 +344,7 @@ def test_the_row_of_an_old_key_is_found_after_others_have_expired_the_snapshot_t
     reader.take(source, [len(source.log[0]), 0, 0])
     assert len(reader.sink.description().open_pairs) == 1
     name = reader.sink.name
-    lake.sql(f"INSERT INTO lake.{name} (id) VALUES (100)")
+    lake.sql(f"INSERT INTO lake.{name} (id, n) VALUES (100, 0)")
     older_than = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
     lake.sql(f"CALL lake.system.expire_snapshots(table => '{name}', {older_than})")
     assert reader.sink.load().view.ancestors[0].ledger is None
