@@ -119,9 +119,11 @@ class KeyChangeWaits:
             if places != wait.places:
                 wait.places, wait.since_ms = places, now_ms
             answers = self._answers.get(wait.unread.table, 0)
-            if wait.answers is None and places == wait.ends:
+            if places != wait.ends:  # or not any more: the others are read again, as after a rollback
+                wait.answers = None
+            elif wait.answers is None:
                 wait.answers = answers
-            if wait.answers is not None and answers >= wait.answers + _ANSWERS:
+            elif answers >= wait.answers + _ANSWERS:
                 nowhere.append(partition)
         late = [partition for partition, wait in self._waits.items() if now_ms - wait.since_ms >= self._wait_ms]
         found = nowhere or sorted(late, key=lambda partition: self._waits[partition].since_ms)[:1]

@@ -85,6 +85,25 @@ def test_a_wait_ends_once_the_others_were_read_to_the_ends_of_then_and_the_table
     assert asked == [P0], "the ends are those of the insert's arrival"
 
 
+def test_a_wait_goes_on_when_the_others_are_read_again_as_after_a_rollback() -> None:
+    made = waiting(100_000)
+    read = {P1: 10}
+
+    def look() -> list[TopicPartition]:
+        return made.in_vain(1, lambda _: {P1: 10}, read.get)
+
+    assert look() == []
+    read[P1] = 4
+    for _ in range(3):
+        made.answered("db.t")
+        assert look() == [], "the delete may be read yet"
+    read[P1] = 10
+    assert look() == []
+    made.answered("db.t")
+    made.answered("db.t")
+    assert look() == [P0]
+
+
 def test_the_ends_are_asked_for_again_after_a_while_if_the_cluster_does_not_answer() -> None:
     made = waiting(100_000)
     asked: list[int] = []
