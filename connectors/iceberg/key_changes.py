@@ -3,14 +3,14 @@
 The insert lacks values that only the row of the old key has. That row is known as it stood once its delete was staged
 by this task, or committed by any task. Where the delete is, no record says. So the wait also ends when all other
 partitions of the topic were read beyond the ends that their logs had when the insert came: the delete was compacted
-away then, or a transformation dropped it. And it ends when the other partitions have not moved towards these ends for a
-time: where deletes are missing, partitions may wait for each other.
+away then, or a transformation dropped it. And it ends when nothing was read or committed towards these ends for a time:
+where deletes are missing, partitions may wait for each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from connect_py.api.record import TopicPartition
@@ -35,7 +35,7 @@ class _Wait:
     since_ms: int
     ends: Mapping[TopicPartition, int] | None = None  # of the other partitions; None: not known yet
     ask_ms: int = 0  # when to ask for them
-    places: Mapping[TopicPartition, int] = field(default_factory=dict)  # up to where they were read, at most to there
+    progress: object = None  # up to where partitions were read and committed, at most to these ends
     answers: int | None = None  # that had come when the others were read
 
 
@@ -99,6 +99,7 @@ class KeyChangeWaits:
         now_ms: int,
         ends: Callable[[TopicPartition], Mapping[TopicPartition, int] | None],
         read_to: Callable[[TopicPartition], int | None],
+        committed_to: Callable[[TopicPartition], int | None],
     ) -> list[TopicPartition]:
         """Partitions whose delete is nowhere, or the one that has waited for too long while the others stood still.
 
@@ -108,6 +109,7 @@ class KeyChangeWaits:
             now_ms: Of a clock that only goes forward.
             ends: Asks for the ends of the logs of a topic's other partitions; None: they are not known now.
             read_to: The offset up to which a partition was read, by any task; None: not known.
+            committed_to: The same of commits, which bring deletes that others wait for.
         """
         nowhere = []
         for partition, wait in self._waits.items():
@@ -116,8 +118,10 @@ class KeyChangeWaits:
             if wait.ends is None:
                 continue
             places = {other: min(read_to(other) or 0, end) for other, end in wait.ends.items()}
-            if places != wait.places:
-                wait.places, wait.since_ms = places, now_ms
+            bounds = {**wait.ends, partition: wait.unread.offset}
+            progress = places, [min(committed_to(each) or 0, end) for each, end in bounds.items()]
+            if progress != wait.progress:
+                wait.progress, wait.since_ms = progress, now_ms
             answers = self._answers.get(wait.unread.table, 0)
             if places != wait.ends:  # or not any more: the others are read again, as after a rollback
                 wait.answers = None

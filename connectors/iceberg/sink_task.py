@@ -334,7 +334,8 @@ class IcebergSinkTask(SinkTask):
         self._stage.renew(self._state.answer)
         for partition in self._key_waits.read(self._stage.known_pairs, self._state.filter_position):
             self._end_key_wait(partition)
-        for partition in self._key_waits.in_vain(_now_ms(), self._ends_of_others, self._state.read_to):
+        at = self._state.read_to, self._state.committed_to
+        for partition in self._key_waits.in_vain(_now_ms(), self._ends_of_others, *at):
             unread = self._key_waits.unread(partition)
             others = ", ".join(str(other.partition) for other in self._others(partition))
             why = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.key_changes import KeyChangeWaits, UnreadPair
 
@@ -13,6 +15,16 @@ def waiting(wait_ms: int = 1000) -> KeyChangeWaits:
     made = KeyChangeWaits(wait_ms)
     made.begin(P0, INSERT, 0)
     return made
+
+
+def in_vain(
+    made: KeyChangeWaits,
+    now: int,
+    ends: Callable[[TopicPartition], Mapping[TopicPartition, int] | None],
+    read_to: Callable[[TopicPartition], int | None],
+) -> list[TopicPartition]:
+    """Where everything that was read is committed."""
+    return made.in_vain(now, ends, read_to, read_to)
 
 
 def test_a_partition_stops_before_the_insert_until_its_delete_was_read() -> None:
@@ -33,10 +45,10 @@ def test_a_wait_ends_where_the_table_is_found_to_have_the_insert_already() -> No
 def test_a_wait_ends_after_its_time_however_often_the_partition_comes_by() -> None:
     made = waiting()
     made.begin(P0, INSERT, 900)
-    assert made.in_vain(999, lambda _: None, lambda _: None) == []
-    assert made.in_vain(1000, lambda _: None, lambda _: None) == [P0]
+    assert in_vain(made, 999, lambda _: None, lambda _: None) == []
+    assert in_vain(made, 1000, lambda _: None, lambda _: None) == [P0]
     made.begin(P0, INSERT._replace(offset=5), 1000)
-    assert made.in_vain(1999, lambda _: None, lambda _: None) == []
+    assert in_vain(made, 1999, lambda _: None, lambda _: None) == []
 
 
 def test_the_time_of_a_wait_counts_from_when_the_others_last_moved_towards_their_ends_of_then() -> None:
@@ -44,7 +56,7 @@ def test_the_time_of_a_wait_counts_from_when_the_others_last_moved_towards_their
     places = {P1: 3}
 
     def look(now: int) -> list[TopicPartition]:
-        return made.in_vain(now, lambda _: {P1: 10, P2: 20}, places.get)
+        return in_vain(made, now, lambda _: {P1: 10, P2: 20}, places.get)
 
     assert look(0) == []
     places[P1] = 4
@@ -53,13 +65,30 @@ def test_the_time_of_a_wait_counts_from_when_the_others_last_moved_towards_their
     assert look(1900) == [P0]
 
 
+def test_the_time_of_a_wait_counts_from_when_something_was_last_committed_before_the_ends_of_then() -> None:
+    made = waiting()
+    committed = {P0: 2, P1: 3}
+
+    def look(now: int) -> list[TopicPartition]:
+        return made.in_vain(now, lambda _: {P1: 10}, {P1: 10}.get, committed.get)
+
+    assert look(0) == []
+    committed[P0] = 7
+    assert look(900) == []
+    committed[P1] = 10
+    assert look(1800) == []
+    committed[P0], committed[P1] = 99, 99
+    assert look(2799) == []
+    assert look(2800) == [P0]
+
+
 def test_of_waits_that_are_as_old_one_is_given_up_and_the_others_begin_anew() -> None:
     made = waiting()
     made.begin(P1, INSERT._replace(pair="y"), 10)
-    assert made.in_vain(2000, lambda _: None, lambda _: None) == [P0]
+    assert in_vain(made, 2000, lambda _: None, lambda _: None) == [P0]
     made.end(P0)
-    assert made.in_vain(2999, lambda _: None, lambda _: None) == []
-    assert made.in_vain(3000, lambda _: None, lambda _: None) == [P1]
+    assert in_vain(made, 2999, lambda _: None, lambda _: None) == []
+    assert in_vain(made, 3000, lambda _: None, lambda _: None) == [P1]
 
 
 def test_a_wait_ends_once_the_others_were_read_to_the_ends_of_then_and_the_table_was_described_twice_since() -> None:
@@ -69,7 +98,7 @@ def test_a_wait_ends_once_the_others_were_read_to_the_ends_of_then_and_the_table
     read = {P1: 10, P2: 19}
 
     def look(now: int) -> list[TopicPartition]:
-        return made.in_vain(now, lambda tp: asked.append(tp) or dict(ends), read.get)  # type: ignore[func-returns-value]
+        return in_vain(made, now, lambda tp: asked.append(tp) or dict(ends), read.get)  # type: ignore[func-returns-value]
 
     made.answered("db.t")
     assert look(1) == []
@@ -90,7 +119,7 @@ def test_a_wait_goes_on_when_the_others_are_read_again_as_after_a_rollback() -> 
     read = {P1: 10}
 
     def look() -> list[TopicPartition]:
-        return made.in_vain(1, lambda _: {P1: 10}, read.get)
+        return in_vain(made, 1, lambda _: {P1: 10}, read.get)
 
     assert look() == []
     read[P1] = 4
@@ -108,13 +137,13 @@ def test_the_ends_are_asked_for_again_after_a_while_if_the_cluster_does_not_answ
     made = waiting(100_000)
     asked: list[int] = []
     for now in range(0, 10_001, 100):
-        assert made.in_vain(now, lambda _, now=now: asked.append(now), lambda _: None) == []  # type: ignore[misc]
+        assert in_vain(made, now, lambda _, now=now: asked.append(now), lambda _: None) == []  # type: ignore[misc]
     assert asked == [0, 5000, 10_000]
 
 
 def test_in_a_topic_of_one_partition_nothing_is_waited_for_but_what_the_coordinator_says() -> None:
     made = waiting()
-    assert made.in_vain(1, lambda _: {}, lambda _: None) == []
+    assert in_vain(made, 1, lambda _: {}, lambda _: None) == []
     made.answered("db.t")
     made.answered("db.t")
-    assert made.in_vain(2, lambda _: {}, lambda _: None) == [P0]
+    assert in_vain(made, 2, lambda _: {}, lambda _: None) == [P0]

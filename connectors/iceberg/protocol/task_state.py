@@ -244,6 +244,10 @@ class TaskState:
         state = self._partitions.get(partition)
         return state.next if state is not None and state.attached else self._floors.get(partition)
 
+    def committed_to(self, partition: TopicPartition) -> int | None:
+        """The offset up to which all tables have a partition; None: not known."""
+        return self._floors.get(partition)
+
     def fill(self, *, full: bool) -> list[TaskAction]:
         """Say whether the open ranges hold as much as may be staged: then nothing is read until their files close."""
         if full == self._full:
