@@ -62,6 +62,8 @@ class Reports:
 
 
 class Consumer:
+    cut_off: str | None = None
+
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.assigned: frozenset[TopicPartition] = frozenset()
