@@ -24,7 +24,7 @@ from connect_py.config.bootstrap_servers import check_resolvable
 from connect_py.config.properties_file import read_properties
 from connect_py.config.worker_config import StorageTopic, WorkerConfig
 from connect_py.herder.abstract_herder import AbstractHerder
-from connect_py.kafka.broker_news import BrokerNews
+from connect_py.kafka.broker_errors import BrokerNews
 from connect_py.kafka.client_config import translate
 from connect_py.log_output import configure_logging, set_log_levels
 from connect_py.plugins.plugin_registry import PluginRegistry

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Path: TypeAlias = tuple[str, ...]  # names from the top of the value down to a member; list items are "element"
 
 
-class Unbuilt(ABC):
+class LazyColumn(ABC):
     """Structs of a column that are not in Arrow yet.
 
     A converter gives one to a `Column` when building is dear and much of it may go unread, such as the row before an
@@ -55,14 +55,14 @@ class Unbuilt(ABC):
         """See `Column.member`."""
 
     @abstractmethod
-    def where(self, mask: pa.BooleanArray) -> Unbuilt:
+    def where(self, mask: pa.BooleanArray) -> LazyColumn:
         """Keep the rows where `mask` is true."""
 
     @abstractmethod
-    def slice(self, start: int, stop: int) -> Unbuilt:
+    def slice(self, start: int, stop: int) -> LazyColumn:
         """Keep rows [start, stop)."""
 
-    def mixed(self, other: Unbuilt, is_other: pa.BooleanArray) -> Unbuilt | None:
+    def mixed(self, other: LazyColumn, is_other: pa.BooleanArray) -> LazyColumn | None:
         """See `Column.mixed`; None: these have to be built for it."""
         return None
 
@@ -96,7 +96,7 @@ class Column:
     def __init__(
         self,
         schema: Schema | None,
-        data: pa.Array | Unbuilt,
+        data: pa.Array | LazyColumn,
         tombstone: pa.BooleanArray | None = None,
         absent: Mapping[Path, pa.BooleanArray] | None = None,
         tombstone_schema: Schema | None = None,
@@ -109,8 +109,8 @@ class Column:
         self.tombstone = tombstone
         self.tombstone_schema = tombstone_schema
         self._absent = absent or {}
-        self._unbuilt = data if isinstance(data, Unbuilt) else None
-        self._data: pa.Array = None if isinstance(data, Unbuilt) else data
+        self._unbuilt = data if isinstance(data, LazyColumn) else None
+        self._data: pa.Array = None if isinstance(data, LazyColumn) else data
         self._members: dict[str, Column | None] = {}
 
     def _build(self) -> None:
@@ -186,7 +186,7 @@ class Column:
         data = self._data.slice(start, length) if self._unbuilt is None else self._unbuilt.slice(start, stop)
         return self._selected(data, lambda rows: rows.slice(start, length))
 
-    def _selected(self, data: pa.Array | Unbuilt, select: Callable[[pa.Array], pa.Array]) -> Column:
+    def _selected(self, data: pa.Array | LazyColumn, select: Callable[[pa.Array], pa.Array]) -> Column:
         return Column(
             self.schema,
             data,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from connect_py.api.batch import Column, Path, Unbuilt
+from connect_py.api.batch import Column, LazyColumn, Path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,7 @@ class RowReader(Protocol):
         """The value of each row as the reference form makes it; what is false becomes None."""
 
 
-class DecodedRows(Unbuilt):
+class DecodedRows(LazyColumn):
     """Decoded structs, or what is false for a null; `check` them first."""
 
     def __init__(self, reader: RowReader, values: Sequence[Any]) -> None:
@@ -149,7 +149,7 @@ class DecodedRows(Unbuilt):
     def slice(self, start: int, stop: int) -> DecodedRows:
         return DecodedRows(self.reader, self.values[start:stop])
 
-    def mixed(self, other: Unbuilt, is_other: pa.BooleanArray) -> DecodedRows | None:
+    def mixed(self, other: LazyColumn, is_other: pa.BooleanArray) -> DecodedRows | None:
         import pyarrow.compute as pc
 
         if not isinstance(other, DecodedRows) or not self.reader.alike(other.reader):

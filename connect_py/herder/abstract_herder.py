@@ -43,7 +43,7 @@ from connect_py.herder.stage_board import StageBoard
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.validation import Validator
 from connect_py.herder.work_runner import WorkRunner, strings
-from connect_py.kafka.refusals import RefusedError
+from connect_py.kafka.authorization_errors import RefusedError
 from connect_py.metrics.samples import AnySample, Sample, TextSample
 from connect_py.model import ConnectorOffset, ConnectorTaskId, Status, TargetState
 from connect_py.storage.config_state import (

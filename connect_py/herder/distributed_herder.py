@@ -37,7 +37,7 @@ from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.task_set import differs
 from connect_py.herder.work_runner import strings
 from connect_py.herder.zombie_fencing import ZombieFencing
-from connect_py.kafka.refusals import RefusedError
+from connect_py.kafka.authorization_errors import RefusedError
 from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.samples import AnySample

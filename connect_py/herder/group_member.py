@@ -12,8 +12,8 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.client_log import client_log
-from connect_py.kafka.refusals import REFUSALS
 from connect_py.storage.storage_clients import Settings
 
 log = logging.getLogger(__name__)

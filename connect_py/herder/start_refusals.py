@@ -7,7 +7,7 @@ import threading
 from typing import Final
 
 from connect_py.clock import Clock
-from connect_py.kafka.refusals import RefusedError
+from connect_py.kafka.authorization_errors import RefusedError
 
 PATIENCE_SECONDS: Final = 60.0  # an administrator may be granting it just now
 

@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.clock import SystemClock
+from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.group_offset_deletion import delete_group_offsets
-from connect_py.kafka.refusals import REFUSALS
 
 REQUEST_SECONDS = 10.0
 AGAIN_SECONDS: Final = 0.1

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from connect_py.api.errors import ConnectError
+from connect_py.kafka.authorization_errors import REFUSALS, NoTransactionsError, RefusedError
 from connect_py.kafka.client_log import client_log
-from connect_py.kafka.refusals import REFUSALS, NoTransactionsError, RefusedError
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.storage.storage_log import Write
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import StorageTopic
-from connect_py.kafka.refusals import RefusedError
+from connect_py.kafka.authorization_errors import RefusedError
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.errors import ConnectError
+from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.client_log import client_log
-from connect_py.kafka.refusals import REFUSALS
 from connect_py.storage.storage_clients import Settings
 
 POLL_SECONDS: Final = 0.2  # a stop is noticed this late

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Held:
+class _HostedConnector:
     """A connector that this worker holds."""
 
     generation: int
@@ -88,7 +88,7 @@ class ConnectorHost:
         self._numbers = itertools.count(1)
         self._pending: dict[int, Future[Any]] = {}
         self._unsent: list[Request] = []
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HostedConnector] = {}
         self._log_levels: dict[str, int | None] = {}
         self._lease_until: float | None = None
         self._next: list[tuple[Request, Future[Any]]] = []  # for the process after one whose lease has ended
@@ -133,13 +133,13 @@ class ConnectorHost:
         """Start an instance; the listener hears how it went. A name that is held must be stopped first."""
         number = next(self._numbers)
         with self._lock:
-            self._held[name] = _Held(generation=number)
+            self._held[name] = _HostedConnector(generation=number)
         return self._request(StartConnector(number, name, number, dict(config), target))
 
     def fail_connector(self, name: str, trace: str) -> None:
         """Hold a connector that could not even be started."""
         with self._lock:
-            self._held[name] = _Held(generation=next(self._numbers), failed=True)
+            self._held[name] = _HostedConnector(generation=next(self._numbers), failed=True)
         self._listener.on_connector_failure(name, trace)
 
     def stop_connector(self, name: str) -> Future[None]:

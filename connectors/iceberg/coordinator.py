@@ -37,10 +37,18 @@ from connectors.iceberg.errors import (
     TableNotCreatedError,
 )
 from connectors.iceberg.events import CommitListener
-from connectors.iceberg.evolution.held_changes import ChangesHeldError
+from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.freshness import Freshness
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.kafka_metadata import (
+    begins_at_end,
+    describe_topics,
+    first_positions,
+    group_offsets,
+    likely_tables,
+    partitions_of,
+)
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
     CommitTable,
@@ -63,19 +71,11 @@ from connectors.iceberg.protocol.coordinator_state import (
     TopicInfo,
 )
 from connectors.iceberg.protocol.ledger import TableView
-from connectors.iceberg.protocol.mark import GroupOffset
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
+from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.source_topics import (
-    begins_at_end,
-    describe_topics,
-    first_positions,
-    group_offsets,
-    likely_tables,
-    partitions_of,
-)
-from connectors.iceberg.table_keeper import TableKeeper
-from connectors.iceberg.troubles import Troubles
+from connectors.iceberg.retry_tracker import RetryTracker
+from connectors.iceberg.table_manager import TableManager
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Coordinator:
         self,
         config: IcebergSinkConfig,
         context: SinkTaskContext,
-        tables: TableKeeper,
+        tables: TableManager,
         listener: CommitListener,
         metrics: IcebergMetrics,
     ) -> None:
@@ -106,7 +106,7 @@ class Coordinator:
         self._listener = listener
         self._metrics = metrics
         self._freshness = Freshness(metrics)
-        self._troubles = Troubles(metrics, context, config.commit_max_failures, config.commit_interval_ms)
+        self._retries = RetryTracker(metrics, context, config.commit_max_failures, config.commit_interval_ms)
         self._stopping = threading.Event()
         self._failure: ConnectError | None = None
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
@@ -129,12 +129,12 @@ class Coordinator:
     def _run(self) -> None:
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
-            life = _Life(
-                self._config, self._context, self._tables, self._listener, self._troubles, self._freshness,
+            life = _CoordinatorEpoch(
+                self._config, self._context, self._tables, self._listener, self._retries, self._freshness,
                 self._stopping,
             )  # fmt: skip
             self._metrics.coordinator_begins()
-            self._troubles.begins()
+            self._retries.begins()
             try:
                 life.run()
             except (FencedError, RetriableError) as error:
@@ -153,13 +153,13 @@ class Coordinator:
             self._stopping.wait(backoff)
             backoff = min(2 * backoff, LAST_BACKOFF_SECONDS)
 
-    def _may_begin_anew(self, life: _Life, error: ConnectError) -> bool:
+    def _may_begin_anew(self, life: _CoordinatorEpoch, error: ConnectError) -> bool:
         """Tell of the end of a life; one that could not even begin is counted."""
         if life.begun or isinstance(error, FencedError) or self._stopping.is_set():
             log.warning("coordinator begins anew: %s", error)
             return True
         try:
-            self._troubles.cannot_begin(str(error))
+            self._retries.cannot_begin(str(error))
         except ConnectError as given_up:
             self._failure = given_up
             self._failure.__cause__ = error
@@ -167,16 +167,16 @@ class Coordinator:
         return True
 
 
-class _Life:
+class _CoordinatorEpoch:
     """One epoch of a coordinator."""
 
     def __init__(
         self,
         config: IcebergSinkConfig,
         context: SinkTaskContext,
-        tables: TableKeeper,
+        tables: TableManager,
         listener: CommitListener,
-        troubles: Troubles,
+        retries: RetryTracker,
         freshness: Freshness,
         stopping: threading.Event,
     ) -> None:
@@ -184,7 +184,7 @@ class _Life:
         self._context = context
         self._tables = tables
         self._listener = listener
-        self._troubles = troubles
+        self._retries = retries
         self._freshness = freshness
         self._stopping = stopping
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
@@ -215,7 +215,7 @@ class _Life:
             self._await(starting)
             state, actions = self._begin(executor, highest)
             self.begun = True
-            self._troubles.begun()
+            self._retries.begun()
             log.info("coordinator of epoch %d begins", state.epoch.number, extra={"action": "epoch_started"})
             self._carry_out(state, actions, executor, writer)
             while not self._stopping.is_set() and not state.ended:
@@ -311,7 +311,7 @@ class _Life:
                 fault_point("after_start_commit")
             elif isinstance(message, CommitComplete):
                 self.worked = True
-                self._troubles.cycle_ended(state.failing)
+                self._retries.cycle_ended(state.failing)
                 self._freshness.tell(state.ages())
                 self._listener.on_cycle_complete(str(uuid.uuid4()), None)
                 fault_point("after_commit_complete")
@@ -327,7 +327,7 @@ class _Life:
             case Warn(text):
                 log.warning("%s", text)
             case ReportTrouble(table, reason, consecutive):
-                self._troubles.not_committed(table, consecutive, reason)
+                self._retries.not_committed(table, consecutive, reason)
             case ProveLeadership(token):
                 writer.send([EpochStarted(state.epoch)])  # fenced: raises, and the life is over
                 self._answers.put(lambda: state.on_leadership(token, True, _now_ms()))
@@ -374,19 +374,19 @@ class _Life:
                 self._then(executor.submit(self._tables.clean, table, table_uuid, epoch), lambda _: [], _clean_later)
 
     def _prepared(self, state: CoordinatorState, table: str, view: TableView, answer: str) -> list[CoordinatorAction]:
-        self._troubles.opened(table)
+        self._retries.opened(table)
         return state.on_table_prepared(table, view, answer, _now_ms())
 
     def _not_prepared(self, state: CoordinatorState, table: str, error: ConnectError) -> list[CoordinatorAction]:
         """What waits may get better by itself or by somebody's hand: whoever waits for the table asks again."""
         why = _why(table, error)
         if isinstance(error, RetriableError | CommitStateUnknownError):
-            self._troubles.cannot_open(table, why)
+            self._retries.cannot_open(table, why)
             return state.on_table_held(table)
         if isinstance(error, ChangesHeldError):
-            self._troubles.held(table, why)
+            self._retries.held(table, why)
             return state.on_table_held(table)
-        self._troubles.opened(table)  # there or not, that is known now
+        self._retries.opened(table)  # there or not, that is known now
         missing = isinstance(error, TableMissingError)
         if isinstance(error, TableNotCreatedError):  # who holds the rows tells where they are from
             return state.on_table_refused(table, why, missing=missing, rows=True)

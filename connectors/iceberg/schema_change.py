@@ -1,4 +1,4 @@
-"""`SchemaChange`: one step of a table's evolution, as tasks wish for it and the catalog carries it out."""
+"""`SchemaChange`: one step of a table's evolution, as tasks ask for it and the catalog carries it out."""
 
 from __future__ import annotations
 

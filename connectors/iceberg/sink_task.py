@@ -44,8 +44,8 @@ from connectors.iceberg.config import (
     Unrouted,
 )
 from connectors.iceberg.coordinator import Coordinator
+from connectors.iceberg.dead_letters.dead_letter_buffer import DeadLetterBuffer
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
-from connectors.iceberg.dead_letters.waiting_letters import WaitingLetters
 from connectors.iceberg.event_writer import EventWriter
 from connectors.iceberg.events import EventPublisher
 from connectors.iceberg.faults import fault_point
@@ -63,16 +63,16 @@ from connectors.iceberg.protocol.actions import (
     Send,
     TaskAction,
 )
-from connectors.iceberg.protocol.mark import Mark
 from connectors.iceberg.protocol.messages import CommitComplete, Need, OpenTable, TableOpened
+from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
+from connectors.iceberg.retry_tracker import COORDINATOR, table_to_open
 from connectors.iceberg.routing import Routed, Router
 from connectors.iceberg.schemaless_lists import evened
 from connectors.iceberg.staging.stage import Stage, StagedRows
-from connectors.iceberg.staging.wish import Wish
-from connectors.iceberg.table_keeper import TableKeeper
-from connectors.iceberg.troubles import COORDINATOR, table_to_open
+from connectors.iceberg.staging.table_request import TableRequest
+from connectors.iceberg.table_manager import TableManager
 
 log = logging.getLogger(__name__)
 
@@ -81,12 +81,12 @@ UNROUTED_SECONDS = 60.0  # between warnings about rows without a table
 STOP_SECONDS = 4.0  # for the coordinator; the worker allows 5 s for the whole task
 
 
-class _Held(NamedTuple):
+class _Blocked(NamedTuple):
     """Why a partition must be held."""
 
     table: str
     need: Need
-    wish: str
+    request: str
 
 
 class _Converted(NamedTuple):
@@ -108,7 +108,7 @@ class _Poll:
     """What the poll that is being worked on brought so far."""
 
     converted: list[_Converted]
-    letters: WaitingLetters
+    letters: DeadLetterBuffer
     latest: dict[TopicPartition, int]  # timestamp
 
     def drop(self, partition: TopicPartition) -> None:
@@ -140,7 +140,7 @@ class IcebergSinkTask(SinkTask):
         )
         self._router = Router(config)
         self._stage = Stage(config, self._name, context.partition_count)
-        self._poll = _Poll([], WaitingLetters(), {})
+        self._poll = _Poll([], DeadLetterBuffer(), {})
         self._letter_rows = DeadLetterRows(config.connector, context.task, props)
         self._unrouted = 0  # rows since the start that no table took
         self._tell_unrouted_at = 0.0
@@ -162,7 +162,7 @@ class IcebergSinkTask(SinkTask):
                 config.catalog_name,
                 EventWriter(context.client_config, config.control_topic, config.channel_replication, config.kafka),
             )
-            tables = TableKeeper(config, events, self._metrics, context)
+            tables = TableManager(config, events, self._metrics, context)
             tables.request()
             self._coordinator = Coordinator(config, context, tables, events, self._metrics)
             self._coordinator.start()
@@ -185,7 +185,7 @@ class IcebergSinkTask(SinkTask):
         except RetriableError as error:  # marks only spare a detour: the coordinator reads them too
             log.warning("the group's offsets are not known now: %s", error)
             committed = {}
-        marks = {p: Mark.from_text(at.metadata) for p, at in committed.items()}
+        marks = {p: OffsetMetadata.from_text(at.metadata) for p, at in committed.items()}
         foreign = [p for p, mark in marks.items() if mark is None]
         if foreign:
             log.warning(
@@ -323,8 +323,8 @@ class IcebergSinkTask(SinkTask):
         for partition in self._key_waits.partitions():
             unread = self._key_waits.unread(partition)
             if self._state.is_reading(partition) and self._state.next_offset(partition) >= unread.offset:
-                wish = Wish(None, "a changed key").to_text()
-                self._carry_out(self._state.hold(partition, unread.table, Need.PAIR, wish, _now_ms()))
+                request = TableRequest(None, "a changed key").to_text()
+                self._carry_out(self._state.hold(partition, unread.table, Need.PAIR, request, _now_ms()))
                 self.context.waits(WAITING, f"{partition} stops at {unread.offset}: the delete of {unread.keys} comes")
 
     def _look_after_key_waits(self) -> None:
@@ -376,7 +376,7 @@ class IcebergSinkTask(SinkTask):
             if self._state.is_skipped(table):
                 raise ConnectError(f"dead letters have nowhere to go: table {table} is left out as missing")
             if self._state.filter_position(table, tp) is None or self._state.answer(table) is None:
-                self._hold_partition(tp, _Held(table, Need.CREATE, self._letter_rows.creation(self._config)))
+                self._hold_partition(tp, _Blocked(table, Need.CREATE, self._letter_rows.creation(self._config)))
                 continue
             found += letters.of(tp, self._state.next_offset(tp), consumed[tp])
         for batch in self._letter_rows.batches(found):
@@ -413,7 +413,7 @@ class IcebergSinkTask(SinkTask):
             return batch
         return batch.where(keep) if pc.any(keep).as_py() else None
 
-    def _convert_rows(self, batch: Batch) -> tuple[Batch | None, dict[int, _Held]]:
+    def _convert_rows(self, batch: Batch) -> tuple[Batch | None, dict[int, _Blocked]]:
         """Convert a batch whole, or nothing of it; bad rows are reported and left out first.
 
         Returns the rows that are left, and the partitions that must be held: then nothing was converted.
@@ -484,7 +484,7 @@ class IcebergSinkTask(SinkTask):
                 self._unrouted, topic, extra={"action": "unrouted"},
             )  # fmt: skip
 
-    def _needs(self, routed: Sequence[Routed]) -> dict[int, _Held]:
+    def _needs(self, routed: Sequence[Routed]) -> dict[int, _Blocked]:
         """Which partitions must be held, because a table is not open, or lacks columns.
 
         All tables that are not open are asked for at once. A partition waits for the last of them, because answers
@@ -494,8 +494,8 @@ class IcebergSinkTask(SinkTask):
             BadRows: Rows that cannot create a missing table, or that need a change which makes dead letters.
         """
         epoch = self._epoch()
-        held: dict[int, _Held] = {}
-        closed_tables: list[_Held] = []
+        held: dict[int, _Blocked] = {}
+        closed_tables: list[_Blocked] = []
         for item in routed:
             if item.table == self._config.dead_letter_table:
                 raise ConnectError(f"rows are routed to {item.table}, which is for dead letters")
@@ -511,7 +511,7 @@ class IcebergSinkTask(SinkTask):
                     refused = self._stage.not_creating(item.table, item.batch)
                     if refused is not None:
                         raise item.in_whole_batch(refused)
-                why = _Held(item.table, Need.CREATE, self._stage.creation(item.table, item.batch))
+                why = _Blocked(item.table, Need.CREATE, self._stage.creation(item.table, item.batch))
                 closed_tables.append(why)
                 held.update(dict.fromkeys(closed if answer is not None else partitions, why))
             if answer is not None and len(closed) < len(partitions):
@@ -521,17 +521,17 @@ class IcebergSinkTask(SinkTask):
                     raise item.in_whole_batch(bad) from bad
             if lacking is not None:
                 for partition in partitions:
-                    held.setdefault(partition, _Held(item.table, Need.EVOLVE, lacking))
+                    held.setdefault(partition, _Blocked(item.table, Need.EVOLVE, lacking))
         for why in closed_tables[:-1]:
             self._ask_ahead(why)
         return held
 
-    def _ask_ahead(self, why: _Held) -> None:
+    def _ask_ahead(self, why: _Blocked) -> None:
         """Ask for a table that no partition waits for yet; again only after a while."""
         now = time.monotonic()
         if now >= self._ask_again_at.get(why.table, now):
             self._ask_again_at[why.table] = now + ASK_SECONDS
-            self._carry_out([Send(OpenTable(self._name, self._epoch(), why.table, why.need, why.wish))])
+            self._carry_out([Send(OpenTable(self._name, self._epoch(), why.table, why.need, why.request))])
 
     def _convert(self, routed: Routed) -> _Converted:
         """Convert one table's rows, those below its position left out by one comparison; nothing is staged yet.
@@ -616,7 +616,7 @@ class IcebergSinkTask(SinkTask):
             keep[row] = False
         return batch.where(pa.array(keep)) if any(keep) else None
 
-    def _hold(self, batch: Batch, held: Mapping[int, _Held]) -> Batch | None:
+    def _hold(self, batch: Batch, held: Mapping[int, _Blocked]) -> Batch | None:
         """Stop these partitions where the poll began; return the rows of the others."""
         origin = batch.origin
         for partition, why in held.items():
@@ -624,10 +624,10 @@ class IcebergSinkTask(SinkTask):
         keep = pc.invert(pc.is_in(origin.partitions, value_set=pa.array(list(held), pa.int32())))
         return batch.where(keep) if pc.any(keep).as_py() else None
 
-    def _hold_partition(self, partition: TopicPartition, why: _Held) -> None:
+    def _hold_partition(self, partition: TopicPartition, why: _Blocked) -> None:
         """Stop a partition where the poll began, and forget what the poll brought of it."""
         self._poll.drop(partition)
-        self._carry_out(self._state.hold(partition, why.table, why.need, why.wish, _now_ms()))
+        self._carry_out(self._state.hold(partition, why.table, why.need, why.request, _now_ms()))
 
     # --- offsets
 
@@ -699,7 +699,7 @@ class IcebergSinkTask(SinkTask):
         self._stage.renew(self._state.answer)  # the answer may be there, and no row has come since
         expiring = self._stage.expiring()
         if expiring:
-            nothing = Wish(None, "nobody knows its rows").to_text()
+            nothing = TableRequest(None, "nobody knows its rows").to_text()
             self._writer.send([OpenTable(self._state.task, epoch, name, Need.EVOLVE, nothing) for name in expiring])
 
     def _carry_out(self, actions: Iterable[TaskAction]) -> None:

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 from sink_case import KAFKA_SECONDS, SinkCase
 
-from connectors.iceberg.commands.held import HeldChange, held_changes
+from connectors.iceberg.commands.schema_changes import PendingChange, pending_changes
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
@@ -113,8 +113,8 @@ def test_a_change_that_is_left_to_a_person_holds_its_rows_and_is_listed(case: Si
     case.await_log("rows wait until somebody lets it add column new of type string")
     held = f'connect_py_iceberg_held_changes{{change="add column new of type string",connector="{case.name}"'
     case.worker.wait_until(lambda: held in metrics(case), 30, "the held change among the metrics")
-    assert held_changes(httpx.URL(case.worker.url), case.name) == [
-        HeldChange(case.name, case.table, "add column new of type string")
+    assert pending_changes(httpx.URL(case.worker.url), case.name) == [
+        PendingChange(case.name, case.table, "add column new of type string")
     ]
     assert case.await_waiting(f"table {case.table}")["reason"] == "rows wait for it to add column new of type string"
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]

@@ -54,7 +54,7 @@ from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing import Router
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.table import TableDescription, WriteMode
 
 PATHS = ("columns", "rows", "reads", "changes")
@@ -180,7 +180,7 @@ class Staging:
         self.rows += sum(file.rows for files in staged.values() for file in files)
 
     def _describe(self, table: str, batch: Batch) -> str:
-        schema = Wish.from_text(self._stage.creation(table, batch)).schema
+        schema = TableRequest.from_text(self._stage.creation(table, batch)).schema
         keys = ("id",) if self._mode is WriteMode.MERGE else ()
         description = TableDescription(
             table, "u", 3, str(self._folder), str(self._folder / "data"), 0, json.dumps(schema),

@@ -12,7 +12,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.replay import Replay
 from connect_py.embedded.broker import KafkaBroker
 from connectors.iceberg import faults
-from connectors.iceberg.dead_letters.letter import Letter
+from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord
 from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
 READ_SECONDS = 30.0
@@ -24,8 +24,10 @@ def no_faults() -> Iterator[None]:
     faults.read_environment_again()
 
 
-def letter(offset: int, attempt: int = 0) -> Letter:
-    return Letter("orders", 0, offset, attempt, 1_000 + offset, b"k", b"v", [("h", b"x")], "value_converter", {})
+def letter(offset: int, attempt: int = 0) -> DeadLetterRecord:
+    return DeadLetterRecord(
+        "orders", 0, offset, attempt, 1_000 + offset, b"k", b"v", [("h", b"x")], "value_converter", {}
+    )
 
 
 def open_log(broker: KafkaBroker, prefix: str) -> ReplayLog:

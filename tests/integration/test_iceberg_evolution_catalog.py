@@ -18,7 +18,7 @@ from connect_py.api.record import TopicPartition
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
 from connectors.iceberg.evolution.column_history import HISTORY
-from connectors.iceberg.evolution.held_changes import ChangesHeldError
+from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import PrepareTable, Send
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
@@ -26,9 +26,9 @@ from connectors.iceberg.protocol.messages import Need, OpenTable, TableOpened
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.lake_session import LakeSession
-from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.table import TableDescription, WriteMode
-from connectors.iceberg.table_keeper import TableKeeper
+from connectors.iceberg.table_manager import TableManager
 
 __all__ = ["lake"]
 
@@ -49,27 +49,27 @@ def make(lake: Lake, fields: Sequence[tuple[str, Any]], version: int = 3) -> str
     return name
 
 
-def keeper_of(lake: Lake, **props: str) -> TableKeeper:
+def keeper_of(lake: Lake, **props: str) -> TableManager:
     """A coordinator's keeper on the Spark session that all tests share."""
     listener: Any = None
-    made = TableKeeper(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSharedServices())
+    made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSharedServices())
     made._lake = LocalLake(lake.catalog)  # type: ignore[assignment]
     return made
 
 
-def describe(keeper: TableKeeper, name: str) -> TableDescription:
-    _, answer = keeper.prepare(name, Need.CREATE, Wish(None).to_text())
+def describe(keeper: TableManager, name: str) -> TableDescription:
+    _, answer = keeper.prepare(name, Need.CREATE, TableRequest(None).to_text())
     return TableDescription.from_json(json.loads(answer))
 
 
-def evolve(keeper: TableKeeper, name: str, rows: Any, **props: str) -> TableDescription:
+def evolve(keeper: TableManager, name: str, rows: Any, **props: str) -> TableDescription:
     """What a task asks for, and the answer; again until nothing is lacking."""
     description = describe(keeper, name)
     for _ in range(5):
         wanted = stager(description, **props).wanted_changes(rows.value)
         if not wanted:
             return description
-        wish = Wish(None, "", wanted, description.schema_id).to_text()
+        wish = TableRequest(None, "", wanted, description.schema_id).to_text()
         description = TableDescription.from_json(json.loads(keeper.prepare(name, Need.EVOLVE, wish)[1]))
     raise AssertionError(f"still lacking {wanted}")
 
@@ -152,7 +152,7 @@ def test_what_must_wait_waits_until_somebody_has_changed_the_table(lake: Lake) -
             evolve(keeper, name, rows, **props)
     assert "new" not in columns(lake, name)
     held = describe(keeper, name)
-    wish = Wish(None, "", stager(held, **props).wanted_changes(rows.value), held.schema_id).to_text()
+    wish = TableRequest(None, "", stager(held, **props).wanted_changes(rows.value), held.schema_id).to_text()
     lake.catalog.evolve(name, [SchemaChange(ChangeKind.ADD, ("new",), '"string"')])  # somebody
     answer = TableDescription.from_json(json.loads(keeper.prepare(name, Need.EVOLVE, wish)[1]))
     assert stager(answer, **props).wanted_changes(rows.value) == ()
@@ -176,7 +176,7 @@ def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> 
             rows = batch([record(Struct(wide, [None] * len(wide.fields)), 0)])
             wanted = stager(description, **props).wanted_changes(rows.value)
             if wanted:
-                wish = Wish(None, "", wanted, description.schema_id).to_text()
+                wish = TableRequest(None, "", wanted, description.schema_id).to_text()
                 asked += state.on_message(OpenTable(str(task), state.epoch, name, Need.EVOLVE, wish), 0)
         return asked
 

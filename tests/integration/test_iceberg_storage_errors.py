@@ -20,11 +20,11 @@ from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.spark_environment import JARS_VARIABLE
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
+from connectors.iceberg.file_io_properties import file_io_properties
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark_config import SparkConfig
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.staged_file_name import table_digits
-from connectors.iceberg.storage_settings import storage_settings
 
 pytestmark = pytest.mark.timeout(200)  # a JVM each, on a crowded machine
 AWAY_SECONDS = 3.0  # Arrow's own attempts would be over
@@ -105,7 +105,7 @@ def test_a_task_that_writes_a_file_outlasts_storage_that_is_away_for_seconds(tmp
     made = table([("n", "long")], folder=tmp_path)
     place = f"s3://{BUCKET}/orders"
     description = dataclasses.replace(
-        made, location=place, data_location=f"{place}/data", io_properties=storage_settings(settings)
+        made, location=place, data_location=f"{place}/data", io_properties=file_io_properties(settings)
     )
     rows = pa.table({"n": pa.array(range(1000), pa.int64())})
     with ThreadPoolExecutor(1) as thread:

@@ -59,7 +59,6 @@ from connectors.iceberg.protocol.ledger import (
     TopicLedger,
     look_up,
 )
-from connectors.iceberg.protocol.mark import GroupOffset, Mark
 from connectors.iceberg.protocol.messages import (
     Attach,
     Message,
@@ -68,6 +67,7 @@ from connectors.iceberg.protocol.messages import (
     decode,
     encode,
 )
+from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.protocol.rules import ALL_RULES, Rule
 from connectors.iceberg.protocol.task_state import TaskState
@@ -558,7 +558,7 @@ class World:
         return any((v := self.view(name)) and look_up(v).ledger for name in self.tables)
 
     def unmarked(self) -> bool:
-        return any(Mark.from_text(text) is None for _, text in self.group.values())
+        return any(OffsetMetadata.from_text(text) is None for _, text in self.group.values())
 
     def committing(self) -> str | None:
         """A table that somebody is committing to."""
@@ -975,7 +975,7 @@ class SimTask:
             self.waits.end(partition)
         self.assigned = mine
         self.carry_out(self.state.revoke(gone))
-        marks = {p: Mark.from_text(self.world.group[p][1]) for p in new if p in self.world.group}
+        marks = {p: OffsetMetadata.from_text(self.world.group[p][1]) for p in new if p in self.world.group}
         self.carry_out(self.state.assign(dict.fromkeys(new, self.world.topic_id), marks, self.world.now))
 
     def read_channel(self) -> None:

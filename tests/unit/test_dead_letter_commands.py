@@ -22,7 +22,7 @@ from connect_py.testing import FakeSharedServices
 from connectors.iceberg.commands.dlq import app
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.dead_letters import letter_table, replay_log
-from connectors.iceberg.dead_letters.letter import Letter
+from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord
 from connectors.iceberg.dead_letters.letter_state import LetterHead
 from connectors.iceberg.dead_letters.letter_table import LetterTable
 from connectors.iceberg.dead_letters.replay_log import ReplayLog
@@ -45,8 +45,8 @@ def dlq(folder: Path, command: str, *options: str) -> tuple[int, str]:
     return told.exit_code, told.output
 
 
-def letter(offset: int) -> Letter:
-    return Letter("orders", 0, offset, 0, 1_000, b"k", b"v", [], "value_converter", {})
+def letter(offset: int) -> DeadLetterRecord:
+    return DeadLetterRecord("orders", 0, offset, 0, 1_000, b"k", b"v", [], "value_converter", {})
 
 
 class TopiclessConsumer:

@@ -23,7 +23,7 @@ from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import TransformationChain
 from connectors.iceberg.config import validate
-from connectors.iceberg.dead_letters.letter import Fix, Letter, latest
+from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Fix, latest
 
 REPLAY = Replay("orders", 3, 17, 2)
 KEY = "errors.deadletterqueue.iceberg.replay.topic"
@@ -109,13 +109,13 @@ def test_a_replay_topic_that_cannot_be_is_refused(props: dict[str, str], problem
     assert any(problem in error for error in validate(base | props)[KEY].errors)
 
 
-def letter(offset: int, attempt: int = 0, value: bytes | None = b"\xff") -> Letter:
+def letter(offset: int, attempt: int = 0, value: bytes | None = b"\xff") -> DeadLetterRecord:
     row = {
         "topic": "orders", "partition": 3, "offset": offset, "attempt": attempt, "key": b"k", "value": value,
         "timestamp": datetime.fromtimestamp(1.5, UTC), "headers": [{"key": "h", "value": b"x"}],
         "_dlq_reason": "value_converter", "stage": "VALUE_CONVERTER", "error_message": "unreadable",
     }  # fmt: skip
-    return Letter.of(row)
+    return DeadLetterRecord.of(row)
 
 
 def test_a_letter_is_shown_with_readable_bytes_and_read_back_as_it_was() -> None:

@@ -6,7 +6,7 @@ import pytest
 from fixtures.storage_fake_clock import FakeClock
 
 from connect_py.herder.start_refusals import PATIENCE_SECONDS, StartRefusals
-from connect_py.kafka.refusals import RefusedError
+from connect_py.kafka.authorization_errors import RefusedError
 
 
 def test_nothing_is_given_up_before_a_refusal_has_lasted_for_a_minute() -> None:

@@ -12,7 +12,7 @@ from connectors.iceberg.spark.commit_engine import CommitEngine, EngineSettings
 from connectors.iceberg.spark.merge_statement import Source, delete_matched, full_merge
 from connectors.iceberg.spark_config import SparkConfig
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
-from connectors.iceberg.table_keeper import why_not_merged
+from connectors.iceberg.table_manager import why_not_merged
 from connectors.iceberg.table_metadata import TableMetadata
 
 APPEND, MERGE, FULL, OVERWRITE = EngineName.APPEND, EngineName.MERGE, EngineName.FULL_MERGE, EngineName.OVERWRITE

@@ -39,7 +39,7 @@ from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.evolution.column_history import HISTORY
 from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions
-from connectors.iceberg.staging.moments import days_from_civil, parse_timestamp
+from connectors.iceberg.staging.timestamps import days_from_civil, parse_timestamp
 from connectors.iceberg.table import TableDescription
 
 STRICT = ConversionOptions()

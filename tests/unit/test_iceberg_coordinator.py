@@ -10,7 +10,7 @@ from typing import Any
 from iceberg_staging_rows import ORDERS_0, config
 
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
-from connectors.iceberg.coordinator import RoundRobin, _Life
+from connectors.iceberg.coordinator import RoundRobin, _CoordinatorEpoch
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.freshness import STALE_MS, Freshness
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
@@ -25,9 +25,9 @@ from connectors.iceberg.protocol.coordinator_state import (
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.messages import CommitComplete, Message, Range, Report, TablePart
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.retry_tracker import RetryTracker
 from connectors.iceberg.table import StagedFile, StagedKind
-from connectors.iceberg.table_keeper import Committed
-from connectors.iceberg.troubles import Troubles
+from connectors.iceberg.table_manager import Committed
 
 GOOD, BAD = "db.good", "db.bad"
 
@@ -120,9 +120,9 @@ def test_nothing_is_said_of_a_table_before_its_age_is_known() -> None:
 def test_a_table_that_cannot_take_a_commit_holds_its_rows_and_the_others_go_on() -> None:
     tables, channel, executor = Tables(), Channel(), Here()
     made: Any = (config(tables=f"{GOOD},{BAD}"), FakeSinkTaskContext(connector="c", topics={"orders": 1}))
-    troubles = Troubles(IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext(), None, 1000)
+    troubles = RetryTracker(IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext(), None, 1000)
     freshness = Freshness(IcebergMetrics(FakePluginMetrics()))
-    life = _Life(*made, tables, Silent(), troubles, freshness, threading.Event())  # type: ignore[arg-type]
+    life = _CoordinatorEpoch(*made, tables, Silent(), troubles, freshness, threading.Event())  # type: ignore[arg-type]
     settings = CoordinatorSettings("k", 0, 1000, 300, tables=(GOOD, BAD), max_tries=1)
     state = CoordinatorState(settings, "x", new_uuid=iter("abcd").__next__)
     state.begin({"orders": TopicInfo("id", (0,))}, {}, {name: tables.view(name) for name in (GOOD, BAD)}, None, 0)

@@ -11,7 +11,7 @@ from connect_py.api.schema import INT64, STRING, Struct, decimal, struct
 from connectors.iceberg.routing import Routed
 from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.staging.table_request import TableRequest
 
 TABLE = "db.orders"
 
@@ -37,7 +37,7 @@ def test_rows_beside_them_create_it() -> None:
     rest = whole.where(whole.value.data.field("id").is_valid())
     stage = Stage(config(), "0")
     assert stage.not_creating(TABLE, rest) is None
-    wish = Wish.from_text(stage.creation(TABLE, rest))
+    wish = TableRequest.from_text(stage.creation(TABLE, rest))
     assert wish.schema is not None
     assert {field["name"] for field in wish.schema["fields"]} == {"id", "a.b"}
 

@@ -27,7 +27,7 @@ from connectors.iceberg.config import IcebergSinkConfig, validate
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows, config_hash
 from connectors.iceberg.protocol.messages import Need, OpenTable, Report, StartCommit, TableRefused
 from connectors.iceberg.staging.stage import Stage as Stage_
-from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.table import WriteMode
 
 TABLE = "db.dead_letters"
@@ -98,7 +98,7 @@ def test_the_table_is_asked_for_with_the_first_letter_and_nothing_of_that_poll_i
     poll(stand, 3, 6, {4: letter(4)})
     asked = stand.last(OpenTable)
     assert (asked.table, asked.need) == (TABLE, Need.CREATE)
-    schema = Wish.from_text(asked.schema).schema
+    schema = TableRequest.from_text(asked.schema).schema
     assert schema is not None
     types = {field["name"]: field["type"] for field in schema["fields"]}
     assert types["timestamp"] == "timestamptz"

@@ -39,10 +39,10 @@ from connect_py.testing import FakePluginMetrics
 from connectors.iceberg.config import LogicalTypes
 from connectors.iceberg.evolution.column_default import column_default
 from connectors.iceberg.evolution.column_history import HISTORY, ColumnHistory
-from connectors.iceberg.evolution.held_changes import HeldChanges
+from connectors.iceberg.evolution.pending_schema_changes import PendingSchemaChanges
 from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.evolution.type_fit import common_type, takes
-from connectors.iceberg.evolution.unified_view import UnifiedView
+from connectors.iceberg.evolution.versioned_column_view import UnifiedView
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.staging.types import TypeOptions
@@ -397,7 +397,7 @@ def test_rows_with_columns_that_iceberg_refuses_are_bad_and_others_go_on() -> No
 
 def test_held_changes_are_listed_until_the_table_has_changed(caplog: pytest.LogCaptureFixture) -> None:
     metrics = FakePluginMetrics()
-    held = HeldChanges(IcebergMetrics(metrics))
+    held = PendingSchemaChanges(IcebergMetrics(metrics))
     change = SchemaChange(ChangeKind.ADD, ("new",), '"string"')
     for _ in range(3):
         held.hold("db.orders", [change])

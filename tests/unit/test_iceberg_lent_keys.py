@@ -12,7 +12,7 @@ from iceberg_staging_rows import ORDERS_0, table
 from sink_task_stand import EPOCH, Stand, make_stand
 
 from connectors.iceberg.protocol.messages import Need, OpenTable, StartCommit, TableOpened
-from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.staging.table_request import TableRequest
 
 KEY, END = "s3.access-key-id", "s3.session-token-expires-at-ms"
 OWN = {"s3.secret-access-key": "in the configuration", "s3.endpoint": "http://127.0.0.1:9"}
@@ -59,7 +59,7 @@ def test_a_table_is_asked_for_again_before_its_keys_end_and_only_then(
     pass_time(stand, monkeypatch, 3400)
     [message] = asked(stand)
     assert (message.table, message.need) == ("db.first", Need.EVOLVE)  # with CREATE the answer of before would do
-    assert Wish.from_text(message.schema).changes == ()
+    assert TableRequest.from_text(message.schema).changes == ()
 
 
 def test_a_table_without_new_rows_is_not_asked_for_again_once_the_answer_came(

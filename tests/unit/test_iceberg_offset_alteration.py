@@ -20,7 +20,7 @@ from connectors.iceberg.protocol.ledger import (
     TopicLedger,
     look_up,
 )
-from connectors.iceberg.protocol.mark import Mark
+from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch
 
 P0, P1, OLD = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("gone", 0)
@@ -52,14 +52,14 @@ def cluster() -> FakeSinkTaskContext:
 
 
 def marked(offset: int, generation: int = 0) -> OffsetAndMetadata:
-    return OffsetAndMetadata(offset, Mark(Epoch(6, "y"), generation, "id-of-orders").to_text())
+    return OffsetAndMetadata(offset, OffsetMetadata(Epoch(6, "y"), generation, "id-of-orders").to_text())
 
 
 def seen(answer: Mapping[TopicPartition, OffsetAndMetadata | None]) -> dict[TopicPartition, tuple[int, int] | None]:
     """Offset and generation of each partition."""
     found: dict[TopicPartition, tuple[int, int] | None] = {}
     for tp, at in answer.items():
-        mark = Mark.from_text(at.metadata) if at is not None else None
+        mark = OffsetMetadata.from_text(at.metadata) if at is not None else None
         assert at is None or mark is not None
         found[tp] = (at.offset, mark.generation) if at is not None and mark is not None else None
     return found
@@ -72,7 +72,7 @@ def test_a_generation_is_above_those_of_the_group_and_of_all_tables(
     tables["db.t"] = table(LEDGER)
     answer = alter(CONFIG, cluster, NOBODY, {P0: 20, P1: 50})
     assert seen(answer) == {P0: (20, 3), P1: (50, 2)}
-    mark = Mark.from_text(answer[P0].metadata if answer[P0] else None)
+    mark = OffsetMetadata.from_text(answer[P0].metadata if answer[P0] else None)
     assert mark is not None
     assert mark.epoch.number == 8  # above the ledger's
     assert seen(alter(CONFIG, cluster, NOBODY, {P1: None})) == {P1: (0, 2)}

@@ -32,6 +32,7 @@ from connectors.iceberg.protocol.coordinator_state import (
     TableAge,
     TopicInfo,
 )
+from connectors.iceberg.protocol.last_commits import LastCommits
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,
@@ -41,7 +42,6 @@ from connectors.iceberg.protocol.ledger import (
     TopicLedger,
     look_up,
 )
-from connectors.iceberg.protocol.mark import GroupOffset, Mark
 from connectors.iceberg.protocol.messages import (
     Attach,
     Attached,
@@ -58,7 +58,7 @@ from connectors.iceberg.protocol.messages import (
     TablePart,
     TableRefused,
 )
-from connectors.iceberg.protocol.newest_commits import NewestCommits
+from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, Position
 from connectors.iceberg.table import StagedFile, StagedKind
 
@@ -89,7 +89,7 @@ def landed(request: CommitRequest, snapshot: int = 11) -> TableView:
 
 
 def mark(offset: int, generation: int = 0, epoch: Epoch = E6, topic_id: str = "id-1") -> GroupOffset:
-    return GroupOffset(offset, Mark(epoch, generation, topic_id))
+    return GroupOffset(offset, OffsetMetadata(epoch, generation, topic_id))
 
 
 GROUP = {P0: mark(100), P1: mark(200)}
@@ -554,7 +554,7 @@ def test_rolled_back_table_waits_for_an_owner_that_may_still_commit_what_it_was_
     only(life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000), Rewind)  # from 60 on, as rewind 1
     seen = {P0: mark(60, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}  # at 60 by chance: 100 is on its way
     for rewind, follows in ((0, ReportTrouble), (1, CommitTable)):
-        seen[P0] = GroupOffset(60, Mark(life.epoch, 0, "id-1", rewind))
+        seen[P0] = GroupOffset(60, OffsetMetadata(life.epoch, 0, "id-1", rewind))
         life.state.on_tick(life.now() + 1000)
         life.tell(life.report(p0=rows(60, 130), p1=idle(200)))
         life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)
@@ -570,7 +570,7 @@ def test_table_made_in_place_of_a_rolled_back_one_waits_for_the_lowered_group_as
     only(life.state.on_table_loaded(FACTS, table(uuid="t-2"), 1000), Rewind)  # replaced: opened at the floor, 60
     seen = {P0: mark(100, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}
     for lowered, follows in ((100, ReportTrouble), (60, ProveLeadership)):
-        seen[P0] = GroupOffset(lowered, Mark(life.epoch, 0, "id-1", 2))
+        seen[P0] = GroupOffset(lowered, OffsetMetadata(life.epoch, 0, "id-1", 2))
         life.cycle(life.report(p0=rows(60, 130, uuid="t-2"), p1=idle(200)))
         only(life.state.on_table_loaded(FACTS, table(uuid="t-2"), 1000), ReadGroupOffsets)
         only(life.state.on_group_offsets(seen, 1000), follows)
@@ -615,7 +615,7 @@ NEWER = replace(FILLED, cycle=2)
 
 
 def marks_of(*commits: Ledger, uuid: str = "t-1", **more: int) -> dict[TopicPartition, GroupOffset]:
-    newest = NewestCommits()
+    newest = LastCommits()
     for each in commits:
         newest.note(uuid, each)
     text = newest.to_text(2)
@@ -706,7 +706,7 @@ def test_newest_commits_go_out_with_every_floor() -> None:
     complete = only(
         life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000), CommitComplete
     )
-    told = [NewestCommits.of_marks([Mark(E6, 0, "id-1", commits=text)]) for text in (before, complete.commits)]
+    told = [LastCommits.of_marks([OffsetMetadata(E6, 0, "id-1", commits=text)]) for text in (before, complete.commits)]
     assert [known.is_above("t-1", FILLED) for known in told] == [False, True]
     assert all(known.is_above("not opened yet", FILLED) for known in told)
 
@@ -873,7 +873,7 @@ def test_ledger_beyond_the_end_of_the_log_is_an_error_with_its_repair() -> None:
 def test_altered_offsets_raise_the_generation_in_one_group_commit() -> None:
     lookups = {FACTS: look_up(table(ledger({0: (2, 0, 100), 1: (0, 0, 200)})))}
     altered = altered_group({P0: 30}, GROUP, lookups, {"orders": "id-1"}, 8, "y")
-    assert altered == {P0: GroupOffset(30, Mark(Epoch(9, "y"), 3, "id-1"))}
+    assert altered == {P0: GroupOffset(30, OffsetMetadata(Epoch(9, "y"), 3, "id-1"))}
 
 
 def test_partitions_of_another_connectors_keep_their_place_beside_an_altered_one() -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.protocol.mark import GroupOffset, Mark
 from connectors.iceberg.protocol.messages import (
     RECORD_BYTES,
     Attach,
@@ -32,6 +31,7 @@ from connectors.iceberg.protocol.messages import (
     encode,
     encode_all,
 )
+from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.table import StagedFile, StagedKind
 
@@ -157,11 +157,11 @@ def test_further_fields_do_not_disturb() -> None:
 
 
 def test_mark_comes_back_from_the_group() -> None:
-    mark = Mark(EPOCH, 2, "id-1")
+    mark = OffsetMetadata(EPOCH, 2, "id-1")
     assert GroupOffset.of(130, mark.to_text()) == GroupOffset(130, mark)
     assert len(mark.to_text()) < 200
-    told = Mark(EPOCH, 2, "id-1", 1, "0:x")
-    assert Mark.from_text(told.to_text()) == told
+    told = OffsetMetadata(EPOCH, 2, "id-1", 1, "0:x")
+    assert OffsetMetadata.from_text(told.to_text()) == told
 
 
 def test_messages_and_marks_of_before_know_of_no_newest_commits() -> None:
@@ -177,4 +177,4 @@ def test_messages_and_marks_of_before_know_of_no_newest_commits() -> None:
     "text", [None, "", "-", "{}", "[]", "7", '{"connect-py":1}', '{"connect-py":99,"epoch":[1,"a"]}']
 )
 def test_foreign_metadata_is_no_mark(text: str | None) -> None:
-    assert Mark.from_text(text) is None
+    assert OffsetMetadata.from_text(text) is None

@@ -16,7 +16,6 @@ from connectors.iceberg.protocol.actions import (
     Send,
     TaskAction,
 )
-from connectors.iceberg.protocol.mark import GroupOffset, Mark
 from connectors.iceberg.protocol.messages import (
     Attach,
     Attached,
@@ -35,6 +34,7 @@ from connectors.iceberg.protocol.messages import (
     TablePart,
     TableRefused,
 )
+from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.table import StagedFile, StagedKind
@@ -73,7 +73,7 @@ def report(task: TaskState, cycle: int, ids: dict[str, str] = IDS) -> list[TaskA
 
 def test_assigned_partition_waits_paused_until_it_is_told_where_it_stands() -> None:
     task = TaskState("sink-0", 5, nonces())
-    asked = task.assign({P0: "id-1"}, {P0: Mark(E6, 0, "id-1")}, 0)
+    asked = task.assign({P0: "id-1"}, {P0: OffsetMetadata(E6, 0, "id-1")}, 0)
     assert asked == [Pause(frozenset({P0})), Send(Attach("sink-0", 5, "n1", {P0: "id-1"}, E6))]
     assert not task.is_reading(P0)
     assert task.offsets_to_commit() == {}
@@ -86,7 +86,7 @@ def test_answer_seeks_resumes_and_wants_the_new_mark_committed() -> None:
     assert sent(again) == [Attach("sink-0", 5, "n2", {P0: "id-1"}, E7)]
     told = task.on_message(Attached(E7, "n2", {P0: attachment()}), 0)
     assert told == [Discard(P0), Seek(P0, 100), Resume(frozenset({P0})), RequestCommit()]
-    assert task.offsets_to_commit() == {P0: GroupOffset(100, Mark(E7, 0, "id-1"))}
+    assert task.offsets_to_commit() == {P0: GroupOffset(100, OffsetMetadata(E7, 0, "id-1"))}
 
 
 def test_newest_commits_go_into_the_mark_with_the_floor_that_they_were_told_with() -> None:
@@ -133,7 +133,7 @@ def test_coordinator_of_an_earlier_start_is_not_followed() -> None:
 
 def test_epoch_below_that_of_a_mark_is_not_followed_but_told() -> None:
     task = TaskState("sink-0", 5, nonces())
-    task.assign({P0: "id-1"}, {P0: Mark(E8, 0, "id-1")}, 0)
+    task.assign({P0: "id-1"}, {P0: OffsetMetadata(E8, 0, "id-1")}, 0)
     assert task.on_message(EpochStarted(E7), 0) == []
     assert sent(task.on_message(StartCommit(E7, 1, {}), 0)) == [Attach("sink-0", 5, "n2", {}, E8)]
     task.on_message(EpochStarted(E8), 0)
@@ -287,7 +287,9 @@ def test_skipped_table_holds_nothing_until_it_is_opened_or_the_epoch_ends() -> N
 
 def test_coordinator_that_does_not_know_of_altered_offsets_is_not_followed_but_told_to_begin_anew() -> None:
     task = TaskState("sink-0", 5, nonces())
-    task.assign({P0: "id-1"}, {P0: Mark(E7, 1, "id-1")}, 0)  # it read the group before generation 1 was written
+    task.assign(
+        {P0: "id-1"}, {P0: OffsetMetadata(E7, 1, "id-1")}, 0
+    )  # it read the group before generation 1 was written
     task.on_message(EpochStarted(E8), 0)
     rejected = task.on_message(Attached(E8, "n2", {P0: attachment()}), 0)
     [told] = sent(rejected)

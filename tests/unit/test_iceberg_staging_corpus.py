@@ -22,9 +22,15 @@ from connect_py.api.record import RecordOrigin, SinkRecord, TopicPartition
 from connect_py.converters.json_converter import JsonConverter
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.staging.moments import MICROS_PER_DAY, days_from_civil, parse_date, parse_time, parse_timestamp
 from connectors.iceberg.staging.staged_changes import PARTIAL, SEPARATOR, UNAVAILABLE
 from connectors.iceberg.staging.table_stager import TableStager
+from connectors.iceberg.staging.timestamps import (
+    MICROS_PER_DAY,
+    days_from_civil,
+    parse_date,
+    parse_time,
+    parse_timestamp,
+)
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
 from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
 

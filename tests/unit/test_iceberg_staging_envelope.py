@@ -15,8 +15,8 @@ from connect_py.api.schema import INT64, STRING, Schema, Struct, Type, struct
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.table_stager import TableStager
-from connectors.iceberg.staging.wish import Wish
 
 KEY = struct(("id", INT64))
 ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))
@@ -347,11 +347,11 @@ def test_a_table_without_a_column_for_the_mark_is_refused(tmp_path: Path) -> Non
 def test_records_tell_their_key_if_they_are_asked(tmp_path: Path) -> None:
     made = batch([event(0, "c", (1, "a"))])
     settings = {"tables__upsert_mode_enabled": "true", "ext__envelope": "debezium"}
-    wish = Wish.from_text(Stage(config(**settings, ext__key_source="record"), "0").creation("db.orders", made))
+    wish = TableRequest.from_text(Stage(config(**settings, ext__key_source="record"), "0").creation("db.orders", made))
     assert wish.keys == ("id",)
     assert wish.schema is not None
     assert wish.schema["identifier-field-ids"] == [1]
-    assert Wish.from_text(Stage(config(**settings), "0").creation("db.orders", made)).keys == ()
+    assert TableRequest.from_text(Stage(config(**settings), "0").creation("db.orders", made)).keys == ()
     unwrapped = batch([record({"id": 1, "_cdc": {"op": "I", "key": {"id": 1}}}, 0)])
     from_cdc = Stage(config(tables__cdc_field="_cdc.op", ext__key_source="record"), "0")
-    assert Wish.from_text(from_cdc.creation("db.orders", unwrapped)).keys == ("id",)
+    assert TableRequest.from_text(from_cdc.creation("db.orders", unwrapped)).keys == ("id",)

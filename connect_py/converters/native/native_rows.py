@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from connect_py.api.batch import Column, Path, Unbuilt
+from connect_py.api.batch import Column, LazyColumn, Path
 from connect_py.api.schema import Value
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ ReadRows: TypeAlias = Callable[[Sequence[bytes | None]], list[Value]]
 """From JSON texts that were seen to be sound to values as the reference form makes them; None stays."""
 
 
-class NativeRows(Unbuilt):
+class NativeRows(LazyColumn):
     """A built column beside its texts: rows are made of these, as the way from Arrow is five times as long."""
 
     def __init__(

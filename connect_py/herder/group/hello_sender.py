@@ -9,8 +9,8 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connect_py.herder.group.worker_group import WorkerGroup
+from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.client_log import client_log
-from connect_py.kafka.refusals import REFUSALS
 from connect_py.storage.control_records import Hello, hello_key
 from connect_py.storage.storage_clients import Settings
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from connectors.iceberg.config import IcebergSinkConfig
-    from connectors.iceberg.dead_letters.letter import Fix, Letter, Place
+    from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Fix, Place
     from connectors.iceberg.dead_letters.letter_state import LetterHead, LetterState
 
 HEADINGS = ("LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST FAILED")
@@ -187,7 +187,7 @@ def replay(
 
         from connect_py.api.errors import ConfigError
         from connectors.iceberg.config import REPLAY_TOPIC
-        from connectors.iceberg.dead_letters.letter import Fix, latest
+        from connectors.iceberg.dead_letters.dead_letter_record import Fix, latest
         from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
         parsed = _parsed(config)
@@ -279,7 +279,9 @@ def _check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None
         raise ConfigError("", f"--only-missing-keys is for merged tables without an order; these rows are {how}")
 
 
-def _letters(config: IcebergSinkConfig, wanted: set[Place], topic: str | None, reason: str | None) -> Iterable[Letter]:
+def _letters(
+    config: IcebergSinkConfig, wanted: set[Place], topic: str | None, reason: str | None
+) -> Iterable[DeadLetterRecord]:
     """The letters that were asked for; of all places if none is wanted. ConfigError: one of them has no letter."""
     from connect_py.api.errors import ConfigError
     from connectors.iceberg.dead_letters.letter_table import LetterTable
@@ -306,7 +308,7 @@ def _places(texts: list[str] | None) -> set[Place]:
     return places
 
 
-def _fixed(letters: list[Letter], fixes: list[Fix]) -> list[Letter]:
+def _fixed(letters: list[DeadLetterRecord], fixes: list[Fix]) -> list[DeadLetterRecord]:
     """The letters with what their fixes change. ConfigError: a fix belongs to no letter."""
     from dataclasses import replace
 

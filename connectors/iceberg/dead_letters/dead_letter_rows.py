@@ -25,8 +25,8 @@ from connect_py.api.schema import (
     struct,
 )
 from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
-from connectors.iceberg.staging.wish import Wish
 
 _MOMENT = Schema(Type.INT64, optional=True, name=TIMESTAMP, version=1)
 _HEADER = struct(("key", STRING), ("value", OPTIONAL_BYTES))
@@ -68,7 +68,7 @@ class DeadLetterRows:
     @staticmethod
     def creation(config: IcebergSinkConfig) -> str:
         """What to ask for when the table is not open: how to create it."""
-        return Wish(new_table_schema(SCHEMA, arrow_type(SCHEMA), TypeOptions.of(config))).to_text()
+        return TableRequest(new_table_schema(SCHEMA, arrow_type(SCHEMA), TypeOptions.of(config))).to_text()
 
     def batches(self, letters: Iterable[DeadLetter]) -> list[Batch]:
         """The letters as batches whose values are rows of the table, one per topic; letters come in offset order."""

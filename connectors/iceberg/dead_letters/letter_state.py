@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Self
 
 from connect_py.api.replay import Replay
-from connectors.iceberg.dead_letters.letter import Place
+from connectors.iceberg.dead_letters.dead_letter_record import Place
 
 
 class LetterState(Enum):

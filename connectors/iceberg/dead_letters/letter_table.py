@@ -11,7 +11,7 @@ import pyarrow as pa
 from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.config import DEAD_LETTER_TABLE, IcebergSinkConfig
-from connectors.iceberg.dead_letters.letter import Letter, Place
+from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Place
 from connectors.iceberg.dead_letters.letter_state import LetterHead
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
@@ -62,7 +62,7 @@ class LetterTable:
 
     def letters(
         self, places: Collection[Place] = (), topic: str | None = None, reason: str | None = None
-    ) -> Iterator[Letter]:
+    ) -> Iterator[DeadLetterRecord]:
         """The letters of these records, if any are named, of this topic and this reason; none when there is no table.
 
         One data file at a time, and of each only the rows that are asked for; files without any are left alone.
@@ -78,7 +78,7 @@ class LetterTable:
             for file in scan.filter(rows).plan_files():
                 for batch in files.to_record_batches([file]):  # given all, it reads ahead as fast as it can
                     for start in range(0, batch.num_rows, ROWS):
-                        yield from map(Letter.of, batch.slice(start, ROWS).to_pylist())
+                        yield from map(DeadLetterRecord.of, batch.slice(start, ROWS).to_pylist())
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from error
 

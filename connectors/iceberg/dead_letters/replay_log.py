@@ -22,9 +22,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.replay import Replay
-from connectors.iceberg.dead_letters.letter import Letter
+from connectors.iceberg.client_error_log import ClientErrorLog
+from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord
 from connectors.iceberg.faults import fault_point
-from connectors.iceberg.quiet_client import ClientNews
 
 SECONDS = 30.0  # for each answer of the cluster
 KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -39,7 +39,7 @@ class ReplayLog:
 
     def __init__(self, settings: Mapping[str, Any], topic: str, connector: str) -> None:
         """`settings` are the client library's, with `bootstrap.servers`."""
-        self._news = ClientNews()
+        self._news = ClientErrorLog()
         self._settings = self._news.quiet(settings)
         self._topic = topic
         self._producer: Producer | None = None
@@ -116,7 +116,7 @@ class ReplayLog:
                     raise KafkaException(error)
         return found
 
-    def write(self, letters: Iterable[Letter]) -> int:
+    def write(self, letters: Iterable[DeadLetterRecord]) -> int:
         """Replay the letters that were not replayed yet, all of them or none (steps 2 to 4); returns how many."""
         written = self.written()
         missing = [letter for letter in letters if letter.next_replay() not in written]
@@ -124,7 +124,7 @@ class ReplayLog:
             self._commit(missing)
         return len(missing)
 
-    def _commit(self, letters: Sequence[Letter]) -> None:
+    def _commit(self, letters: Sequence[DeadLetterRecord]) -> None:
         producer = self._producer
         assert producer is not None
         try:
@@ -141,7 +141,7 @@ class ReplayLog:
                 "replay again to find out"
             ) from error
 
-    def _produce(self, producer: Producer, letter: Letter) -> None:
+    def _produce(self, producer: Producer, letter: DeadLetterRecord) -> None:
         headers: list[Any] = [*letter.headers, letter.next_replay().to_header()]
         while True:
             try:

@@ -9,7 +9,7 @@ from decimal import Context, Decimal
 
 from connect_py.api.schema import DECIMAL, Schema
 from connectors.iceberg.staging.kernels.incoming_moment import MICRO, moment_of_name
-from connectors.iceberg.staging.moments import MICROS_PER_DAY, MICROS_PER_SECOND
+from connectors.iceberg.staging.timestamps import MICROS_PER_DAY, MICROS_PER_SECOND
 from connectors.iceberg.staging.types import IcebergType, decimal_parts, logical_name
 
 _PLAIN = frozenset({"boolean", "int", "long", "float", "double", "string"})

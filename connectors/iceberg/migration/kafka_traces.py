@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
+from connectors.iceberg.client_error_log import ClientErrorLog
 from connectors.iceberg.migration.java_event import JavaEvent
-from connectors.iceberg.quiet_client import ClientNews
 
 ASK_SECONDS = 30.0
 
@@ -58,7 +58,7 @@ def control_events(settings: Mapping[str, str], topic: str, group: str) -> list[
 @contextmanager
 def _client(settings: dict[str, Any], subject: str) -> Iterator[Consumer]:
     """A client for as long as the block takes; its errors are RetriableErrors about the subject."""
-    news = ClientNews()
+    news = ClientErrorLog()
     try:
         consumer = Consumer(news.quiet(settings))
     except KafkaException as error:

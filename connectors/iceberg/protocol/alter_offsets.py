@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from connectors.iceberg.protocol.last_commits import LastCommits
 from connectors.iceberg.protocol.ledger import Lookup
-from connectors.iceberg.protocol.mark import GroupOffset, Mark
-from connectors.iceberg.protocol.newest_commits import NewestCommits
+from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 
 
@@ -35,9 +35,9 @@ def altered_group(
     epochs = [mark.epoch.number for mark in marks.values()]
     epochs += [found.highest_epoch.number for found in lookups.values() if found.highest_epoch]
     epoch = Epoch(max([*epochs, start_number]) + 1, nonce)
-    commits = NewestCommits.of_marks(marks.values())
+    commits = LastCommits.of_marks(marks.values())
     if wanted.keys() >= marks.keys():
-        commits = NewestCommits(since=epoch.number)  # from here on every table goes on from where it was told
+        commits = LastCommits(since=epoch.number)  # from here on every table goes on from where it was told
     text = commits.to_text(len(wanted.keys() | group.keys()))
     altered: dict[TopicPartition, GroupOffset] = {}
     for partition, offset in wanted.items():
@@ -45,6 +45,6 @@ def altered_group(
         generations = [entry.generation for entry in entries if entry]
         if partition in marks:
             generations.append(marks[partition].generation)
-        mark = Mark(epoch, max(generations, default=0) + 1, topic_ids[partition.topic], commits=text)
+        mark = OffsetMetadata(epoch, max(generations, default=0) + 1, topic_ids[partition.topic], commits=text)
         altered[partition] = GroupOffset(offset, mark)
     return altered

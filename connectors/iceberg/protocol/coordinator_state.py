@@ -23,6 +23,7 @@ from connectors.iceberg.protocol.actions import (
     Stop,
     Warn,
 )
+from connectors.iceberg.protocol.last_commits import LastCommits
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,
@@ -33,7 +34,6 @@ from connectors.iceberg.protocol.ledger import (
     TopicLedger,
     look_up,
 )
-from connectors.iceberg.protocol.mark import GroupOffset
 from connectors.iceberg.protocol.messages import (
     Attach,
     Attached,
@@ -52,7 +52,7 @@ from connectors.iceberg.protocol.messages import (
     TableOpened,
     TableRefused,
 )
-from connectors.iceberg.protocol.newest_commits import NewestCommits
+from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
 from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
 
@@ -217,7 +217,7 @@ class CoordinatorState:
         self._rules = rules
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._tables: dict[str, _Table] = {}
-        self._commits = NewestCommits()
+        self._commits = LastCommits()
         self._asked: dict[str, tuple[Need, str]] = {}  # tables being prepared
         self._again: dict[str, tuple[Need, str]] = {}  # prepared while being committed: once more afterwards
         self._cycle: _Cycle | None = None
@@ -250,7 +250,7 @@ class CoordinatorState:
             traces = []
         if channel_epoch:
             traces.append(channel_epoch)
-        self._commits = NewestCommits.of_marks(offset.mark for offset in group.values() if offset.mark)
+        self._commits = LastCommits.of_marks(offset.mark for offset in group.values() if offset.mark)
         highest = max((epoch.number for epoch in traces), default=0)
         self.epoch = Epoch(max(highest + 1, self._settings.start_number), self.epoch.nonce)
         self._next_start_ms = now_ms + self._settings.commit_interval_ms

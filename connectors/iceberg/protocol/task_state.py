@@ -18,7 +18,6 @@ from connectors.iceberg.protocol.actions import (
     Send,
     TaskAction,
 )
-from connectors.iceberg.protocol.mark import GroupOffset, Mark
 from connectors.iceberg.protocol.messages import (
     Attach,
     Attached,
@@ -38,6 +37,7 @@ from connectors.iceberg.protocol.messages import (
     TablePart,
     TableRefused,
 )
+from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
 from connectors.iceberg.table import StagedFile
@@ -53,7 +53,7 @@ class _OpenPart:
 
 
 @dataclass(slots=True)
-class _Hold:
+class _TableQuestion:
     table: str
     need: Need
     schema: str
@@ -77,7 +77,7 @@ class _Partition:
     timestamp_ms: int | None = None
     needs: dict[str, TableNeed] = field(default_factory=dict)
     parts: dict[str, _OpenPart] = field(default_factory=dict)
-    hold: _Hold | None = None
+    hold: _TableQuestion | None = None
     reported: deque[int] = field(default_factory=deque)  # ends of reported ranges above the floor
 
 
@@ -124,8 +124,9 @@ class TaskState:
     # --- partitions come and go
 
     def assign(
-        self, topic_ids: Mapping[TopicPartition, str], marks: Mapping[TopicPartition, Mark | None], now_ms: int
-    ) -> list[TaskAction]:
+        self, topic_ids: Mapping[TopicPartition, str], marks: Mapping[TopicPartition, OffsetMetadata | None],
+        now_ms: int,
+    ) -> list[TaskAction]:  # fmt: skip
         """Take partitions. They stay paused until the coordinator has said where they stand (rule 10).
 
         `topic_ids` are described now; `marks` come from the group's committed offsets.
@@ -224,7 +225,7 @@ class TaskState:
         The partition pauses there, the rest of the rows in hand is dropped and read again.
         """
         state = self._partitions[partition]
-        state.hold = _Hold(table, need, schema, now_ms)
+        state.hold = _TableQuestion(table, need, schema, now_ms)
         return [
             *self._flow({partition}),
             Seek(partition, state.next),
@@ -360,7 +361,7 @@ class TaskState:
         if self.epoch is None:
             return {}
         return {
-            p: GroupOffset(s.floor, Mark(self.epoch, s.generation, s.topic_id, s.rewind, s.commits))
+            p: GroupOffset(s.floor, OffsetMetadata(self.epoch, s.generation, s.topic_id, s.rewind, s.commits))
             for p, s in self._partitions.items()
             if s.attached
         }
@@ -389,7 +390,7 @@ class TaskState:
         topic_ids = {p: self._partitions[p].topic_id for p in asked}
         return [Send(Attach(self.task, self._start_number, nonce, topic_ids, self._seen))]
 
-    def _ask_table(self, hold: _Hold) -> list[TaskAction]:
+    def _ask_table(self, hold: _TableQuestion) -> list[TaskAction]:
         if self.epoch is None:
             return []
         return [Send(OpenTable(self.task, self.epoch, hold.table, hold.need, hold.schema))]
@@ -520,7 +521,7 @@ class TaskState:
         return closed
 
     def _flow(self, partitions: Iterable[TopicPartition]) -> list[TaskAction]:
-        """Pause or resume where the wish has changed."""
+        """Pause or resume where it is to change."""
         pause: set[TopicPartition] = set()
         resume: set[TopicPartition] = set()
         for partition in partitions:
@@ -528,10 +529,10 @@ class TaskState:
             if state is None:
                 continue
             waits = state.hold is not None or len(state.reported) > self._max_staged
-            wish = self._full or not state.attached or waits
-            if wish != state.paused:
-                state.paused = wish
-                (pause if wish else resume).add(partition)
+            pause_wanted = self._full or not state.attached or waits
+            if pause_wanted != state.paused:
+                state.paused = pause_wanted
+                (pause if pause_wanted else resume).add(partition)
         actions: list[TaskAction] = []
         if pause:
             actions.append(Pause(frozenset(pause)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from connectors.iceberg.commit_request import CommitOutcome, CommitRequest
 from connectors.iceberg.faults import fault_point
+from connectors.iceberg.file_io_properties import file_io_properties
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.spark import orphan_files, snapshot_history
@@ -23,7 +24,6 @@ from connectors.iceberg.spark.java_errors import is_a, translating
 from connectors.iceberg.spark.sql_names import relation
 from connectors.iceberg.spark.staged_rows import content_file, extra_columns
 from connectors.iceberg.staging.staged_changes import HALF, PAIR, Half
-from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 from connectors.iceberg.table_metadata import TableMetadata
 
@@ -86,7 +86,7 @@ class LakeSession:
         with translating(name):
             table = self._catalog.load(name)
             metadata = table.metadata()
-            io = storage_settings(table.io_properties(metadata.data_location))
+            io = file_io_properties(table.io_properties(metadata.data_location))
             path = open_pairs(metadata, property_key, ref) if mode is WriteMode.MERGE else None
             open_ = () if path is None else tuple(self._open_pairs(table, path))
         head = metadata.head(ref)
@@ -122,7 +122,7 @@ class LakeSession:
         with translating(name):
             table = self._catalog.load(name)
             io = table.io_properties(table.metadata().data_location)
-            return table.metadata_location(), storage_settings(io)
+            return table.metadata_location(), file_io_properties(io)
 
     def create(
         self, name: str, schema: str, spec: str | None = None, properties: Mapping[str, str] | None = None

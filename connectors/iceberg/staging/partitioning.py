@@ -15,7 +15,7 @@ from pyiceberg.transforms import parse_transform
 
 from connect_py.api.arrow import floor_divide, storage_type
 from connectors.iceberg.staging.columns import as_array, member
-from connectors.iceberg.staging.moments import MICROS_PER_DAY, civil_from_days, date_text, days_from_civil
+from connectors.iceberg.staging.timestamps import MICROS_PER_DAY, civil_from_days, date_text, days_from_civil
 from connectors.iceberg.staging.types import without_variants, writable_fields
 
 _MICROS = {"hour": MICROS_PER_DAY // 24, "day": MICROS_PER_DAY}

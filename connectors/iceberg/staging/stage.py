@@ -16,6 +16,7 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, KeySource
+from connectors.iceberg.file_io_properties import file_io_properties, lent_until_ms
 from connectors.iceberg.key_changes import UnreadPair
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.changelog import changelog_schema
@@ -23,10 +24,9 @@ from connectors.iceberg.staging.columns import any_true
 from connectors.iceberg.staging.envelope import Envelope, shape
 from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.staged_changes import OFFSET, Half
+from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager, pairs_of
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type_of_arrow
-from connectors.iceberg.staging.wish import Wish
-from connectors.iceberg.storage_settings import lent_until_ms, storage_settings
 from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
 
 _DELETED_ID = 1_000_000  # until the catalog assigns one
@@ -127,13 +127,13 @@ class Stage:
         try:
             schema = self._new_schema(self._rows(table, batch), keys)
             if config.is_changelog(table):
-                return Wish(changelog_schema(schema)).to_text()
+                return TableRequest(changelog_schema(schema)).to_text()
             if config.marks_deletes(table) and all(f["name"] != config.deleted_column for f in schema["fields"]):
                 added = {"id": _DELETED_ID, "name": config.deleted_column, "required": False, "type": "boolean"}
                 schema["fields"].append(added)
-            return Wish(schema, keys=found).to_text()
+            return TableRequest(schema, keys=found).to_text()
         except DataError as error:
-            return Wish(None, str(error), keys=found).to_text()
+            return TableRequest(None, str(error), keys=found).to_text()
 
     def not_creating(self, table: str, batch: Batch) -> BadRows | None:
         """The rows because of which a missing table cannot be created; None: these rows can create it."""
@@ -183,7 +183,7 @@ class Stage:
             return None
         stager = self._stager(table, answer, epoch)
         changes = stager.wanted_changes(self._rows(table, batch))
-        return Wish(None, "", changes, stager.description.schema_id).to_text() if changes else None
+        return TableRequest(None, "", changes, stager.description.schema_id).to_text() if changes else None
 
     def _rows(self, table: str, batch: Batch) -> Column:
         """What shows the columns of a batch's rows."""
@@ -229,7 +229,7 @@ class Stage:
         if known is not None and known[0] == answer:
             return known[1]
         described = TableDescription.from_json(json.loads(answer))
-        storage = storage_settings({**self._config.catalog_properties(), **described.io_properties})
+        storage = file_io_properties({**self._config.catalog_properties(), **described.io_properties})
         description = dataclasses.replace(described, io_properties=storage)
         if known is not None and known[1].description.uuid == description.uuid:
             stager = known[1]

@@ -121,7 +121,7 @@ class Prepared:
 
 
 @dataclass(slots=True)
-class _Held:
+class _PartitionBuffer:
     """Rows of one Kafka partition in this cycle."""
 
     chunks: list[pa.Table] = field(default_factory=list)
@@ -163,7 +163,7 @@ class TableStager:
         self._conversion = ConversionOptions.of(config)
         self._read = Change.UPSERT if config.snapshot_events is SnapshotEvents.APPLY else Change.IGNORE
         self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
-        self._held: dict[TopicPartition, _Held] = {}
+        self._held: dict[TopicPartition, _PartitionBuffer] = {}
         self._unreported: set[str] = set()
         # How many more deletes of a pair were staged than inserts. The table's open pairs tell of those that leave.
         self._read_pairs: dict[TopicPartition, Counter[str]] = {}
@@ -242,7 +242,7 @@ class TableStager:
         """Keep what was prepared until the cycle closes."""
         self.ignored_rows += prepared.ignored
         for partition, rows in prepared.parts.items():
-            held = self._held.setdefault(partition, _Held())
+            held = self._held.setdefault(partition, _PartitionBuffer())
             held.chunks.append(rows)
             size = rows.nbytes
             held.bytes += size
@@ -627,7 +627,7 @@ class TableStager:
             self._budget.spilled += held.bytes
             self._free(held)
 
-    def _free(self, held: _Held) -> None:
+    def _free(self, held: _PartitionBuffer) -> None:
         self._budget.used -= held.bytes
         held.bytes = 0
         held.chunks = []
@@ -636,7 +636,7 @@ class TableStager:
         fitted = [project(chunk, self._nullable) for chunk in chunks]
         return fitted[0] if len(fitted) == 1 else pa.concat_tables(fitted)
 
-    def _pieces(self, held: _Held) -> Iterator[pa.Table]:
+    def _pieces(self, held: _PartitionBuffer) -> Iterator[pa.Table]:
         """Held rows in offset order: what was spilled, then what is in memory."""
         for place in held.spilled:
             assert self._spill_file is not None  # it is there as long as a partition has spilled rows
@@ -681,7 +681,7 @@ class TableStager:
         self._unreported.difference_update(file.path for file in written)
         return written
 
-    def _append_files(self, held: _Held, name: StagedFileName) -> Iterator[StagedFile]:
+    def _append_files(self, held: _PartitionBuffer, name: StagedFileName) -> Iterator[StagedFile]:
         for piece in self._pieces(held):
             yield from self._row_files(piece, name)
 
@@ -700,7 +700,7 @@ class TableStager:
             yield rows.slice(start, length)
 
     def _merge_files(
-        self, held: _Held, name: StagedFileName, partition: TopicPartition
+        self, held: _PartitionBuffer, name: StagedFileName, partition: TopicPartition
     ) -> Iterator[StagedFile]:  # fmt: skip
         pieces = list(self._pieces(held))
         if not pieces:

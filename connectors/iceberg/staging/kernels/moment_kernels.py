@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import floor_divide, storage_type
 from connect_py.api.schema import Schema
 from connectors.iceberg.config import OutOfRange
-from connectors.iceberg.staging import moments
+from connectors.iceberg.staging import timestamps
 from connectors.iceberg.staging.columns import any_true, as_array
 from connectors.iceberg.staging.kernels.incoming_moment import MICRO, MILLI, NANO, Moment, has_other_unit
 from connectors.iceberg.staging.kernels.kernel import (
@@ -23,7 +23,7 @@ from connectors.iceberg.staging.kernels.kernel import (
     keep,
 )
 from connectors.iceberg.staging.kernels.number_kernels import NumberKernels
-from connectors.iceberg.staging.moments import INT64_MAX, INT64_MIN, MICROS_PER_DAY, MomentOutOfRange
+from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN, MICROS_PER_DAY, MomentOutOfRange
 
 _PLAIN_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z$"
 _PLAIN_LOCAL_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
@@ -45,7 +45,7 @@ class MomentKernels:
     def date(self, type_: pa.DataType, schema: Schema | None, moment: Moment | None, column: str) -> Kernel | None:
         wanted = pa.date32()
         if is_text(type_):
-            slow = self._each_moment(wanted, column, moments.parse_date)
+            slow = self._each_moment(wanted, column, timestamps.parse_date)
             return lambda data, run: _text_moments(data, wanted, _PLAIN_DATE, run, slow)
         if moment is None:
             if not pa.types.is_integer(type_) or has_other_unit(schema):
@@ -62,7 +62,7 @@ class MomentKernels:
     def _days(self, column: str) -> Kernel:
         def kernel(data: pa.Array, run: Run) -> pa.Array:
             days = _storage(data, pa.int64() if data.type.bit_width == 64 else pa.int32()).cast(pa.int64())
-            days = self._in_range(days, -moments.MAX_DAYS, moments.MAX_DAYS, (-719_162, 2_932_896), column, run)
+            days = self._in_range(days, -timestamps.MAX_DAYS, timestamps.MAX_DAYS, (-719_162, 2_932_896), column, run)
             return days.cast(pa.int32()).view(pa.date32())
 
         return kernel
@@ -70,7 +70,7 @@ class MomentKernels:
     def time(self, type_: pa.DataType, schema: Schema | None, moment: Moment | None, column: str) -> Kernel | None:
         wanted = pa.time64("us")
         if is_text(type_):
-            return self._each_moment(wanted, column, moments.parse_time)
+            return self._each_moment(wanted, column, timestamps.parse_time)
         if moment is None:
             if not pa.types.is_integer(type_) or has_other_unit(schema):
                 raise Unfit
@@ -106,9 +106,9 @@ class MomentKernels:
         else:
             finish = lambda data, _: data.view(wanted)  # noqa: E731 - as above
         if is_text(type_):
-            slow = self._each_moment(micro_type, column, lambda text: moments.parse_timestamp(text, zoned=zoned))
+            slow = self._each_moment(micro_type, column, lambda text: timestamps.parse_timestamp(text, zoned=zoned))
             plain = _PLAIN_TIMESTAMP if zoned else _PLAIN_LOCAL_TIMESTAMP
-            exact = self._each_moment(wanted, column, lambda t: moments.parse_timestamp(t, zoned=zoned, nanos=True))
+            exact = self._each_moment(wanted, column, lambda t: timestamps.parse_timestamp(t, zoned=zoned, nanos=True))
 
             def from_text(data: pa.Array, run: Run) -> pa.Array:
                 if nanos and any_true(pc.match_substring_regex(data, _BELOW_MICROS)):

@@ -27,7 +27,7 @@ from connectors.iceberg.staging.kernels.kernel import (
     try_cast,
     within,
 )
-from connectors.iceberg.staging.moments import INT64_MAX, INT64_MIN
+from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN
 from connectors.iceberg.staging.types import VARIABLE_SCALE_DECIMAL
 
 _DIGITS = 37  # what always has room in Arrow's decimals, whatever the sign

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 from connectors.iceberg.protocol.ledger import Ledger
-from connectors.iceberg.protocol.mark import Mark
+from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.packed import pack, unpack
 
 TEXT_LENGTH = 3_000  # of one mark, of which brokers take 4,096 bytes: some 300 tables
@@ -15,7 +15,7 @@ ALL_TEXTS = 256_000  # of all partitions of a group together: what one commit of
 Stamp = tuple[int, int]  # number of the epoch, and the cycle in it: the commits of a table come in this order
 
 
-class NewestCommits:
+class LastCommits:
     """The stamp of each table's newest commit that ever was seen, by table uuid.
 
     The coordinator gives it to the tasks with every floor, and they put it into the group beside the offset. When the
@@ -32,7 +32,7 @@ class NewestCommits:
         self._text: tuple[int, str] | None = None  # with the number of partitions that it was made for
 
     @classmethod
-    def of_marks(cls, marks: Iterable[Mark]) -> NewestCommits:
+    def of_marks(cls, marks: Iterable[OffsetMetadata]) -> LastCommits:
         """All that the marks of a group know together; many partitions have the same text, which is read once."""
         texts = {(mark.epoch.number, mark.commits) for mark in marks if mark.commits}
         told = [(epoch, cls._parsed(text)) for epoch, text in texts]
@@ -45,7 +45,7 @@ class NewestCommits:
         return merged
 
     @classmethod
-    def _parsed(cls, text: str) -> NewestCommits:
+    def _parsed(cls, text: str) -> LastCommits:
         since, _, packed = text.partition(":")
         try:
             tables, epochs, cycles = unpack(packed, 3)

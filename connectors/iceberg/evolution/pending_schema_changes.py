@@ -1,4 +1,4 @@
-"""`HeldChanges`: changes of tables that wait for somebody, listed in the log and among the metrics."""
+"""`PendingSchemaChanges`: changes of tables that wait for somebody, listed in the log and among the metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ChangesHeldError(TableError):
         super().__init__(table, "rows wait for it to " + ", ".join(map(str, changes)))
 
 
-class HeldChanges:
+class PendingSchemaChanges:
     """Of one coordinator; told by its table thread."""
 
     def __init__(self, metrics: IcebergMetrics) -> None:

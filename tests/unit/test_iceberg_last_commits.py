@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.iceberg.protocol import newest_commits
+from connectors.iceberg.protocol import last_commits
+from connectors.iceberg.protocol.last_commits import ALL_TEXTS, TEXT_LENGTH, LastCommits
 from connectors.iceberg.protocol.ledger import Ledger
-from connectors.iceberg.protocol.mark import Mark
-from connectors.iceberg.protocol.newest_commits import ALL_TEXTS, TEXT_LENGTH, NewestCommits
+from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch
 
 
@@ -13,19 +13,19 @@ def commit(epoch: int, cycle: int) -> Ledger:
     return Ledger(Epoch(epoch, "a"), "c", cycle, "t", "k", {})
 
 
-def mark(commits: NewestCommits, epoch: int = 7) -> Mark:
-    return Mark(Epoch(epoch, "a"), 0, "id-1", commits=commits.to_text(1))
+def mark(commits: LastCommits, epoch: int = 7) -> OffsetMetadata:
+    return OffsetMetadata(Epoch(epoch, "a"), 0, "id-1", commits=commits.to_text(1))
 
 
-def known(**newest: tuple[int, int]) -> NewestCommits:
-    commits = NewestCommits()
+def known(**newest: tuple[int, int]) -> LastCommits:
+    commits = LastCommits()
     for uuid, (epoch, cycle) in newest.items():
         commits.note(uuid, commit(epoch, cycle))
     return commits
 
 
 def test_marks_bring_the_newest_commit_of_each_table_whoever_committed_them() -> None:
-    merged = NewestCommits.of_marks([mark(known(a=(7, 3), b=(6, 900))), mark(known(a=(7, 5), c=(1, 1)))])
+    merged = LastCommits.of_marks([mark(known(a=(7, 3), b=(6, 900))), mark(known(a=(7, 5), c=(1, 1)))])
     for uuid, epoch, cycle in (("a", 7, 5), ("b", 6, 900), ("c", 1, 1)):
         assert not merged.is_above(uuid, commit(epoch, cycle))
         assert merged.is_above(uuid, commit(epoch, cycle - 1))
@@ -41,27 +41,29 @@ def test_older_commit_seen_later_does_not_take_the_newer_ones_place() -> None:
 
 
 def test_marks_of_before_all_offsets_were_altered_do_not_count() -> None:
-    altered = mark(NewestCommits(since=8), epoch=8)
-    assert not NewestCommits.of_marks([mark(known(a=(7, 5))), altered]).is_above("a", commit(7, 4))
-    after = NewestCommits.of_marks([altered])
+    altered = mark(LastCommits(since=8), epoch=8)
+    assert not LastCommits.of_marks([mark(known(a=(7, 5))), altered]).is_above("a", commit(7, 4))
+    after = LastCommits.of_marks([altered])
     after.note("a", commit(9, 1))
-    again = NewestCommits.of_marks([mark(known(b=(7, 5))), mark(after, epoch=9)])  # the first was never written anew
+    again = LastCommits.of_marks([mark(known(b=(7, 5))), mark(after, epoch=9)])  # the first was never written anew
     assert not again.is_above("b", None)
     assert again.is_above("a", commit(8, 1))
 
 
 def test_marks_that_know_of_no_commits_say_nothing() -> None:
-    assert NewestCommits().to_text(1) == ""
-    unknown = [Mark(Epoch(7, "a"), 0, "id-1", commits=text) for text in ("", "later form", "7:", "7:AAAA", "x:", "é")]
-    assert not NewestCommits.of_marks(unknown).is_above("a", None)
+    assert LastCommits().to_text(1) == ""
+    unknown = [
+        OffsetMetadata(Epoch(7, "a"), 0, "id-1", commits=text) for text in ("", "later form", "7:", "7:AAAA", "x:", "é")
+    ]
+    assert not LastCommits.of_marks(unknown).is_above("a", None)
 
 
-def tables(count: int) -> NewestCommits:
+def tables(count: int) -> LastCommits:
     return known(**{f"table {n}": (40 + n % 3, 5_000_000 - n) for n in range(count)})
 
 
 def test_mark_of_three_hundred_tables_fits_what_brokers_take() -> None:
-    merged = NewestCommits.of_marks([mark(tables(300))])
+    merged = LastCommits.of_marks([mark(tables(300))])
     assert all(merged.is_above(f"table {n}", commit(39, 1)) for n in range(300))
     assert len(mark(tables(300)).to_text()) < 4_000
 
@@ -69,7 +71,7 @@ def test_mark_of_three_hundred_tables_fits_what_brokers_take() -> None:
 def test_tables_committed_longest_ago_are_left_out_when_the_room_ends() -> None:
     text = tables(1_000).to_text(1)
     assert len(text) <= TEXT_LENGTH
-    merged = NewestCommits.of_marks([Mark(Epoch(7, "a"), 0, "id-1", commits=text)])
+    merged = LastCommits.of_marks([OffsetMetadata(Epoch(7, "a"), 0, "id-1", commits=text)])
     held = [n for n in range(1_000) if merged.is_above(f"table {n}", None)]
     newest = sorted(range(1_000), key=lambda n: (40 + n % 3, 5_000_000 - n), reverse=True)
     assert len(held) > 250
@@ -85,13 +87,13 @@ def test_marks_of_many_partitions_share_the_room_of_one_commit_of_offsets() -> N
 
 def test_text_that_many_marks_have_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    unpacked = newest_commits.unpack
+    unpacked = last_commits.unpack
 
     def unpack(text: str, columns: int) -> list[list[int]]:
         read.append(text)
         return unpacked(text, columns)
 
-    monkeypatch.setattr(newest_commits, "unpack", unpack)
-    merged = NewestCommits.of_marks([mark(known(a=(7, 5))) for _ in range(500)] + [mark(known(a=(7, 6)))])
+    monkeypatch.setattr(last_commits, "unpack", unpack)
+    merged = LastCommits.of_marks([mark(known(a=(7, 5))) for _ in range(500)] + [mark(known(a=(7, 6)))])
     assert len(read) == 2
     assert merged.is_above("a", commit(7, 5))

@@ -12,7 +12,7 @@ MARK_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class OffsetMetadata:
     """Says that this connector committed the offset, and under what circumstances.
 
     An offset without it (lost, reset by a tool) counts for nothing; see rule 4.
@@ -22,7 +22,7 @@ class Mark:
     generation: int
     topic_id: str  # of the topic that the task staged under
     rewind: int = 0  # number of the last rewind of this epoch that the task followed
-    commits: str = ""  # text of `NewestCommits` as it was when the offset was released
+    commits: str = ""  # text of `LastCommits` as it was when the offset was released
 
     def to_text(self) -> str:
         """At most a hundred bytes and the commits: brokers allow 4096."""
@@ -38,7 +38,7 @@ class Mark:
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, text: str | None) -> Mark | None:
+    def from_text(cls, text: str | None) -> OffsetMetadata | None:
         """None when the text is not ours, whatever it is; never raises."""
         if not text:
             return None
@@ -60,8 +60,8 @@ class GroupOffset:
     """What the consumer group holds for a partition."""
 
     offset: int
-    mark: Mark | None  # None: not committed by this connector
+    mark: OffsetMetadata | None  # None: not committed by this connector
 
     @classmethod
     def of(cls, offset: int, metadata: str | None) -> GroupOffset:
-        return cls(offset, Mark.from_text(metadata))
+        return cls(offset, OffsetMetadata.from_text(metadata))

@@ -1,4 +1,4 @@
-"""`Troubles`: what keeps rows waiting, told without a flood, shown by a metric, and counted against the limit."""
+"""`RetryTracker`: what keeps rows waiting, told without a flood, shown by a metric, and counted against the limit."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Trouble:
     silent: int = 0  # times since it was told
 
 
-class Troubles:
+class RetryTracker:
     """Of one task 0, over all lives of its coordinator; used on the coordinator's thread."""
 
     def __init__(

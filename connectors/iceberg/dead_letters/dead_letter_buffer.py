@@ -1,4 +1,4 @@
-"""`WaitingLetters`: the dead letters of the poll that is being worked on."""
+"""`DeadLetterBuffer`: the dead letters of the poll that is being worked on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from connect_py.api.dead_letter import DeadLetter
 from connect_py.api.record import TopicPartition
 
 
-class WaitingLetters:
+class DeadLetterBuffer:
     """Kept per partition and offset until the poll ends: only then is nothing missing below them.
 
     Used on the task thread. A record that fails again in the same poll replaces its letter.

@@ -30,9 +30,9 @@ from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.ordering import ORDER
-from connectors.iceberg.staging.wish import Wish
+from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.table import TableDescription, WriteMode
-from connectors.iceberg.table_keeper import DEATHS, TableKeeper
+from connectors.iceberg.table_manager import DEATHS, TableManager
 
 
 class MortalLake:
@@ -60,10 +60,10 @@ class MortalLake:
         return CommitOutcome(CommitStatus.COMMITTED, EngineName.APPEND, 9)
 
 
-def keeper_of(lake: object, **props: str) -> TableKeeper:
+def keeper_of(lake: object, **props: str) -> TableManager:
     """A coordinator's keeper whose tables are these."""
     listener: Any = None
-    made = TableKeeper(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSharedServices())
+    made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSharedServices())
     made._lake = lake  # type: ignore[assignment]
     return made
 
@@ -111,7 +111,7 @@ def test_the_driver_is_asked_for_before_the_first_commit_needs_it() -> None:
     listener: Any = None
     address = ServiceAddress("/no/socket", "", 1)
     services = FakeSharedServices({"spark-driver": address})
-    TableKeeper(config(), listener, IcebergMetrics(FakePluginMetrics()), services).request()
+    TableManager(config(), listener, IcebergMetrics(FakePluginMetrics()), services).request()
     assert [service.name for service in services.requested] == ["spark-driver"]
 
 
@@ -179,12 +179,12 @@ def test_a_view_that_an_unavailable_catalog_refused_is_made_when_the_task_asks_a
         table([("id", "int"), ("id_v2", "string")], schema_id=1, properties={HISTORY: '{"versions":{"1":[2]}}'}),
     )
     keeper = keeper_of(catalog, **settings)
-    wish = Wish(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 0).to_text()
+    wish = TableRequest(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 0).to_text()
     with pytest.raises(CatalogUnavailableError):
         keeper.prepare("db.orders", Need.EVOLVE, wish)
     keeper.prepare("db.orders", Need.EVOLVE, wish)
     assert catalog.views == ["db.orders_all"]
-    now = Wish(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 1).to_text()
+    now = TableRequest(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 1).to_text()
     keeper.prepare("db.orders", Need.EVOLVE, now)
     assert catalog.views == ["db.orders_all"], "nothing has changed since"
 
@@ -208,7 +208,7 @@ def test_order_of_rows_is_a_column_where_changes_of_a_key_come_in_several_partit
     after = dataclasses.replace(table([("id", "int"), (ORDER, "string")], schema_id=1), **merged)
     keeper = keeper_of(EvolvedCatalog(before, after), **settings)
     for _ in range(2):  # the second time it is there
-        _, described = keeper.prepare("db.orders", Need.CREATE, Wish(None, "", (), 0).to_text())
+        _, described = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "", (), 0).to_text())
         assert (ORDER in described) is added
 
 
@@ -228,7 +228,7 @@ def test_a_merged_table_whose_owner_says_nothing_is_set_to_merge_on_read(
 ) -> None:
     made = dataclasses.replace(table([("id", "int")]), **{"mode": WriteMode.MERGE, "key_columns": ("id",), **described})
     keeper = keeper_of(EvolvedCatalog(made, made), tables__upsert_mode_enabled="true", **props)
-    _, told = keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
+    _, told = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
     assert TableDescription.from_json(json.loads(told)).properties.get("write.merge.mode") == mode
 
 
@@ -237,7 +237,7 @@ def test_a_table_whose_key_column_is_gone_is_refused_by_the_name_of_the_column()
     catalog = EvolvedCatalog(described, described)
     keeper = keeper_of(catalog, tables__upsert_mode_enabled="true")
     with pytest.raises(TableUnsuitableError, match="has no key column id"):
-        keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
+        keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
 
 
 def test_properties_that_staged_files_do_not_follow_are_warned_of_once_per_table(
@@ -248,7 +248,7 @@ def test_properties_that_staged_files_do_not_follow_are_warned_of_once_per_table
         EvolvedCatalog(described, described), tables__write_props__write__upsert__enabled="true",
     )  # fmt: skip
     for _ in range(2):
-        keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
+        keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
     told = [record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()]
     assert [text.split(" has no effect")[0] for text in told] == [
         "table db.orders: write.format.default=orc", "table db.orders: write.upsert.enabled=true",
@@ -264,7 +264,7 @@ def test_keys_of_the_configuration_do_not_leave_it_in_whatever_words_they_are_gi
     described = dataclasses.replace(table([("id", "int")]), io_properties=storage)
     catalog = EvolvedCatalog(described, described)
     keeper = keeper_of(catalog, **own)
-    _, told = keeper.prepare("db.orders", Need.CREATE, Wish(None, "").to_text())
+    _, told = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
     assert TableDescription.from_json(json.loads(told)).io_properties == {"s3.session-token": "lent"}
 
 
@@ -290,7 +290,7 @@ def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> N
     settings = {"tables__auto_create_enabled": "true", "tables__default_partition_by": partition_by}
     catalog = EmptyCatalog()
     keeper = keeper_of(catalog, **settings)
-    wish = Wish(json.loads(table([("id", "long")]).schema), "").to_text()
+    wish = TableRequest(json.loads(table([("id", "long")]).schema), "").to_text()
     with pytest.raises(TableUnsuitableError):
         keeper.prepare("db.orders", Need.CREATE, wish)
     assert catalog.made == []
@@ -320,7 +320,7 @@ def test_a_table_that_could_not_be_merged_is_not_made(
     settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true", **settings}
     catalog = EmptyCatalog()
     keeper = keeper_of(catalog, **settings)
-    wish = Wish(json.loads(table([column]).schema), keys=keys).to_text()
+    wish = TableRequest(json.loads(table([column]).schema), keys=keys).to_text()
     with pytest.raises(TableUnsuitableError if why else TableMissingError, match=why):  # this catalog keeps nothing
         keeper.prepare("db.orders", Need.CREATE, wish)
     assert catalog.made == ([] if why else ["db.orders"])
@@ -333,7 +333,7 @@ def test_a_table_is_made_again_with_the_key_that_another_task_saw_in_its_records
     schema = json.loads(table([("id", "long")]).schema)
     for keys in (("id",), ()):  # the second task saw none of them
         with pytest.raises(TableMissingError):  # this catalog keeps nothing
-            keeper.prepare("db.orders", Need.CREATE, Wish(schema, keys=keys).to_text())
+            keeper.prepare("db.orders", Need.CREATE, TableRequest(schema, keys=keys).to_text())
     assert catalog.made == ["db.orders", "db.orders"]
 
 

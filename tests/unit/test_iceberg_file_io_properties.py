@@ -5,14 +5,14 @@ from __future__ import annotations
 from pyiceberg.io import S3_RETRY_STRATEGY_IMPL, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from connectors.iceberg.staging.patient_retries import ATTEMPTS, PatientRetries
-from connectors.iceberg.storage_settings import PATIENT_RETRIES, lent_until_ms, storage_settings
+from connectors.iceberg.file_io_properties import PATIENT_RETRIES, file_io_properties, lent_until_ms
+from connectors.iceberg.staging.s3_retry_strategy import ATTEMPTS, PatientRetries
 
 ENDPOINT = {"s3.endpoint": "http://127.0.0.1:9", "client.region": "eu-central-1"}
 
 
 def told(properties: dict[str, str], environment: dict[str, str] | None = None) -> dict[str, str]:
-    found = storage_settings(properties, environment or {})
+    found = file_io_properties(properties, environment or {})
     assert found.pop(S3_RETRY_STRATEGY_IMPL) == PATIENT_RETRIES
     return found
 
@@ -43,7 +43,7 @@ def test_a_role_to_assume_has_another_name_in_python() -> None:
 
 def test_pyiceberg_makes_the_retries_by_their_name() -> None:
     made = load_file_io(
-        storage_settings({**ENDPOINT, "s3.access-key-id": "a", "s3.secret-access-key": "b"}), "s3://lake"
+        file_io_properties({**ENDPOINT, "s3.access-key-id": "a", "s3.secret-access-key": "b"}), "s3://lake"
     )
     assert isinstance(made, PyArrowFileIO)
     assert made.fs_by_scheme("s3", "lake").type_name == "s3"

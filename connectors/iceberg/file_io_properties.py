@@ -19,12 +19,12 @@ _ROLES: Final = (
 )
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _RETRIES: Final = "s3.retry-strategy-impl"
-PATIENT_RETRIES: Final = "connectors.iceberg.staging.patient_retries.PatientRetries"
+PATIENT_RETRIES: Final = "connectors.iceberg.staging.s3_retry_strategy.PatientRetries"
 _EXPIRES: Final = "expires-at"  # s3.session-token-expires-at-ms, gcs.oauth2.token-expires-at and the like
 _ANY_REGION: Final = "us-east-1"  # of storage at an address of its own: it has none, and requests are signed with one
 
 
-def storage_settings(properties: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def file_io_properties(properties: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Those of a file IO's properties that say how to reach the storage, fit for PyIceberg too.
 
     Args:

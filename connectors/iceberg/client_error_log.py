@@ -1,4 +1,4 @@
-"""`ClientNews`: what the Kafka clients of a command complain of, for the one message that people get to read."""
+"""`ClientErrorLog`: what the Kafka clients of a command complain of, for the one message that people get to read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 _NO_LINES: Final = 2  # the library's log level: critical only; it would write its lines to standard error by itself
 
 
-class ClientNews:
+class ClientErrorLog:
     """Keeps the last reason why a broker was not reached; the library repeats it forty times a second."""
 
     def __init__(self) -> None:

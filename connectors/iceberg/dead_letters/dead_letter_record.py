@@ -1,4 +1,4 @@
-"""`Letter`: one dead letter as its table has it, and in the form that people read and write."""
+"""`DeadLetterRecord`: one dead letter as its table has it, and in the form that people read and write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Place = tuple[str, int, int]  # topic, partition and offset of a record, as it w
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetterRecord:
     """One row of the table."""
 
     topic: str
@@ -69,7 +69,7 @@ class Fix:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        """From the form of `Letter.to_json`.
+        """From the form of `DeadLetterRecord.to_json`.
 
         Raises:
             ConfigError: It is not of this form.
@@ -100,9 +100,9 @@ def hidden(data: Mapping[str, str] | None) -> bytes | None:
     return data["text"].encode() if "text" in data else base64.b64decode(data["base64"], validate=True)
 
 
-def latest(letters: Iterable[Letter]) -> list[Letter]:
+def latest(letters: Iterable[DeadLetterRecord]) -> list[DeadLetterRecord]:
     """Of each record its last letter, in order of their places: earlier ones were tried again since."""
-    found: dict[Place, Letter] = {}
+    found: dict[Place, DeadLetterRecord] = {}
     for letter in letters:
         known = found.get(letter.place)
         if known is None or letter.attempt >= known.attempt:

@@ -1,4 +1,4 @@
-"""`connect-py held` against workers that tell what rows wait for."""
+"""`connect-py schema-changes` against workers that tell what rows wait for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from connectors.iceberg.commands.held import METRIC, held
+from connectors.iceberg.commands.schema_changes import METRIC, schema_changes
 
 MISSING = '{"error_code":404,"message":"not found"}'
 
@@ -48,7 +48,7 @@ def sample(connector: str, change: str, value: int = 1) -> str:
 
 def run(*arguments: str) -> tuple[int, str]:
     app = typer.Typer()
-    app.command()(held)
+    app.command()(schema_changes)
     told = CliRunner().invoke(app, list(arguments))
     return told.exit_code, told.output
 

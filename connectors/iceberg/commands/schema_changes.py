@@ -1,4 +1,4 @@
-"""`connect-py held`: which changes of tables rows wait for, because the configuration leaves them to a person."""
+"""`connect-py schema-changes`: changes of tables that rows wait for, as the configuration leaves them to a person."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import httpx
 
 METRIC = "connect_py_iceberg_held_changes"
-HELD, UNKNOWN = 1, 2
+PENDING, UNKNOWN = 1, 2
 ASK_SECONDS = 20.0
 REASON_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class HeldChange:
+class PendingChange:
     """Rows of a connector wait until somebody changes a table like this, or the configuration."""
 
     connector: str
@@ -25,7 +25,7 @@ class HeldChange:
     change: str
 
 
-def held(
+def schema_changes(
     worker: Annotated[str, typer.Argument(metavar="URL", help="A worker of the cluster.")] = "http://localhost:8083",
     connector: Annotated[str | None, typer.Option(help="This one only. [default: all]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
@@ -40,7 +40,7 @@ def held(
     import httpx
 
     try:
-        found = held_changes(httpx.URL(worker), connector)
+        found = pending_changes(httpx.URL(worker), connector)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         typer.echo(f"connect-py: {_in_words(error, worker, connector)}", err=True)
         raise typer.Exit(UNKNOWN) from error
@@ -50,7 +50,7 @@ def held(
     else:
         for change in found:
             typer.echo(f"{change.connector}: table {change.table} waits for somebody to {change.change}")
-    raise typer.Exit(HELD if found else 0)
+    raise typer.Exit(PENDING if found else 0)
 
 
 def _in_words(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector: str | None) -> str:
@@ -65,7 +65,7 @@ def _in_words(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector:
     return f"{error.request.url} answers {answer.status_code}: {answer.text[:REASON_CHARACTERS]}"
 
 
-def held_changes(worker: httpx.URL, connector: str | None = None) -> list[HeldChange]:
+def pending_changes(worker: httpx.URL, connector: str | None = None) -> list[PendingChange]:
     """Ask the cluster of this worker; sorted.
 
     Raises:
@@ -92,5 +92,5 @@ def held_changes(worker: httpx.URL, connector: str | None = None) -> list[HeldCh
                 for sample in family.samples:
                     if sample.name == METRIC and sample.value and sample.labels["connector"] in names:
                         labels = sample.labels
-                        found.add(HeldChange(labels["connector"], labels["table"], labels["change"]))
+                        found.add(PendingChange(labels["connector"], labels["table"], labels["change"]))
     return sorted(found)

@@ -14,8 +14,8 @@ from connectors.iceberg.channel import FencedError
 from connectors.iceberg.coordinator import Coordinator, _why
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.retry_tracker import FORGET_SECONDS, QUIET_SECONDS, TELL_SECONDS, RetryTracker
 from connectors.iceberg.spark.java_errors import translated
-from connectors.iceberg.troubles import FORGET_SECONDS, QUIET_SECONDS, TELL_SECONDS, Troubles
 
 AWAY = "the catalog: RESTException: Connection refused to port {}"
 
@@ -29,9 +29,9 @@ class Clock:
 
 def troubles(
     limit: int | None = None, context: FakeSinkTaskContext | None = None
-) -> tuple[Troubles, FakePluginMetrics, Clock]:
+) -> tuple[RetryTracker, FakePluginMetrics, Clock]:
     metrics, clock = FakePluginMetrics(), Clock()
-    return Troubles(IcebergMetrics(metrics), context or FakeSinkTaskContext(), limit, 10_000, clock), metrics, clock
+    return RetryTracker(IcebergMetrics(metrics), context or FakeSinkTaskContext(), limit, 10_000, clock), metrics, clock
 
 
 def waits(metrics: FakePluginMetrics, reason: str, table: str = "") -> float:
@@ -163,7 +163,7 @@ class FailedLife:
 def test_a_coordinator_that_can_never_begin_fails_the_task_after_as_many_intervals_as_configured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(coordinator, "_Life", FailedLife)
+    monkeypatch.setattr(coordinator, "_CoordinatorEpoch", FailedLife)
     monkeypatch.setattr(coordinator, "FIRST_BACKOFF_SECONDS", 0.001)
     keys = {"control__commit__max_consecutive_failures": "3", "control__commit__interval_ms": "1"}
     metrics = FakePluginMetrics()

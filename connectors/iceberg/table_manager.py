@@ -37,9 +37,10 @@ from connectors.iceberg.errors import (
 )
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.evolution.evolution_policy import ChangeAction
-from connectors.iceberg.evolution.held_changes import ChangesHeldError, HeldChanges
-from connectors.iceberg.evolution.unified_view import UnifiedView
+from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError, PendingSchemaChanges
+from connectors.iceberg.evolution.versioned_column_view import UnifiedView
 from connectors.iceberg.faults import fault_point
+from connectors.iceberg.file_io_properties import file_io_properties
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol import actions
 from connectors.iceberg.protocol.coordinator_state import Outcome
@@ -53,10 +54,9 @@ from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.spark_config import worker_spark_config
 from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
+from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.types import ORDER, partition_spec, time_columns, why_no_key
-from connectors.iceberg.staging.wish import Wish
 from connectors.iceberg.staging.write_settings import ignored_properties
-from connectors.iceberg.storage_settings import storage_settings
 from connectors.iceberg.table import TableDescription, WriteMode
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Committed:
     snapshot: int | None
 
 
-class TableKeeper:
+class TableManager:
     """Owns a session in the Spark driver. All methods but `stop` are called on one thread at a time."""
 
     def __init__(
@@ -102,7 +102,7 @@ class TableKeeper:
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
         self._warned_properties: set[tuple[str, str]] = set()  # uuid of the table, what was said
-        self._held = HeldChanges(metrics)
+        self._held = PendingSchemaChanges(metrics)
         self._stopping = threading.Event()
         self._started = False
         self._deaths: dict[str, int] = {}  # of the driver, by the commit that it was asked for at that time
@@ -160,7 +160,7 @@ class TableKeeper:
         self._described[name] = description
         return loaded
 
-    def prepare(self, name: str, need: Need, wish_text: str) -> tuple[TableView, str]:
+    def prepare(self, name: str, need: Need, request_text: str) -> tuple[TableView, str]:
         """Open a table for tasks, creating or evolving it as they asked and the configuration allows.
 
         Returns the view of the protocol and the description that goes to the tasks, without what the configuration
@@ -170,16 +170,16 @@ class TableKeeper:
             ChangesHeldError: The rows need what only a person may change; whoever waits for it asks again and again.
             ConnectError: It cannot be had; the text goes to the tasks that wait.
         """
-        config, wish = self._config, Wish.from_text(wish_text)
-        if wish.keys:
-            self._record_keys[name] = wish.keys
+        config, request = self._config, TableRequest.from_text(request_text)
+        if request.keys:
+            self._record_keys[name] = request.keys
         try:
             loaded = self._load(name)
         except TableMissingError:
-            self._create(name, wish)
+            self._create(name, request)
             loaded = self._load(name)
-        if need is Need.EVOLVE and wish.changes:
-            loaded = self._evolve(loaded, wish)
+        if need is Need.EVOLVE and request.changes:
+            loaded = self._evolve(loaded, request)
         if why := why_not_written(loaded.description) or why_not_merged(loaded.description):
             raise TableUnsuitableError(name, why)
         loaded = self._with_write_mode(self._with_order(loaded))
@@ -187,7 +187,7 @@ class TableKeeper:
         if description.mode is WriteMode.MERGE:
             _check_merged(name, description.key_columns, json.loads(description.schema))
         self._warn_ignored(description)
-        own = storage_settings(config.catalog_properties()).items()  # keys among them, which no topic needs to hold
+        own = file_io_properties(config.catalog_properties()).items()  # keys among them, which no topic needs to hold
         lent = dict(description.io_properties.items() - own)
         told = dataclasses.replace(description, io_properties=lent)
         return loaded.view, json.dumps(told.to_json(), separators=(",", ":"))
@@ -226,20 +226,20 @@ class TableKeeper:
         )  # fmt: skip
         return self._load(table.name)
 
-    def _evolve(self, loaded: LoadedTable, wish: Wish) -> LoadedTable:
+    def _evolve(self, loaded: LoadedTable, request: TableRequest) -> LoadedTable:
         """Make the changes that may be made; hold the rows if they need others."""
         policy, name = self._config.evolution, loaded.description.name
-        wanted = [c for c in wish.changes if policy.action(c.kind) is ChangeAction.APPLY]
+        wanted = [c for c in request.changes if policy.action(c.kind) is ChangeAction.APPLY]
         changed = bool(wanted) and self._lake.evolve(name, wanted)
         if changed:
             made = ", ".join(map(str, wanted))
             log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
             loaded = self._load(name)
-        elsewhere = wish.schema_id is not None and loaded.description.schema_id != wish.schema_id
+        elsewhere = request.schema_id is not None and loaded.description.schema_id != request.schema_id
         if changed or elsewhere:  # also by an earlier attempt, which may have ended before the view was made
             self._show_unified(loaded.description)
-        held = [c for c in wish.changes if policy.action(c.kind) is ChangeAction.HOLD]
-        if held and loaded.description.schema_id == wish.schema_id:
+        held = [c for c in request.changes if policy.action(c.kind) is ChangeAction.HOLD]
+        if held and loaded.description.schema_id == request.schema_id:
             self._held.hold(name, held)
             raise ChangesHeldError(name, held)
         self._held.release(name)
@@ -261,17 +261,17 @@ class TableKeeper:
         else:
             log.warning("this catalog has no views: %s over table %s is not made", name, description.name)
 
-    def _create(self, name: str, wish: Wish) -> None:
+    def _create(self, name: str, request: TableRequest) -> None:
         config = self._config
         if not config.may_create(name):
             raise TableMissingError(name, "does not exist, and iceberg.tables.auto-create-enabled is false")
-        if wish.schema is None:
-            raise TableNotCreatedError(name, f"does not exist, and cannot be created: {wish.reason}")
+        if request.schema is None:
+            raise TableNotCreatedError(name, f"does not exist, and cannot be created: {request.reason}")
         if config.mode_of(name) is WriteMode.MERGE:  # before it is there, and refused for good
-            keys = config.table(name).id_columns or wish.keys or self._record_keys.get(name, ())
-            _check_merged(name, keys, wish.schema)
+            keys = config.table(name).id_columns or request.keys or self._record_keys.get(name, ())
+            _check_merged(name, keys, request.schema)
         try:
-            spec = partition_spec(wish.schema, config.table(name).partition_by)
+            spec = partition_spec(request.schema, config.table(name).partition_by)
         except DataError as error:
             raise TableUnsuitableError(name, str(error)) from error
         properties = {"format-version": str(config.format_version_of(name))}
@@ -279,7 +279,7 @@ class TableKeeper:
         if by_deletes:  # for SQL merges: rewriting whole files costs several times more
             properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")
         properties |= config.auto_create_props
-        created = self._lake.create(name, json.dumps(wish.schema), json.dumps(spec), properties)
+        created = self._lake.create(name, json.dumps(request.schema), json.dumps(spec), properties)
         fault_point("after_create_table")
         if created:
             log.info("created table %s", name, extra={"action": "table_created", "table": name})

@@ -11,7 +11,7 @@ from connectors.iceberg.schema_change import SchemaChange
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TableRequest:
     """How to create the table, and what it lacks. Travels as text inside `OpenTable`."""
 
     schema: Mapping[str, Any] | None  # Iceberg schema JSON for a new table; None: the rows do not tell
@@ -31,7 +31,7 @@ class Wish:
         )  # fmt: skip
 
     @staticmethod
-    def from_text(text: str) -> Wish:
+    def from_text(text: str) -> TableRequest:
         data = json.loads(text)
         changes = tuple(SchemaChange.from_json(change) for change in data["changes"])
-        return Wish(data["schema"], data["reason"], changes, data.get("schema_id"), tuple(data.get("keys", ())))
+        return TableRequest(data["schema"], data["reason"], changes, data.get("schema_id"), tuple(data.get("keys", ())))
