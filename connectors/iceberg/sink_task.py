@@ -340,8 +340,8 @@ class IcebergSinkTask(SinkTask):
             others = ", ".join(str(other.partition) for other in self._others(partition))
             why = (
                 f"table {unread.table}: the key {unread.keys} was changed (old, new): {partition} has the insert at "
-                f"offset {unread.offset}, which lacks values of the old row, and the delete of the old key is in none "
-                f"of the partitions {others or partition.partition}"
+                f"offset {unread.offset}, which lacks values of the old row, and no delete of the old key was read "
+                f"from the partitions {others or partition.partition}"
             )
             if self._config.unknown_value is UnknownValue.ERROR:
                 raise ConnectError(f"{why}; {UNKNOWN_VALUE}=null would go on without them")
