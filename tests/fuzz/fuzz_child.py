@@ -22,7 +22,8 @@ from fuzz_planted import PLANTED  # noqa: E402
 from fuzz_target import Case, FuzzTarget  # noqa: E402
 from fuzz_targets import TARGETS  # noqa: E402
 
-ROOM = 1 << 31  # bytes that cases may take beyond what is loaded
+ROOM = 1 << 31  # bytes of addresses that a case may take
+RESIDENT = 1 << 30  # bytes of memory that cases may leave behind, all of a child together
 OWN_FRAMES = 6  # of a trace, which tell one finding from another
 
 
@@ -69,16 +70,27 @@ def _place(error: BaseException) -> str:
     return " ".join(f"{Path(frame.filename).name}:{frame.name}" for frame in frames[-OWN_FRAMES:])
 
 
+def _memory() -> tuple[int, int]:
+    """Bytes of addresses, and of memory, that this process has."""
+    pages = Path("/proc/self/statm").read_text().split()
+    return int(pages[0]) * resource.getpagesize(), int(pages[1]) * resource.getpagesize()
+
+
 def main(name: str, seed: int, first: int, last: int, seconds: float) -> None:
     """Read the cases from `first` up to `last`, each in at most so many seconds."""
     targets = {target.name: target for target in (*TARGETS, *PLANTED)}
     target = targets[name]()
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, used + ROOM))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, loaded = _memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this
     for number in range(first, last):
         say(begins=number)
+        addresses, resident = _memory()
+        if resident - loaded > RESIDENT:
+            say(finding="memory", case=number, where="before the case", detail=f"{resident - loaded} bytes", what="")
+            loaded = resident
+        # Allocators and pools of threads keep addresses, so the limit counts from where a case begins.
+        resource.setrlimit(resource.RLIMIT_AS, (addresses + ROOM, resource.RLIM_INFINITY))
         faulthandler.dump_traceback_later(seconds, exit=True)
         run(target, seed, number)
         faulthandler.cancel_dump_traceback_later()
