@@ -105,11 +105,11 @@ test-workers: dev
 	$(BIN)/pytest $(SLOWEST) -o cache_dir=.pytest_cache/workers -m 'not long' $(AGAIN) tests/acceptance tests/faults
 
 test-long: dev
-	$(BIN)/pytest -m long
+	$(BIN)/pytest -o faulthandler_timeout=0 -m long
 
 # Random faults on a real broker, worker and tables: `make faults SEEDS=300`, or some of them: `make faults SEEDS=120:150`.
 faults: dev
-	CONNECT_PY_FAULT_SEEDS=$(SEEDS) $(BIN)/pytest -s tests/faults
+	CONNECT_PY_FAULT_SEEDS=$(SEEDS) $(BIN)/pytest -s -o faulthandler_timeout=0 tests/faults
 
 # Hostile schemas and bytes for every converter, in all forms: `make fuzz ROWS=1000000` (of each), `make fuzz TARGET=avro SEED=7`.
 # What is found says how to make it again: `make fuzz TARGET=avro SEED=7 CASE=123`.

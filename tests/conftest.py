@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
+import sys
 import uuid
 from collections.abc import Iterator
 
 import psutil
 import pytest
+from command_lines import command_line
 from hypothesis import settings
 
 from connect_py.embedded.broker import KafkaBroker
@@ -16,8 +19,14 @@ settings.register_profile("any-machine", deadline=None)  # how long an example t
 settings.load_profile("any-machine")
 
 CHILD_GRACE_SECONDS = 5.0
+END_SECONDS = 120.0
 # The standard library's own helpers end with this process and not before.
 STANDARD_HELPERS = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
+
+
+def pytest_unconfigure() -> None:
+    """After the summary, whatever keeps the process from ending is shown by the stacks of its threads, and ends."""
+    faulthandler.dump_traceback_later(END_SECONDS, exit=True, file=sys.__stderr__)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,7 +34,7 @@ def _no_child_outlives_the_session() -> Iterator[None]:
     """Set up before every other session fixture, so checked after all of them are torn down."""
     yield
     _, left = psutil.wait_procs(_children(), timeout=CHILD_GRACE_SECONDS)
-    told = [f"{process.pid}: {_command_line(process)[:200]}" for process in left if process.is_running()]
+    told = [f"{process.pid}: {command_line(process)[:200]}" for process in left if process.is_running()]
     for process in left:
         process.kill()
     assert not told, "the tests left processes behind:\n" + "\n".join(told)
@@ -33,14 +42,7 @@ def _no_child_outlives_the_session() -> Iterator[None]:
 
 def _children() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
-    return [child for child in children if not any(name in _command_line(child) for name in STANDARD_HELPERS)]
-
-
-def _command_line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+    return [child for child in children if not any(name in command_line(child) for name in STANDARD_HELPERS)]
 
 
 @pytest.fixture(scope="session")

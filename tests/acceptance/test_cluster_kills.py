@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_lines import command_line
 from lakehouse import Lakehouse
 from sink_case import SinkCase
 from spark_elsewhere import StandaloneCluster
@@ -38,11 +39,11 @@ def worker(kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_
 
 def executors(cluster: StandaloneCluster) -> list[psutil.Process]:
     found = [child for pid in cluster.pids for child in psutil.Process(pid).children(recursive=True)]
-    return [process for process in found if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
+    return [process for process in found if "CoarseGrainedExecutorBackend" in command_line(process)]
 
 
 def driver(worker: WorkerProcess) -> psutil.Process:
-    (found,) = [process for process in worker.processes() if "py4j.GatewayServer" in " ".join(process.cmdline())]
+    (found,) = [process for process in worker.processes() if "py4j.GatewayServer" in command_line(process)]
     return found
 
 

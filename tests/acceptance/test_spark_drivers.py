@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from command_lines import command_line
 from lakehouse import Lakehouse
 from sink_case import SinkCase
 from worker_process import WorkerProcess
@@ -76,7 +77,7 @@ def lakehouse(tmp_path: Path) -> Lakehouse:
 
 def drivers(worker: WorkerProcess) -> list[psutil.Process]:
     """The JVMs of Spark."""
-    return [process for process in worker.processes() if "py4j.GatewayServer" in " ".join(process.cmdline())]
+    return [process for process in worker.processes() if "py4j.GatewayServer" in command_line(process)]
 
 
 def rows(case: SinkCase) -> dict[int, str]:

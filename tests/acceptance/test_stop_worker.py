@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_lines import command_line
 from exactly_once_events import SHORT_TIMEOUTS, ChangeFeed, connector_config
 from lakehouse import Lakehouse
 from worker_process import WorkerProcess
@@ -44,7 +45,7 @@ class RunningSink:
         self.worker.wait_until(
             lambda: self.points.exists() and f"\n{line}" in f"\n{self.points.read_text()}", COMMIT_SECONDS, line
         )
-        kinds = " ".join(word for p in self.worker.processes() for word in p.cmdline())
+        kinds = " ".join(map(command_line, self.worker.processes()))
         assert "java" in kinds
         assert "forkserver" in kinds
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from command_lines import command_line
 from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, lake, lake_config, order
 
 from connect_py.testing import FakeSharedServices
@@ -198,7 +199,7 @@ def java_of(process: psutil.Process) -> psutil.Process:
 
 def drivers() -> list[psutil.Process]:
     """Driver processes of this test."""
-    return [p for p in psutil.Process().children() if any(driver_program.__name__ in word for word in p.cmdline())]
+    return [p for p in psutil.Process().children() if driver_program.__name__ in command_line(p)]
 
 
 @pytest.mark.timeout(180)  # starts Spark three times

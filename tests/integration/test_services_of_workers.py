@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from command_lines import command_line
 from confluent_kafka.admin import AdminClient, NewTopic
 from plugin_folder import make_plugin
 from standalone_process import StandaloneProcess, standalone_properties
@@ -51,14 +52,6 @@ class PathSinkConnector(SinkConnector):
 """
 
 
-def command_of(process: psutil.Process) -> list[str]:
-    """Its command; empty if it ended meanwhile."""
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
 @pytest.fixture(autouse=True)
 def _no_shadow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -92,7 +85,7 @@ def test_tasks_of_a_worker_share_a_service_that_ends_with_the_worker(
     name, file = f"{topic_prefix}c", tmp_path / "answers"
 
     def services() -> list[psutil.Process]:
-        return [p for p in worker.processes() if "path_plugin.program" in command_of(p)]
+        return [p for p in worker.processes() if "path_plugin.program" in command_line(p)]
 
     try:
         worker.start()
@@ -106,7 +99,7 @@ def test_tasks_of_a_worker_share_a_service_that_ends_with_the_worker(
         metrics = httpx.get(f"{worker.url}/metrics", timeout=SECONDS).text
         assert 'connect_py_service_users{service="echo"} 2.0' in metrics
         assert 'connect_py_service_up{service="echo"} 1.0' in metrics
-        assert "s3cr3t" not in json.dumps([command_of(p) for p in worker.processes()]) + worker.log_path.read_text()
+        assert "s3cr3t" not in json.dumps([command_line(p) for p in worker.processes()]) + worker.log_path.read_text()
         worker.delete(name)
         worker.wait_until(lambda: not services(), SECONDS, "the service to end with its last user")
         worker.put(name, config)
