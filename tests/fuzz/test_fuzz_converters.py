@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from fuzz_planted import PLANTED
 from fuzz_run import FuzzRun
 from fuzz_targets import TARGETS
 
 SECONDS = 6.0
+SEED = 1  # `make fuzz` takes another one each time
 PLANTED_SECONDS = 4.0  # of a case that hangs
 
 
 @pytest.mark.parametrize("target", [target.name for target in TARGETS])
 def test_hostile_schemas_and_bytes_end_no_process_and_forms_agree(target: str) -> None:
-    result = FuzzRun(target, seed=int(time.time())).run(seconds=SECONDS)
+    result = FuzzRun(target, seed=SEED).run(seconds=SECONDS)
     print(result.summary())
     assert not result.findings, result.described()
     assert result.tally.rows > result.tally.refused
