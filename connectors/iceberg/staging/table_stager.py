@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -73,6 +74,7 @@ _OLD_KEY = "__debezium.oldkey"  # of the insert that it ends with
 _PAIR_DIGITS = 20
 _MOST_READ_PAIRS = 100_000  # of a partition, to remember
 _KEY_HEADERS = frozenset({_OLD_KEY, _NEW_KEY})
+_header_key = attrgetter("key")
 _KEYS = "keys"  # of a pair, old and new, for people
 _SOURCE = "source"  # of a change event: where the change was made
 _LEAST_ROWS_OF_A_PIECE = 200  # on average; smaller ones cost the writer more than copying them together
@@ -495,7 +497,7 @@ class TableStager:
         """
         if batch.headers is None or self._placeholder is None:  # no value will be asked for under an old key
             return {}
-        changed = [n for n, each in enumerate(batch.headers) if not _KEY_HEADERS.isdisjoint([h.key for h in each])]
+        changed = [n for n, each in enumerate(batch.headers) if not _KEY_HEADERS.isdisjoint(map(_header_key, each))]
         if not changed:
             return {}
         origin, source = batch.origin, raw.member(_SOURCE) if raw.is_struct() else None
