@@ -96,6 +96,8 @@ SOURCES: dict[str, tuple[Schema, st.SearchStrategy[Any]]] = {
     "decimal(38, 4)": decimals(38, 4),
     "decimal(38, 29)": decimals(38, 29),
     "decimal(60, 20)": decimals(60, 20),
+    "decimal(76, 76)": decimals(76, 76),
+    "decimal(20, -18)": decimals(20, -18),
     "date": (date(), st.integers(-(2**31), 2**31 - 1)),
     "time": (time(), st.integers(0, 86_400_000)),
     "timestamp": (timestamp(), INT64S),
@@ -106,9 +108,9 @@ SOURCES: dict[str, tuple[Schema, st.SearchStrategy[Any]]] = {
     "map": (map_of(STRING, INT64), st.dictionaries(st.text(max_size=2), INT64S, max_size=3)),
 }
 TARGETS: list[Any] = [
-    "int", "long", "float", "double", "decimal(9, 2)", "decimal(38, 10)", "decimal(38, 22)", "decimal(38, 37)",
-    "boolean", "string", "uuid", "binary", "fixed[2]", "date", "time", "timestamp", "timestamptz", "timestamp_ns",
-    "timestamptz_ns",
+    "int", "long", "float", "double", "decimal(9, 2)", "decimal(38, 0)", "decimal(38, 10)", "decimal(38, 22)",
+    "decimal(38, 37)", "boolean", "string", "uuid", "binary", "fixed[2]", "date", "time", "timestamp", "timestamptz",
+    "timestamp_ns", "timestamptz_ns",
     {"type": "list", "element-id": 2, "element-required": False, "element": "int"},
     {"type": "map", "key-id": 2, "key": "string", "value-id": 3, "value": "int", "value-required": False},
 ]  # fmt: skip
