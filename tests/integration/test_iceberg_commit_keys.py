@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
+from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order, s3, s3_lake
 
 from connectors.iceberg.commit_request import EngineName
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.table import StagedKind, WriteMode
 
-__all__ = ["lake"]
+__all__ = ["lake", "s3", "s3_lake"]
 
 ENGINES = [EngineName.MERGE, EngineName.FULL_MERGE]
 DAY = dt.date(2026, 1, 1)
@@ -79,6 +79,17 @@ def test_rows_are_replaced_by_keys_of_every_type(lake: Lake, kind: str, engine: 
     type_, make = KEYS[kind]
     sink = table_by(lake, [type_], 3 if engine is EngineName.MERGE else 2)
     exact(sink, [{"k0": make(number)} for number in range(2 if kind == "boolean" else 6)], engine)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ("uuid", "timestamptz") else pytest.param(kind, marks=pytest.mark.long) for kind in KEYS]
+)
+def test_rows_on_s3_are_replaced_by_keys_of_every_type(s3_lake: Lake, kind: str, version: int) -> None:
+    type_, make = KEYS[kind]
+    sink = table_by(s3_lake, [type_], version)
+    assert sink.description().data_location.startswith("s3://")
+    exact(sink, [{"k0": make(number)} for number in range(2 if kind == "boolean" else 6)], EngineName.MERGE)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
