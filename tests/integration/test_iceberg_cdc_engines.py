@@ -53,10 +53,12 @@ def thorough(examples: int) -> settings:
     return settings(max_examples=examples, deadline=None, database=None, suppress_health_check=checks, phases=UNSHRUNK)
 
 
-FEW_OR_MANY = pytest.mark.parametrize("examples", [3, pytest.param(60, marks=pytest.mark.long)])
+FEW_OR_MANY = pytest.mark.parametrize(
+    "examples", [3, pytest.param(60, marks=(pytest.mark.long, pytest.mark.timeout(1200)))]
+)  # streams of up to four cycles, each through two engines
+pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.timeout(1200)  # streams of up to four cycles, each through two engines
 @FEW_OR_MANY
 @pytest.mark.parametrize(("version", "marks"), [(2, False), (3, False), (3, True)])
 def test_tables_of_both_engines_hold_what_the_database_holds(
@@ -72,7 +74,6 @@ def test_tables_of_both_engines_hold_what_the_database_holds(
     check()
 
 
-@pytest.mark.timeout(1200)  # as above
 @FEW_OR_MANY
 @pytest.mark.parametrize("by_key", [True, False])
 def test_ordered_changes_in_several_partitions_end_as_in_the_database(lake: Lake, by_key: bool, examples: int) -> None:
@@ -94,7 +95,6 @@ def several_partitions(lake: Lake, source: Callable[[], Source], examples: int) 
     check()
 
 
-@pytest.mark.timeout(1200)  # as above
 @FEW_OR_MANY
 def test_partitions_that_lag_change_nothing_around_truncates(lake: Lake, examples: int) -> None:
     """Rows from before a truncate that come after it stay out, rows from after it that came before stay in."""
@@ -114,7 +114,6 @@ KINDS = [  # form, whether events tell their place, whether the connector orders
 ]
 
 
-@pytest.mark.timeout(1200)  # as above
 @FEW_OR_MANY
 @pytest.mark.parametrize(
     ("version", "engine"),
