@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from types import ModuleType
@@ -22,6 +22,15 @@ PRELOAD: Final = (
     "connect_py.api.arrow", "connect_py.task.task_process", "connect_py.worker.connector_process",
 )  # fmt: skip
 _starting = threading.Lock()
+
+
+def _kill_children() -> None:
+    """At the end of the process, before Python asks its children to end and joins them: ours ignore SIGTERM."""
+    for child in multiprocessing.active_children():
+        child.kill()
+
+
+util.Finalize(None, _kill_children, exitpriority=10)
 
 
 class ForkServer:
