@@ -95,7 +95,7 @@ def connect_py() -> None:
 
 
 def _with_java(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, told before it runs where Java and its libraries are."""
+    """The command, run with the places of Java and its libraries in the environment."""
 
     @functools.wraps(command)
     def run(*arguments: object, **options: object) -> None:

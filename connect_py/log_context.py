@@ -1,4 +1,4 @@
-"""The context of a log line: which connector and task it is about, so that nobody has to type them."""
+"""The context of a log line: which connector and task it is about, added to each line."""
 
 from __future__ import annotations
 

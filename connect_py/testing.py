@@ -44,7 +44,7 @@ from connect_py.api.transformation import Transformation
 
 
 class FakeClock:
-    """A clock that moves when somebody sleeps or a test says so."""
+    """A clock that moves when code sleeps on it or a test says so."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._start_ms = start_ms
@@ -111,7 +111,7 @@ _GRACE_SECONDS: Final = 5.0
 
 
 class _FakeServiceProcess:
-    """One service, run as a child of the test; started again as soon as somebody asks for it after its death."""
+    """One service, run as a child of the test; started again as soon as a task asks for it after its death."""
 
     def __init__(self, service: SharedService, folder: Path, generations: Iterable[int]) -> None:
         self.users: set[FakeSharedServices] = set()
@@ -255,7 +255,7 @@ class FakeSharedServices:
                 self._leave(key)
 
     def close(self) -> None:
-        """End all programs, whoever uses them."""
+        """End all programs, also those in use."""
         first = self._first
         with first._lock:
             for running in first._running.values():

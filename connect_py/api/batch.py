@@ -35,7 +35,7 @@ class LazyColumn(ABC):
     """Structs of a column that are not in Arrow yet.
 
     A converter gives one to a `Column` when building is dear and much of it may go unread, such as the row before an
-    update. Whoever makes one has checked all that could fail before: no method raises anything. Used on one thread.
+    update. Its maker has checked all that could fail before: no method raises anything. Used on one thread.
     """
 
     @abstractmethod
@@ -79,8 +79,8 @@ class Column:
     (and null in `data`): seen as rows they have no value and (see `tombstone_schema`) no schema, so they never cut a
     batch in two.
 
-    A converter may leave columns unbuilt until somebody asks for `data` or `absent`. To read a few members of a large
-    struct use `member`, `null_count` and `is_null`: what nobody asks for is never built.
+    A converter may leave columns unbuilt until a caller asks for `data` or `absent`. To read a few members of a large
+    struct use `member`, `null_count` and `is_null`: columns that no caller asks for are never built.
     """
 
     __slots__ = ("_absent", "_data", "_members", "_unbuilt", "missing", "schema", "tombstone", "tombstone_schema")
@@ -251,7 +251,7 @@ class Origin:
     """Where Kafka holds the rows of a batch, row by row. No transformation changes this.
 
     All columns have the batch's length. Offsets rise within each partition; partitions may interleave. The raw
-    bytes, kept for the dead-letter queue, are selected only when somebody asks for them: `where` costs no walk over
+    bytes, kept for the dead-letter queue, are selected only when a caller asks for them: `where` costs no walk over
     Python lists.
     """
 

@@ -22,7 +22,7 @@ from connect_py.api.java_key_store import JavaKeyStore, KeyStoreError, is_java_k
 
 
 def trusted_certificates(location: str, kind: str, password: str | None) -> str:
-    """The certificates of a trust store, as PEM. Like Java, JKS and PKCS12 are told apart by the file itself.
+    """The certificates of a trust store, as PEM. As in Java, the file itself shows whether it is JKS or PKCS12.
 
     Raises:
         ConfigError: The file cannot be read with this password, or holds no certificate.
@@ -46,7 +46,7 @@ def trusted_certificates(location: str, kind: str, password: str | None) -> str:
 def key_and_chain(location: str, kind: str, password: str | None, key_password: str | None) -> tuple[str, str]:
     """The private key, decrypted, and its certificate chain, as PEM. A file of the kind PEM holds both.
 
-    JKS (with JCEKS) and PKCS12 are told apart by the file itself, as in Java.
+    The file itself shows whether it is JKS (with JCEKS) or PKCS12, as in Java.
 
     Raises:
         ConfigError: The file cannot be read with these passwords, or holds no key.

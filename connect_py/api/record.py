@@ -117,7 +117,7 @@ NOWHERE = RecordOrigin("", 0, 0)  # of a record that was made, not consumed
 
 
 class RowMembers(Protocol):
-    """What makes the members of a batch's records that nobody has looked at yet."""
+    """What makes the members of a batch's records when they are first read."""
 
     derived: list[Any]  # records that were made of its records, and know it as they do
 
@@ -126,7 +126,7 @@ class RowMembers(Protocol):
 
 
 class _OfBatch:
-    """Where a record is from whose key, value and origin are made when somebody looks; `_rows` None: all is made."""
+    """Where a record is from whose key, value and origin are made when first read; `_rows` None: all is made."""
 
     __slots__ = ("_row", "_rows")
 
@@ -190,7 +190,7 @@ class SinkRecord(ConnectRecord):
             for name, made_already in MADE_LATER.items():
                 try:
                     setattr(made, name, made_already(self))
-                except AttributeError:  # nobody has looked, and nobody needs to
+                except AttributeError:  # not read yet, and the copy does not need it
                     continue
         for name, value in changes.items():
             if name not in _SINK_MEMBERS:
@@ -273,7 +273,7 @@ def record_of_row(
     rows: RowMembers,
     row: int,
 ) -> SinkRecord:
-    """Make a `SinkRecord` whose key, value and origin are made when somebody looks."""
+    """Make a `SinkRecord` whose key, value and origin are made when first read."""
     made: Any = object.__new__(_UnfinishedSinkRecord)
     made.topic = topic
     made.partition = partition
@@ -290,7 +290,7 @@ def record_of_row(
 
 
 def make_whole(record: SinkRecord, twin: SinkRecord | None) -> None:
-    """Make what nobody looked at, or take it from a record that has the same, and let go of the batch."""
+    """Make the members not read yet, or take them from a record that has the same, and let go of the batch."""
     for name, made_already in MADE_LATER.items():
         try:
             made_already(record)

@@ -15,8 +15,8 @@ REPLAY_HEADER: Final = "connect-py.replay"
 class Replay:
     """Where the record was read first, and how often it has been tried again, this time included.
 
-    Travels as one header. Whoever converts and transforms the record is shown this place; where it was read now decides
-    alone what is committed. Place and attempt name one replay: nobody writes the same one twice.
+    Travels as one header. Converters and transformations see this place; where the record was read now decides alone
+    what is committed. Place and attempt name one replay: the same one is never written twice.
     """
 
     topic: str
@@ -31,7 +31,7 @@ class Replay:
 
     @classmethod
     def of(cls, headers: RawHeaders) -> Self | None:
-        """Read the header, the last one of its name; None: there is none, or it is somebody else's."""
+        """Read the header, the last one of its name; None: there is none, or another program wrote it."""
         for name, data in reversed(headers):
             if name == REPLAY_HEADER:
                 if data is None:

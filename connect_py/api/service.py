@@ -123,7 +123,7 @@ class ServiceProgram:
         self._say({"ready": True} | ({} if silence_seconds is None else {"silence_seconds": silence_seconds}))
 
     def failed(self, why: str) -> NoReturn:
-        """End at once, for a reason that starting again does not change; users are told `why`."""
+        """End at once, for a reason that starting again does not change; callers get `why` as an error."""
         self._say({"failed": why})
         logging.shutdown()
         os._exit(EXIT_FAILED)

@@ -14,14 +14,14 @@ from connect_py.api.schema import Field, Schema, Struct, Type, Value
 if TYPE_CHECKING:
     from connect_py.api.batch import Column
 
-_CHANGEABLE: Final = frozenset({Type.ARRAY, Type.MAP})  # lists and dicts: whoever holds one may write into it
+_CHANGEABLE: Final = frozenset({Type.ARRAY, Type.MAP})  # lists and dicts: code that holds one may write into it
 
 
 class StructRows:
-    """The structs of a column, row by row, with the members that somebody read. Used on one thread.
+    """The structs of a column, row by row, with the members that were read. Used on one thread.
 
-    It knows whether its column still says what the structs say: they are *intact* until somebody gets hold of something
-    that can be written into.
+    It knows whether its column still says what the structs say: they are *intact* until a plugin gets hold of a value
+    that it can write into.
     """
 
     __slots__ = ("_inside", "_touched", "column", "members", "schema", "views")
@@ -67,7 +67,7 @@ class StructRows:
         return [(self.read(i) if m is None else m)[row] for i, m in enumerate(self.members)]
 
     def touch(self) -> None:
-        """Somebody may write into a struct."""
+        """Note that a plugin may write into a struct from now on."""
         self._touched = True
 
     @property
@@ -76,7 +76,7 @@ class StructRows:
         return not self._touched and all(inside.intact for inside in self._inside)
 
     def release(self) -> None:
-        """Let go of the column; structs that somebody keeps get values of their own. To be called once, last."""
+        """Let go of the column; structs that a plugin keeps get values of their own. To be called once, last."""
         views, self.views = self.views, []  # these know us, and the collector comes rarely
         for view in views:
             if getrefcount(view) > ALONE and view is not None:
@@ -104,7 +104,7 @@ class StructView(Struct):
 
     @property
     def values(self) -> list[Value]:
-        """Values of its own, made now: whoever has the list may write into it."""
+        """Values of its own, made now: the caller may write into the list."""
         if self._rows is not None:
             self._rows.touch()
             self.make_whole()
@@ -163,14 +163,14 @@ def _views(schema: Schema, rows: StructRows, count: int) -> Iterator[StructView]
         yield view
 
 
-def _references_of_what_nobody_keeps() -> int:
+def _references_of_an_unkept_object() -> int:
     things = [object()]
     for thing in things:
         return getrefcount(thing)
     raise AssertionError
 
 
-ALONE: Final = _references_of_what_nobody_keeps()
+ALONE: Final = _references_of_an_unkept_object()
 """What `getrefcount` gives in a loop over the only list that holds a thing.
 
 It is only used to see what a plugin keeps: that must not hold on to the columns of a whole batch. A wrong count would

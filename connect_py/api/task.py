@@ -29,7 +29,7 @@ class Task(ABC):
         """Begin with this configuration, placeholders resolved.
 
         Raises:
-            ConnectError: The task is FAILED until somebody restarts it.
+            ConnectError: The task is FAILED until a user restarts it.
         """
 
     @abstractmethod
@@ -136,7 +136,7 @@ class SinkTask(Task):
         Comes inside a poll, between `put`s, and perhaps again while the task has not said where to read on.
 
         Raises:
-            ConnectError: The task fails until somebody restarts it.
+            ConnectError: The task fails until a user restarts it.
         """
         return False
 
@@ -148,7 +148,7 @@ class SinkTask(Task):
 
         Raises:
             RetriableError: Partitions pause and the same records come again.
-            ConnectError: The task fails until somebody restarts it.
+            ConnectError: The task fails until a user restarts it.
         """
         if records:
             raise NotImplementedError(f"{type(self).__name__} has neither put nor put_batch")
@@ -293,7 +293,7 @@ class SourceTask(Task):
 
         Raises:
             RetriableError: Called again after a pause.
-            ConnectError: The task fails until somebody restarts it.
+            ConnectError: The task fails until a user restarts it.
         """
 
     def commit(self) -> None:

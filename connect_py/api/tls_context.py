@@ -70,7 +70,7 @@ def _material(context: ssl.SSLContext, props: Mapping[str, str]) -> TlsMaterial:
 
 
 def _add_key(context: ssl.SSLContext, pem: str) -> None:
-    """OpenSSL reads keys from files only: one that nobody else may read, and not for long."""
+    """OpenSSL reads keys from files only: this one exists for a moment, and only this user may read it."""
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -37,7 +37,7 @@ def hosts_and_ports(servers: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def check_resolvable(servers: Sequence[str]) -> None:
-    """Look the names up; those that nobody knows are told. One is enough: it names the other brokers.
+    """Look the names up, and log those that do not resolve. One is enough: it names the other brokers.
 
     Raises:
         ConfigError: There is not one, or one is written wrongly.

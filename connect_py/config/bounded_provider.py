@@ -1,4 +1,4 @@
-"""`BoundedProvider`: a config provider that may hang, and whoever asks goes on with an error."""
+"""`BoundedProvider`: a config provider that may hang; its caller then goes on with an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BoundedProvider(ConfigProvider):
         self._provider = provider
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._hanging: dict[str, _Question] = {}  # by path: nobody waits for it any more
+        self._hanging: dict[str, _Question] = {}  # by path: no caller waits for these any more
 
     def configure(self, params: Mapping[str, str]) -> None:
         self._provider.configure(params)
@@ -62,7 +62,7 @@ class _Question:
     def ask(self) -> None:
         try:
             self._data = self._provider.get(self._path, self._keys)
-        except Exception as error:  # noqa: BLE001 - whoever asked raises it
+        except Exception as error:  # noqa: BLE001 - `answer` raises it
             self._error = error
         finally:
             self.ended.set()

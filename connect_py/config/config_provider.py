@@ -147,7 +147,7 @@ def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> C
 
 @contextlib.contextmanager
 def _translated(name: str) -> Iterator[None]:
-    """Whatever a provider of somebody else raises is a ConfigError: nobody expects anything else of a configuration."""
+    """Turn any error of a foreign provider into a ConfigError: callers expect no other of a configuration."""
     try:
         yield
     except ConnectError:

@@ -331,7 +331,7 @@ def _not_null(schema: Schema, maker: _SchemaMaker) -> ToDatum:
 
 
 def _member(schema: Schema, maker: _SchemaMaker) -> ToDatum:
-    """The datum of a struct's member; null stands for the default, if there is one, unless told otherwise."""
+    """The datum of a struct's member; null stands for the default, if there is one, unless `ignore_defaults` is set."""
     make = _datum(schema, maker)
     if schema.default is None or (maker.options.ignore_defaults and schema.optional):
         return make

@@ -2,7 +2,7 @@
 
 A `Shape` says which members objects have and what kind of value each holds. Messages of that shape are decoded by
 msgspec into structs of exactly these members: an unknown member or another kind of value is an error there, never a
-silent loss, and makes the shape wider. Members that are missing are told from members that are null.
+silent loss, and makes the shape wider. Structs keep missing members apart from null members.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ _SSL: Final = "schema.registry.ssl."
 _HEADER: Final = "request.header."
 _TLS_DOCS: Final[Mapping[str, tuple[Type, str]]] = {
     "truststore.location": (Type.STRING, "A file with the authorities to trust: PEM, JKS or PKCS12."),
-    "truststore.type": (Type.STRING, "PEM; JKS and PKCS12 are told apart by the file itself."),
+    "truststore.type": (Type.STRING, "PEM; a JKS or PKCS12 file shows by itself which it is."),
     "truststore.password": (Type.PASSWORD, "The password of the trust store."),
     "truststore.certificates": (Type.PASSWORD, "The authorities to trust, as PEM texts."),
     "keystore.location": (Type.STRING, "A file with the key to show: PEM, JKS or PKCS12."),
-    "keystore.type": (Type.STRING, "PEM; JKS and PKCS12 are told apart by the file itself."),
+    "keystore.type": (Type.STRING, "PEM; a JKS or PKCS12 file shows by itself which it is."),
     "keystore.password": (Type.PASSWORD, "The password of the key store."),
     "keystore.key": (Type.PASSWORD, "The key to show, as PEM text."),
     "keystore.certificate.chain": (Type.PASSWORD, "The certificates that go with the key, as PEM texts."),

@@ -300,7 +300,7 @@ class RegistryConverter(Converter):
             raise NotColumnar("headers that name no schema") from error
         prefixes = [b"" if head is None else stands[head] for head in heads]
         if any(m is not None and not p and m.startswith(_GUID_STAND_IN) for m, p in zip(data, prefixes, strict=True)):
-            raise NotColumnar("an id that nobody gives out")
+            raise NotColumnar("an id that no registry gives out")
         return [None if m is None else p + m for m, p in zip(data, prefixes, strict=True)]
 
     def _stand_in(self, head: bytes) -> bytes:

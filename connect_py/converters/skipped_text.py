@@ -1,4 +1,4 @@
-"""What msgspec passes over without a look, in members that nobody asked for, and the reference form refuses."""
+"""What msgspec passes over without a look, in members that no caller asked for, and the reference form refuses."""
 
 from __future__ import annotations
 

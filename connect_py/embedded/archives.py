@@ -1,7 +1,7 @@
 """Making the start-up archives: half a minute of one core, once per Java and set of jars.
 
 `python -m connect_py.embedded.archives` makes those that are missing. `make_archives_in_background` is
-called after a first success: whoever waits for a first row should not wait for this too.
+called after a first success: a user who waits for a first row should not wait for this too.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def make_archives() -> list[str]:
 
 
 def make_archives_in_background() -> None:
-    """Let a process of its own make what is missing, at low priority. Returns at once; nobody waits for it."""
+    """Let a process of its own make what is missing, at low priority. Returns at once; no caller waits for it."""
     archives = (broker_archive(), spark_archive())
     if all(archive.path.exists() or not archive.possible for archive in archives):
         return
-    # The shell ends at once, so what it leaves behind is nobody's child and a stop of ours does not wait for it.
+    # The shell ends at once, so what it leaves behind is no child of ours, and our stop does not wait for it.
     subprocess.run(
         ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-m", "connect_py.embedded.archives"],
         stdin=subprocess.DEVNULL,

@@ -32,7 +32,7 @@ _PORT_ATTEMPTS = 3  # a free port may be taken between our look and the broker's
 _POLL_SECONDS = 0.05
 _FORMAT_SECONDS = 60.0
 _STOP_SECONDS = 15.0
-_LINES_TOLD = 25
+_LINES_SHOWN = 25
 _JVM_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _LOGGING = """\
 <?xml version="1.0" encoding="UTF-8"?>
@@ -79,10 +79,10 @@ class KafkaBroker(StartedService):
         Args:
             directory: Where data and log live; without it a temporary folder that `close` removes.
             port: For clients, on loopback; 0 takes a free one at the first start.
-            auto_create_topics: Whether a topic appears because somebody asked for it.
+            auto_create_topics: Whether a topic appears because a client asked for it.
             properties: Broker settings that win over ours.
             java_options: JVM options that win over ours.
-            detached: The broker outlives this process; whoever stops it needs `pid`.
+            detached: The broker outlives this process; to stop it a caller needs `pid`.
             start_seconds: How long a start may take before it counts as failed.
         """
         self._temporary = directory is None
@@ -185,7 +185,7 @@ class KafkaBroker(StartedService):
             self._child.kill()
 
     def pause(self) -> None:
-        """Freeze the JVM: connections stay open and nobody answers."""
+        """Freeze the JVM: connections stay open, and the broker does not answer."""
         self._signal_running(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -323,8 +323,7 @@ class KafkaBroker(StartedService):
             handle.seek(self._log_start)
             lines = handle.read().decode(errors="replace").strip().splitlines()
         errors = [number for number, line in enumerate(lines) if " ERROR " in line]
-        told = lines[errors[0] :][:_LINES_TOLD] if errors else lines[-_LINES_TOLD:]
-        return "\n".join(told)
+        return "\n".join(lines[errors[0] :][:_LINES_SHOWN] if errors else lines[-_LINES_SHOWN:])
 
 
 def _free_ports(chosen: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A JVM that belongs to this process: it ends when told to, and when we die without a word.
+"""A JVM that belongs to this process: it ends when we ask it to, and when we die.
 
 Linux kills the child for us (PR_SET_PDEATHSIG). The kernel means the *thread* that forked when it
 says parent, so each child gets a thread of its own here that forks, waits for the exit and lives

@@ -20,7 +20,7 @@ _OTHER_COMMAND_SECONDS = 120.0
 
 
 def default_directory() -> Path:
-    """Where `connect-py kafka` keeps topics unless told otherwise: with the user's data, not in the cache."""
+    """Where `connect-py kafka` keeps topics by default: with the user's data, not in the cache."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "connect-py" / "kafka"
     base = os.environ.get("XDG_DATA_HOME")
@@ -29,7 +29,7 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What the pid file says. A process id alone could by now be somebody else's."""
+    """What the pid file says. A process id alone could by now be another program's."""
 
     pid: int
     created: float  # seconds since 1970, as psutil tells it

@@ -30,7 +30,7 @@ _DEADLINE_SECONDS = 900.0
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 1.0  # progress appears when fetching takes longer than this
 _FILE_NAME = "[organisation]--[artifact]--[revision](--[classifier]).[ext]"
-_MAVEN_NAMES = "http://ant.apache.org/ivy/maven"  # the name of an XML vocabulary; nobody connects to it
+_MAVEN_NAMES = "http://ant.apache.org/ivy/maven"  # the name of an XML vocabulary; Ivy does not connect to it
 
 # group, artifact, version, variant (Maven's classifier, often empty), extension (most often jar)
 Coordinates = tuple[str, str, str, str, str]
@@ -48,7 +48,7 @@ def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
     Shows progress on stderr once it takes longer than a second.
 
     Raises:
-        IvyError: A file is not to be had, or fetching took longer than a quarter of an hour.
+        IvyError: A file is not available, or fetching took longer than a quarter of an hour.
         JavaNotFoundError: There is no Java to run Ivy with.
     """
     files: dict[tuple[str, str, str], str] = {}  # Ivy takes one entry per module, with all its variants inside

@@ -159,7 +159,7 @@ class JarLock:
         return folder.is_dir() and not self.complaints(folder)
 
     def _fill(self, folder: Path) -> None:
-        """Fetch beside the final place, check, rename: a crash leaves at most a folder nobody reads."""
+        """Fetch beside the final place, check, rename: a crash leaves at most a folder that no process reads."""
         for left in folder.parent.glob(f".{self.name}-*"):
             shutil.rmtree(left, ignore_errors=True)  # of a process that died; we hold the lock
         scratch = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=folder.parent))

@@ -48,7 +48,7 @@ def spark_environment() -> dict[str, str]:
 def spark_jars() -> list[Path]:
     """The jars beside pyspark's own: those of lock `spark`, and behind them those of lock `s3` if they were fetched.
 
-    S3 takes an SDK that is as large as all of Iceberg, so whoever needs it fetches it by name. Behind the others it
+    S3 takes an SDK that is as large as all of Iceberg, so a user who needs it fetches it by name. Behind the others it
     does no harm: an archive of loaded classes fits every class path that begins with its own. Damaged ones are left
     out with a warning, and not fetched again: most sinks do without, and may have no way to the network.
     """

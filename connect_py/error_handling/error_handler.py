@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def _tell_nobody(_what: str, _reason: str | None) -> None:
+def _ignore_waits(_what: str, _reason: str | None) -> None:
     return
 
 
@@ -87,17 +87,17 @@ class ErrorHandler:
         reporters: Sequence[ErrorReporter],
         clock: Clock,
         wait: Callable[[float], None],
-        waits: Callable[[str, str | None], None] = _tell_nobody,
+        waits: Callable[[str, str | None], None] = _ignore_waits,
     ) -> None:
         """Take the rules.
 
         Args:
             config: The connector's `errors.*`.
-            reporters: All are told of every failure.
+            reporters: Each gets every failure.
             clock: For deadlines.
             wait: Waits that many seconds between attempts, keeps the task alive meanwhile, and raises when the task
                 is to stop: the record then counts neither as failed nor as done.
-            waits: Told what a repeated operation waits for and why; None: for nothing any more.
+            waits: Called with what a repeated operation waits for and why; None: for nothing any more.
         """
         self.config = config
         self.counters = ErrorCounters()

@@ -1,4 +1,4 @@
-"""`FailedRecord`: a consumed or produced record that failed, and why; what reporters are told."""
+"""`FailedRecord`: a consumed or produced record that failed, and why; what reporters get."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FailedRecord:
 
     @property
     def replay(self) -> Replay | None:
-        """The first place of a dead letter that was tried again; elsewhere the header is just somebody's."""
+        """The first place of a dead letter that was tried again; the header counts in the replay topic only."""
         origin = self.origin
         return None if origin is None or origin.topic != self.replay_topic else Replay.of(origin.headers)
 

@@ -18,12 +18,12 @@ class LogReporter(ImmediateReporter):
     def __init__(self, id: ConnectorTaskId, *, include_messages: bool) -> None:  # noqa: A002 - Connect's word
         self._id = id
         self._include_messages = include_messages
-        self._told = Once()
+        self._reported = Once()
         self.logged = 0
 
     def report(self, failed: FailedRecord) -> None:
         """Log one failure with its trace, unless this task logged the same record before."""
-        if failed.origin is not None and not self._told.first(failed.origin):
+        if failed.origin is not None and not self._reported.first(failed.origin):
             return
         self.logged += 1
         log.error("%s", self.message(failed), exc_info=failed.error)

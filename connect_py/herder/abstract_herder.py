@@ -162,7 +162,7 @@ class AbstractHerder(Herder):
             log.error("herder thread ends: %s", error, exc_info=not isinstance(error, ConfigError | RefusedError))
             self.failure = error
         finally:
-            self._stopping.set()  # also after a failure: who still asks is told
+            self._stopping.set()  # also after a failure: later requests get an error
             if not self._state_read.done():
                 self._state_read.set_exception(UnavailableError(STOPPING_TEXT))
             try:
@@ -175,7 +175,7 @@ class AbstractHerder(Herder):
                 self._refuse_waiting()
 
     def _refuse_waiting(self) -> None:
-        """Run what nobody works on any more: requests see that the worker stops, and say so."""
+        """Run the actions that are left in the queue: requests see that the worker stops, and say so."""
         for action in self._queue.drain():
             try:
                 action()
@@ -228,7 +228,7 @@ class AbstractHerder(Herder):
             return
         try:
             result = action()
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it, and decides
+        except Exception as error:  # noqa: BLE001 - the caller gets it, and decides
             answer.set_exception(error)
             return
         if isinstance(result, Future):
@@ -654,7 +654,7 @@ def _check_valid(infos: ConfigInfos) -> None:
 
 
 def invalid_text(infos: ConfigInfos) -> str:
-    """What a refused configuration is told; each of its errors names the key."""
+    """The error text for a refused configuration; each of its errors names the key."""
     lines = [f"Connector configuration is invalid and contains the following {infos.error_count} error(s):"]
     values = [config.value for config in infos.configs if config.value is not None]
     lines += [text if value.name in text else f"{value.name}: {text}" for value in values for text in value.errors]

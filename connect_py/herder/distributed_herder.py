@@ -289,7 +289,7 @@ class DistributedHerder(AbstractHerder):
         self._refusals.check()
 
     def _end(self) -> None:
-        """Tasks and connectors, then the group, then the stores; who still waits is told."""
+        """End tasks and connectors, then the group, then the stores; requests that wait are refused."""
         with self._stages.stage("stopping"):
             log.info("Herder stopping")
             self._group.leave()
@@ -312,7 +312,7 @@ class DistributedHerder(AbstractHerder):
     def _join(self) -> None:
         """Become a member; started once the leader has a place for this one."""
         self._check_membership()
-        self._group.holds(NOTHING)  # a life that nobody heard gives way to another
+        self._group.holds(NOTHING)  # a life that no other member heard gives way to another
         share = self._group.share()
         if self._group.join() and share.joined and share.working:
             self._tick()
@@ -384,7 +384,7 @@ class DistributedHerder(AbstractHerder):
         return self._group.claim(items)
 
     def _repair_statuses(self) -> None:
-        """What this worker runs is said to be its own, also after somebody late has spoken; and leaders clean up."""
+        """Write again that this worker runs its work, since a late worker may have overwritten it; leaders clean up."""
         now = self._clock.monotonic()
         if self._working and now - self._repaired_at > REPAIR_SECONDS:
             self._repaired_at = now
@@ -415,13 +415,13 @@ class DistributedHerder(AbstractHerder):
         return () if state.target_state(name) is TargetState.STOPPED else state.tasks(name)
 
     def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
-        told = False
+        written = False
         for item, url in lost.items():
             known = self._stores.status.get(item)
             if known is not None and known.state is not State.UNASSIGNED:
                 self._stores.status.put(item, Status(State.UNASSIGNED, worker_id_of(url), generation))
-                told = True
-        if told:
+                written = True
+        if written:
             self._stores.status.flush(FLUSH_SECONDS)
 
     def housekeeping(self) -> None:

@@ -48,7 +48,7 @@ def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
     def go_on(ended: Future[S]) -> None:
         try:
             answer.part = following = then(ended.result())
-        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+        except Exception as error:  # noqa: BLE001 - the caller that waits gets it
             answer.set_exception(error)
         else:
             following.add_done_callback(partial(pass_on, answer))

@@ -45,7 +45,7 @@ class GroupMember:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="group-member", daemon=True)
         self.owns = False  # partition 0 is ours
-        self.joined = False  # the group has told us what we own
+        self.joined = False  # the group has assigned us our partitions
         self.problem: str | None = None  # why this worker cannot be a member at all
 
     def start(self) -> None:

@@ -35,7 +35,7 @@ class RequestConflictError(ConnectError):
 class RequestTargetError(RequestConflictError):
     """Another worker must answer: the leader, or the owner of a connector or task.
 
-    `url` is its advertised URL, or None when nobody knows (then it is a conflict).
+    `url` is its advertised URL, or None when it is not known (then it is a conflict).
     """
 
     def __init__(self, message: str, url: str | None) -> None:

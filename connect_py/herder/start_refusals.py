@@ -42,10 +42,10 @@ class StartRefusals:
             RefusedError: With everything that was refused.
         """
         with self._lock:
-            told = list(self._since)
+            refused = list(self._since)
             lasts = any(self._clock.monotonic() - since >= PATIENCE_SECONDS for since in self._since.values())
         if lasts:
             raise RefusedError(
-                f"the cluster does not grant what this worker needs: {'; '.join(told)}. "
+                f"the cluster does not grant what this worker needs: {'; '.join(refused)}. "
                 "The manual lists all access control entries of a worker under 'What the worker may do in Kafka'"
             )

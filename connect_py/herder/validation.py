@@ -484,7 +484,7 @@ class Validator:
         return rows
 
     def _with_converter_type(self, plugin: Plugin, keys: Iterable[ConfigKey]) -> list[ConfigKey]:
-        """What is shown of a converter's keys. Those for keys and values are told their type; none has to define it."""
+        """What is shown of a converter's keys. The worker sets the type of a converter; none has to define that key."""
         shown = [key for key in keys if not key.internal and key.name != CONVERTER_TYPE.name]
         _, problem = self._look_up(CONVERTER_TYPE.name, plugin.name, PluginKind.CONVERTER)
         return [CONVERTER_TYPE, *shown] if problem is None else shown

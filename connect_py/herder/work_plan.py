@@ -13,7 +13,7 @@ from connect_py.storage.control_records import Item
 
 @dataclass(slots=True)
 class Held:
-    """What the worker was told to do for one connector."""
+    """What the herder asked the worker to do for one connector."""
 
     config_offset: int = -1  # of the configuration that its connector was started with; -1: its connector is not here
     target: TargetState = TargetState.STARTED
@@ -71,7 +71,7 @@ def plan(state: ClusterConfigState, held: Mapping[str, Held], assigned: Set[Item
     A connector that is on its way out, and tasks that are being stopped, are left alone until that is over.
 
     Args:
-        held: What this worker was told so far.
+        held: What the herder asked of this worker so far.
         assigned: What this worker may run; everything when None.
     """
     actions: list[Action] = []

@@ -92,7 +92,7 @@ class WorkRunner:
         return len(actions)
 
     def running(self) -> tuple[list[str], list[ConnectorTaskId]]:
-        """Connectors and tasks that the worker was told to run, and those that have not stopped yet."""
+        """Connectors and tasks that the worker was asked to run, and those that have not stopped yet."""
         connectors = [name for name in sorted(self._held) if self._held[name].config_offset >= 0]
         return connectors, [task for name in sorted(self._held) for task in sorted(self._held[name].tasks)]
 

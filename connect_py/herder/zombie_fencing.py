@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """One fencing under way; whoever asks meanwhile waits with the others."""
+    """One fencing under way; requests that come meanwhile wait with the others."""
 
     start_number: int  # of the task set that is to come
     waiting: list[Future[None]] = field(default_factory=list)

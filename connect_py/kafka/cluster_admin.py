@@ -63,7 +63,7 @@ class ClusterAdmin:
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         """Take settings of an admin client, in librdkafka's names. Nothing connects before the first question."""
-        # Its log has nobody who reads it between questions; what goes wrong is told in the answers.
+        # No thread reads its log between questions; the answers hold the errors.
         self._settings = {"log_level": 2, **settings}
         self._client: AdminClient | None = None
 

@@ -14,7 +14,7 @@ PROTOCOL = "sessioned"  # what Java calls the way workers talk to each other
 
 
 class RebalanceMetrics:
-    """Told by the herder's thread, read on any."""
+    """Updated by the herder's thread, read on any."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         self._clock = clock

@@ -33,7 +33,7 @@ class _Sample:
 
 
 class SampledStat:
-    """Safe on any thread; meant to be told of batches, not of single records."""
+    """Safe on any thread; meant to be updated per batch, not per record."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         self._clock = clock

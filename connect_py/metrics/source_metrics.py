@@ -8,7 +8,7 @@ from connect_py.metrics.task_metrics import TaskMetrics
 
 
 class SourceMetrics(TaskMetrics):
-    """Told by the task thread, batch by batch; read on any."""
+    """Updated by the task thread, batch by batch; read on any."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         super().__init__(clock, window)

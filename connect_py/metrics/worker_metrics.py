@@ -46,7 +46,7 @@ class _Startups:
 
 
 class WorkerMetrics:
-    """Told by the worker on any of its threads."""
+    """Updated by the worker on any of its threads."""
 
     def __init__(self, describe: Callable[[str], Mapping[str, str]] | None = None, clock: Clock | None = None) -> None:
         """`describe` returns class, type and version of a connector that runs here, by Connect's names."""

@@ -214,7 +214,7 @@ class ConfigTable:
     def _target_state(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         if data is None:
             self._target_states.pop(name, None)
-            if name in self._configs:  # the connector is still there: nobody paused it
+            if name in self._configs:  # the connector is still there, and no longer paused or stopped
                 self._target_states[name] = TargetState.STARTED
             return []
         text = data.get("state.v2", data.get("state"))

@@ -40,8 +40,8 @@ FENCED_TEXT = (
 class ConfigStore(LogStore):
     """Reads on the log's thread; writes on the caller's, waiting at most `WRITE_SECONDS` each.
 
-    Writes need leadership, except of target states and logger levels. Errors of all writes: `FencedError` (somebody
-    else leads), ConnectError with Connect's text (the record may still arrive).
+    Writes need leadership, except of target states and logger levels. Errors of all writes: `FencedError` (another
+    worker leads), ConnectError with Connect's text (the record may still arrive).
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ConfigStore(LogStore):
         except FencedError:
             raise
         except ConnectError as error:
-            log.error("the %s was not written: %s", what, error)  # whoever asked for it tells the trace
+            log.error("the %s was not written: %s", what, error)  # the caller has the trace
             raise ConnectError(f"Error writing {what} to Kafka") from error
 
     def _anyone(self, key: str, value: object, what: str) -> None:
@@ -150,5 +150,5 @@ class ConfigStore(LogStore):
             self._log.write(key.encode(), compact_json.encode(value), WRITE_SECONDS)
             self.refresh(WRITE_SECONDS)
         except ConnectError as error:
-            log.error("the %s was not written: %s", what, error)  # whoever asked for it tells the trace
+            log.error("the %s was not written: %s", what, error)  # the caller has the trace
             raise ConnectError(f"Error writing {what} to Kafka") from error

@@ -81,7 +81,7 @@ class ConnectorOffsetStore:
             As `copy`: before it is done, a copy may come after what others store.
 
         Raises:
-            ConnectError: They were not written, or nobody knows.
+            ConnectError: They were not written, or the outcome is unknown.
         """
         resets = [pair for pair in offsets if pair[1] is None]
         if self._own is not None and resets:
@@ -93,7 +93,7 @@ class ConnectorOffsetStore:
         return self.copy([pair for pair in offsets if pair[1] is not None])
 
     def copy(self, offsets: Offsets) -> Future[None]:
-        """Have the worker's topic follow what is in the connector's own; does not wait, and a failure is also told.
+        """Have the worker's topic follow what is in the connector's own; does not wait, and also logs a failure.
 
         Done when nothing is on its way any more.
         """
@@ -120,7 +120,7 @@ class _Opened:
 class ConnectorOffsetStores:
     """Opens the stores of connectors, and shares what is open already. Safe for several threads.
 
-    A connector's own topic is read by a thread of its own as long as somebody has it open.
+    A connector's own topic is read by a thread of its own as long as one of its users has it open.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class ConnectorOffsetStores:
             timeout: Seconds for reading to the end.
 
         Raises:
-            ConnectError: The topic cannot be had, or read in time.
+            ConnectError: The topic is not available, or cannot be read in time.
         """
         topic = (config.get(OWN_TOPIC) or "").strip()
         clients = ConnectorStorageClients.of(ClientConfigs(self._worker_props, config, connector))

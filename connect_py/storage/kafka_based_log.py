@@ -64,7 +64,7 @@ class KafkaBasedLog:
     ) -> None:
         """Prepare. `on_reset` is called on the reader's thread when the topic was made anew and is read again."""
         self.topic = topic
-        self.refusal: str | None = None  # why the broker lets nobody read it
+        self.refusal: str | None = None  # why the broker refuses reads of it
         self._clients = clients
         self._client = client
         self._apply = apply
@@ -87,7 +87,7 @@ class KafkaBasedLog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Flush what was sent, end the thread, close the clients; who still waits is told that it was in vain."""
+        """Flush what was sent, end the thread, close the clients; requests that still wait fail."""
         with self._producer_lock:
             if self._producer is not None and self._producer.flush(STOP_SECONDS):
                 self._producer.purge()
@@ -117,7 +117,7 @@ class KafkaBasedLog:
         return request.future
 
     def _refuse_requests(self) -> None:
-        """Nobody reads any more."""
+        """Fail the requests that wait: the reader has ended."""
         while True:
             try:
                 request = self._requests.get_nowait()
@@ -148,7 +148,7 @@ class KafkaBasedLog:
             ConnectError: The local queue is full, or the client cannot go on.
         """
         try:
-            self._writer().produce(self.topic, value, key, on_delivery=_told(done))
+            self._writer().produce(self.topic, value, key, on_delivery=_delivery(done))
         except BufferError as error:
             raise ConnectError(f"too many records wait to be written to topic '{self.topic}'") from error
         except KafkaException as error:
@@ -239,7 +239,7 @@ class KafkaBasedLog:
         partition, offset = message.partition() or 0, message.offset() or 0
         if error is not None:
             if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                return  # the client demands the name of a group and asks for its coordinator; nobody joins it
+                return  # the client demands the name of a group and asks for its coordinator; this one joins none
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 self.refusal = f"topic '{self.topic}' may not be read: {error.str()} (ACL: Read and Describe on it)"
             if error.code() == KafkaError._PARTITION_EOF:
@@ -281,7 +281,7 @@ class KafkaBasedLog:
             # The client keeps the leader epoch that a restarted broker refuses, so a new one asks again.
             self._admin = self._clients.admin()
             self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
-            return  # whoever waits has a deadline
+            return  # callers that wait have a deadline
         self._unknown_since = None
         lower = {partition: end for partition, end in ends.items() if end < self._positions.get(partition, 0)}
         if lower and lower != self._seemed_lower:  # brokers that go down or come up have been seen to say so
@@ -309,5 +309,5 @@ class KafkaBasedLog:
         return all(self._positions.get(partition, 0) >= end for partition, end in ends.items())
 
 
-def _told(done: Callable[[KafkaError | None], None] | None) -> Callable[[KafkaError | None, Message], None] | None:
+def _delivery(done: Callable[[KafkaError | None], None] | None) -> Callable[[KafkaError | None, Message], None] | None:
     return None if done is None else lambda error, _message: done(error)

@@ -49,7 +49,7 @@ class LeaderProducer:
         self.alone = why
 
     def acquire(self, timeout: float) -> None:
-        """Take the id: whoever held it is fenced from now on, and its open transaction aborted.
+        """Take the id: its earlier holder is fenced from now on, and its open transaction aborted.
 
         Raises:
             NoTransactionsError: The cluster grants no transactions to this worker.
@@ -77,7 +77,7 @@ class LeaderProducer:
         self.broken = False
 
     def _impossible(self) -> str | None:
-        """Why the cluster can serve no transaction at all; None when it can, or when nobody knows."""
+        """Why the cluster can serve no transaction at all; None when it can, or when that is not known."""
         admin = self._clients.admin()
         try:
             cluster = admin.list_topics(timeout=ADMIN_SECONDS)
@@ -95,7 +95,7 @@ class LeaderProducer:
         )
 
     def release(self) -> None:
-        """Let go of the producer; the id stays ours until somebody else takes it."""
+        """Let go of the producer; the id stays ours until another worker takes it."""
         self._producer = None
 
     def _break(self) -> None:
@@ -106,7 +106,7 @@ class LeaderProducer:
         """Write records in one transaction and return the offset of the last one.
 
         Raises:
-            FencedError: Somebody else took the id.
+            FencedError: Another worker took the id.
             WriteOutcomeUnknownError: The commit was sent and no answer came; `acquire` settles it.
             ConnectError: Nothing was written.
         """

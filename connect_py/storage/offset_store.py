@@ -70,7 +70,7 @@ class OffsetStore(LogStore):
             left -= 1
             problem = problem or error
             if left:
-                return  # nothing is told while something is under way
+                return  # the last delivery settles the outcome
             if problem is not None:
                 outcome.set_exception(ConnectError(f"offsets were not written: {problem.str()}"))
             else:

@@ -48,7 +48,7 @@ def check_primitives(values: Mapping[str, Any] | None) -> None:
 
 
 def new_key(connector: str, partition: SourcePartition) -> bytes:
-    """The key of a source partition that nobody has written yet, members in the order of Java's hash maps.
+    """The key of a source partition without an offset yet, members in the order of Java's hash maps.
 
     Java looks offsets up by the bytes that it would write itself.
     """

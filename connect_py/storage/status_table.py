@@ -74,7 +74,7 @@ def topic_value(status: TopicStatus) -> bytes:
 class StatusTable:
     """Applies the records of the status topic. Not safe for several threads.
 
-    One key normally lives in one partition; where somebody wrote it to two, the newest time stamp wins.
+    One key normally lives in one partition; where it stands in two, the newest time stamp wins.
     """
 
     def __init__(self) -> None:

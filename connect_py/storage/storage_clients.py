@@ -106,7 +106,7 @@ class StorageClients:
         return KafkaBasedLog(topic, self, client, apply, read_committed=read_committed)
 
     def admin(self, on_error: Callable[[KafkaError], None] | None = None) -> AdminClient:
-        """An admin client; its errors are logged, or told to `on_error` when somebody polls it."""
+        """An admin client; its errors are logged, or passed to `on_error` when it is polled."""
         settings: dict[str, Any] = {**self.base("admin"), "client.id": f"{self.client_id_prefix}shared-admin"}
         if on_error is None:
             return AdminClient(settings, logger=client_log)

@@ -37,7 +37,7 @@ class Write:
 
 
 class StorageLog(Protocol):
-    """Hands every record to whoever made it, in the order of each partition. Methods may be called on any thread."""
+    """Hands every record to its store, in the order of each partition. Methods may be called on any thread."""
 
     refusal: str | None  # why it may not be read
 

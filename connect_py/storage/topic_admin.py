@@ -107,12 +107,12 @@ class TopicAdmin:
         return None if found is None or found.error is not None else len(found.partitions)
 
     def _created(self, topic: StorageTopic) -> bool:
-        """Create; False when somebody else did, or when the broker refuses and an administrator may have.
+        """Create; False when another client did, or when the broker refuses and an administrator may have.
 
         Brokers that have just started do not know all others yet: what has to do with that is tried for a while.
         """
         deadline = self._clock.monotonic() + CREATE_SECONDS
-        told = False
+        warned = False
         while True:
             problem = self._refusal(topic)
             if problem is None:
@@ -133,8 +133,8 @@ class TopicAdmin:
                 if problem.code() == KafkaError.INVALID_REPLICATION_FACTOR:
                     raise ConfigError("", reason)
                 raise ConnectError(reason)
-            log.log(logging.DEBUG if told else logging.WARNING, "%s; it is tried for %g s", reason, CREATE_SECONDS)
-            told = True
+            log.log(logging.DEBUG if warned else logging.WARNING, "%s; it is tried for %g s", reason, CREATE_SECONDS)
+            warned = True
             if self._pause(BACKOFF_SECONDS):
                 raise ConnectError(reason)
 

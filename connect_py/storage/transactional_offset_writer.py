@@ -24,7 +24,7 @@ def write_in_transaction(
         timeout: Seconds for each of the steps.
 
     Raises:
-        ConnectError: They are not written, or nobody knows.
+        ConnectError: They are not written, or the outcome is unknown.
     """
     producer = Producer({**settings, "partitioner": "murmur2_random"}, logger=client_log)
     try:
@@ -34,6 +34,6 @@ def write_in_transaction(
             producer.produce(topic, value, key)
         producer.commit_transaction(timeout)
     except (KafkaException, BufferError) as error:
-        with contextlib.suppress(KafkaException):  # none is open, or nobody knows
+        with contextlib.suppress(KafkaException):  # none is open, or that is not known
             producer.abort_transaction(ABORT_SECONDS)  # readers need not wait for the broker's time-out
         raise ConnectError(f"offsets were not written to topic '{topic}': {error}") from error

@@ -11,7 +11,7 @@ from connect_py.log_context import ContextFilter, LogLine
 
 
 class Channel:
-    """Messages are pickled plain data. Who cannot send any more is told by the reading side."""
+    """Messages are pickled plain data. A failed send raises nothing: the reading side learns of the end."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection

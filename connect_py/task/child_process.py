@@ -47,7 +47,7 @@ def prepare_child(channel: Channel, context: LogContext, log_levels: Mapping[str
 
 
 def _is_no_chatter(record: logging.LogRecord) -> bool:
-    """py4j tells of its second tries, with their traces, on the root logger itself: nobody else's lines pass here."""
+    """py4j tells of its second tries, with their traces, on the root logger itself: only such lines pass here."""
     return record.levelno >= logging.WARNING or "py4j" not in Path(record.pathname).parts
 
 

@@ -1,4 +1,4 @@
-"""Columns of rows that somebody's code made, where they say exactly what the rows say. Imports pyarrow."""
+"""Columns of rows that a plugin made, where they say exactly what the rows say. Imports pyarrow."""
 
 from __future__ import annotations
 

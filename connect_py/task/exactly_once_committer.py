@@ -66,11 +66,11 @@ class ExactlyOnceCommitter(SourceCommitter):
     1. the records are with the client                               (`dispatched`)
     2. the records of the offset topic, in the same transaction      (`_store_offsets`)
     3. commit: the client waits for all acknowledgements first       (`_commit_client`)
-    4. the task is told                                              (`commit_record`, `commit`)
+    4. the task learns of it                                         (`commit_record`, `commit`)
 
     A transaction that took too long, as when the broker is away, is aborted by the broker, and its producer may write
     no more. Then a new one takes the id, and what did not get into Kafka is sent again (`_repair`). The broker says the
-    same of a producer whose id somebody else has taken; how long the transaction was open tells the two apart.
+    same of a producer whose id another producer has taken; how long the transaction was open tells the two apart.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._repairing = False
 
     def open(self) -> None:
-        """Fence whoever may still write for this connector's tasks, then take this task's id.
+        """Fence producers that may still write for this connector's tasks, then take this task's id.
 
         Raises:
             ConnectError: The task set has changed, or the cluster refuses.
@@ -455,7 +455,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         """Commit what was sent, unless the task failed or says itself where transactions end; else abort."""
         try:
             if failed or self._repairing:
-                pass  # nobody knows what is in the transaction
+                pass  # what is in the transaction is not known
             elif self._boundary is not TransactionBoundary.CONNECTOR:
                 self._commit()
             elif self._transactions is not None:

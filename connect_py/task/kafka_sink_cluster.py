@@ -46,7 +46,7 @@ class KafkaSinkCluster:
         return self._clients.group_id()
 
     def client_config(self, kind: ClientKind) -> dict[str, object]:
-        # Nobody polls an admin client for its log between questions; what goes wrong is told in its answers.
+        # No thread polls an admin client for its log between questions; its answers hold the errors.
         log: dict[str, object] = {"log_level": 2} if kind == "admin" else {"logger": client_log}
         settings = {**log, **self._clients.of(kind)}
         if kind == "consumer" and self._topics.has_replays:

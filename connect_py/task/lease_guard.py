@@ -38,5 +38,5 @@ class LeaseGuard:
             while True:
                 left = None if self._until is None else self._until - self._clock.monotonic()
                 if left is not None and left <= 0:
-                    os._exit(EXIT_LEASE_ENDED)  # at once: somebody else may start this work in a moment
+                    os._exit(EXIT_LEASE_ENDED)  # at once: another worker may start this work in a moment
                 self._changed.wait(None if left is None else min(left, LOOK_SECONDS))

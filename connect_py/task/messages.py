@@ -53,7 +53,7 @@ class SetLogLevels:
 
 @dataclass(frozen=True, slots=True)
 class ExtendLease:
-    """The process must have ended by this time on the machine's monotonic clock, unless told otherwise before.
+    """The process must have ended by this time on the machine's monotonic clock, unless a later message comes.
 
     None: there is no such time.
     """

@@ -100,13 +100,13 @@ class QueueReader:
     def poll(self, limit: int, size: int, timeout: float) -> int:
         """Wait for a message, then read those that are there, about `size` bytes at most; returns how many.
 
-        Takes back what an earlier poll has read and nobody has taken.
+        Drops what an earlier poll has read and no call has taken.
         """
         count: int = self._functions.reader_poll(self._reader, limit, size, max(0, round(timeout * 1000)))
         return count
 
     def failures(self) -> Iterator[ClientFailure]:
-        """What the last poll was told instead of messages."""
+        """The errors that the last poll got instead of messages."""
         numbers = (ctypes.c_int64 * _ERROR_NUMBERS)()
         while self._functions.reader_error(self._reader, numbers):
             code, partition, offset, topic, text = numbers

@@ -1,4 +1,4 @@
-"""`RowsOfBatch`: the rows of a batch, made as far as somebody looks, and the way back to columns."""
+"""`RowsOfBatch`: the rows of a batch, made as far as they are read, and the way back to columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEW: Final = 0.02  # of the records: so few are made one by one, which costs 20 
 class RowsOfBatch:
     """The records of a batch for transformations that take rows. Used on one thread, and released when they are done.
 
-    A record's key, value and origin are made when somebody looks at them, and of a struct the members that somebody
+    A record's key, value and origin are made when a transformation reads them, and of a struct the members that it
     reads. What came through unchanged goes on in the columns where it is; what is new is made a column, if that is
     exact.
     """
@@ -62,12 +62,12 @@ class RowsOfBatch:
             else:
                 made = column.row_values()
                 if isinstance(next((v for v in made if v is not None), None), dict | list):
-                    self._touched.add(name)  # whoever has it may write into it
+                    self._touched.add(name)  # code that has it may write into it
         self._made[name] = made
         return made
 
     def _record(self, row: int) -> SinkRecord:
-        """A record of the same row, with what nobody has read of the others left alone."""
+        """A record of the same row; what was not read of the other rows is left alone."""
         return self._batch.slice(row, row + 1).records()[0]
 
     def _intact(self, name: str) -> bool:
@@ -77,11 +77,11 @@ class RowsOfBatch:
     def batches(self, results: Sequence[SinkRecord]) -> list[Batch] | None:
         """What transformations made of the records, as columns; None: it has to stay rows.
 
-        `results` are in the order of the records. Those of one topic become one batch in their order; nobody orders
-        rows across topics. Seen as rows the batches are the same as `results`, type by type.
+        `results` are in the order of the records. Those of one topic become one batch in their order; rows have no
+        order across topics. Seen as rows the batches are the same as `results`, type by type.
 
         Raises:
-            Exception: Of any kind, for what nobody has checked in a record that somebody made: it has to stay rows too.
+            Exception: Of any kind, for unchecked values in a record that a plugin made: it has to stay rows too.
         """
         if not results:
             return []
@@ -150,7 +150,7 @@ class RowsOfBatch:
         for record in group:
             try:
                 value = look(record)
-            except AttributeError:  # nobody looked
+            except AttributeError:  # it was not read
                 continue
             if made is None or value is not made[record._row]:
                 return False
@@ -188,7 +188,7 @@ class RowsOfBatch:
         return arrow.origin_of(group)
 
     def release(self) -> None:
-        """Let go of the batch; what somebody keeps of its rows is made whole. To be called once, last."""
+        """Let go of the batch; rows that a plugin keeps are made whole. To be called once, last."""
         for records in (self.records, self.derived):
             kept = [record for record in records if getrefcount(record) > ALONE and record._rows is not None]
             records.clear()  # these and their rows know each other, and the collector comes rarely

@@ -1,4 +1,4 @@
-"""`SinkConsumer`: a task's consumer, made safe to poll in slices; rebalances are told to a listener."""
+"""`SinkConsumer`: a task's consumer, made safe to poll in slices; a listener gets the rebalances."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the grou
 FIND_SECONDS: Final = 1.0  # for the ends of a log whose next offset is gone, while other partitions wait
 CALLBACK_SECONDS: Final = 0.05  # how late a callback may be that comes while we wait for messages
 AGAIN_SECONDS: Final = 0.1  # until the same is asked again, of a broker that is just taking over
-NEWS_SECONDS: Final = 60.0  # until an error that passes is told again: each attempt has it
+NEWS_SECONDS: Final = 60.0  # until an error that passes is logged again: each attempt has it
 POLL_BYTES: Final = 16 << 20  # of values; what comes of them takes several times as much while they are worked on
 _COOPERATIVE: Final = "cooperative-sticky"
 # Messages that carry these errors are news, not the end: the client goes on by itself.
@@ -58,7 +58,7 @@ class RebalanceListener(Protocol):
         """These partitions go; they are still ours until this returns."""
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions are gone, and somebody else may have them."""
+        """These partitions are gone, and another task may have them."""
 
     def on_position_lost(self, partition: TopicPartition) -> bool:
         """The log does not hold the next offset. False: read on where it was truncated, or `auto.offset.reset` says."""
@@ -90,11 +90,11 @@ class SinkConsumer:
         self._paused: set[TopicPartition] = set()
         self._unheard: set[TopicPartition] = set()  # assigned, and nothing has come yet: to be followed (again)
         self._stuck: set[TopicPartition] = set()  # the client has given up on them, and takes no seek
-        self._lost: dict[TopicPartition, str] = {}  # the log does not hold the next offset, and why; to be told
+        self._lost: dict[TopicPartition, str] = {}  # the log does not hold the next offset, and why
         self._ends: dict[TopicPartition, int] = {}  # where reading came to the end of the log, until `ends` is asked
         self._error: BaseException | None = None
         self._closing = False
-        self._told: dict[int, float] = {}  # errors, and when
+        self._logged: dict[int, float] = {}  # errors, and when
         self._news = BrokerNews()
         self.statistics = ClientStatistics("consumer")
         self._reader: QueueReader | None = None
@@ -109,7 +109,7 @@ class SinkConsumer:
             raise ConnectError(f"the consumer cannot be made: {error}") from error
 
     def __del__(self) -> None:
-        """Let go of the reader first: the client cannot end while somebody else holds messages of it."""
+        """Let go of the reader first: the client cannot end while the reader holds messages of it."""
         self._close_reader()
 
     def _close_reader(self) -> None:
@@ -229,7 +229,7 @@ class SinkConsumer:
         return message_runs(messages)
 
     def ends(self) -> dict[TopicPartition, int]:
-        """The next offsets of partitions whose end the polls since the last call came to; told once.
+        """The next offsets of partitions whose end the polls since the last call came to; each once.
 
         Everything below was returned. The log may hold markers of transactions, aborted ones too, between the last
         record and its end: these are passed over, and nothing else tells so.
@@ -269,8 +269,8 @@ class SinkConsumer:
         """Ask the listener about lost positions; find new ones for what it does not see to.
 
         What the client tells may be of a position before a seek or of an earlier assignment, and nothing marks it: a
-        position that the log does hold is not lost, and nobody is told. (What follows a truncation is another log,
-        however long it has grown.) Where the broker has no answer yet the partition waits, and the others are read on.
+        position that the log does hold is not lost, and the listener is not asked. (What follows a truncation is
+        another log, of any length.) Where the broker has no answer yet the partition waits, and the others are read on.
         """
         while self._lost:
             tp, why = next(iter(self._lost.items()))
@@ -397,7 +397,7 @@ class SinkConsumer:
         except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
             self._error = self._error or error
         finally:
-            # The client keeps the mark of a pause for when the partition comes back, and nobody would take it away.
+            # The client would keep a partition paused for when it comes back, and this task would not resume it then.
             self.resume([tp for tp in going if tp in self._paused])
             for held in (self._assigned, self._unheard, self._paused, self._stuck):
                 held.difference_update(going)
@@ -494,8 +494,8 @@ class SinkConsumer:
 
     def _tell(self, error: KafkaError) -> None:
         now = time.monotonic()
-        if now - self._told.get(error.code(), -NEWS_SECONDS) >= NEWS_SECONDS:
-            self._told[error.code()] = now
+        if now - self._logged.get(error.code(), -NEWS_SECONDS) >= NEWS_SECONDS:
+            self._logged[error.code()] = now
             log.warning("consumer: %s", error.str())
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ from connect_py.task.wait_board import WaitBoard
 POLL_SLICE_SECONDS: Final = 0.2  # the client has no wakeup; a stop is noticed this late at worst
 POLL_RECORDS: Final = 4000  # at most: each call of Arrow has its price, and decoded messages take 4 kB each
 REDELIVERY_SECONDS: Final = (0.2, 5.0)  # first and longest wait before a batch is put again; the task may bound it
-NO_TOPIC_SECONDS: Final = 5.0  # until the topics are listed again while none matches, or nobody answers
+NO_TOPIC_SECONDS: Final = 5.0  # until the topics are listed again while none matches, or no broker answers
 LIST_SECONDS: Final = (3.0, 10.0)  # for the list: at first, and at last for a cluster that takes its time; stops wait
 BROKER: Final = "broker"  # what waits: everything
 PUT: Final = "put"  # what waits: records that the task takes later
@@ -347,7 +347,7 @@ class SinkTaskRunner:
         return True
 
     def _end_poll(self) -> bool:
-        """Tell the task; False: it is told again later."""
+        """Call the task's `end_poll`; False: it is called again later."""
         try:
             self._task.end_poll(dict(self._consumed))
         except RetriableError as error:
@@ -420,7 +420,7 @@ class SinkTaskRunner:
         """Commit what the task says is safe of these partitions; `closing` gives them up and waits.
 
         The order is Connect's: reports are safe, `pre_commit`, `close` if closing, send. `ended` is the error that
-        ended the loop; whoever called us tells it.
+        ended the loop; the caller reports it.
         """
         current = {tp: self._offsets.current[tp] for tp in partitions if tp in self._offsets.current}
         if not current:

@@ -32,7 +32,7 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Before the task starts: what has to be so that nobody else writes in this task's place."""
+        """Before the task starts: keep other producers from writing in this task's place."""
 
     @abstractmethod
     def submit(self, record: SourceRecord) -> Submitted:
@@ -85,7 +85,7 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def close(self, *, failed: bool) -> None:
-        """Deliver and store what can still be, within the time of a commit; errors are told in the log."""
+        """Deliver and store what can still be, within the time of a commit; errors are logged."""
 
     def _tell_task(self) -> None:
         """Say that offsets are stored; what the task makes of it changes nothing, as in Java."""

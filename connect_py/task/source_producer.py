@@ -34,7 +34,7 @@ class SourceProducer:
         self.client = make()
 
     def send(self, record: OutgoingRecord) -> None:
-        """Hand a record to the client; its delivery is told unless the client is replaced before.
+        """Hand a record to the client; `on_delivery` gets its outcome unless the client is replaced before.
 
         Raises:
             BufferError: The local queue is full.
@@ -57,4 +57,4 @@ class SourceProducer:
         old, self.client = self.client, self._make()
         self._generation += 1
         old.purge()
-        old.poll(0)  # it lets go of what waited to be told
+        old.poll(0)  # it lets go of the delivery reports that waited

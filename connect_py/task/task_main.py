@@ -262,9 +262,9 @@ class TaskMain:
 def _warn_of_isolation(spec: TaskSpec) -> None:
     """Say that a replay topic overrules what the user has set."""
     override = "consumer.override.isolation.level"
-    told = spec.connector_config.get(override) or spec.worker_props.get("consumer.isolation.level") or _READ_COMMITTED
-    if told.strip().lower() != _READ_COMMITTED:
-        log.warning("%s makes all topics be read with isolation.level=%s, not %s", REPLAY_TOPIC, _READ_COMMITTED, told)
+    asked = spec.connector_config.get(override) or spec.worker_props.get("consumer.isolation.level") or _READ_COMMITTED
+    if asked.strip().lower() != _READ_COMMITTED:
+        log.warning("%s makes all topics be read with isolation.level=%s, not %s", REPLAY_TOPIC, _READ_COMMITTED, asked)
 
 
 def create_replay_topic(admin: ClusterAdmin, topic: str) -> None:

@@ -38,7 +38,7 @@ class TopicKeeper:
 
         Args:
             wait: Waits that many seconds, and raises when the task is to stop.
-            used: Told of a topic that exists, for each record.
+            used: Called with a topic that exists, for each record.
         """
         self._rules = rules
         self._admin = admin
@@ -48,7 +48,7 @@ class TopicKeeper:
         self._known: set[str] = set()
 
     def ensure(self, topic: str) -> None:
-        """Return when the topic exists: made by our rules, by the broker's, or by somebody else, however long it takes.
+        """Return when the topic exists: made by our rules, by the broker's, or by another client. May wait for ever.
 
         Raises:
             ConnectError: Our rules say how to make it, and the cluster refuses.
@@ -78,19 +78,19 @@ class TopicKeeper:
 
     def _await(self, topic: str) -> None:
         """Wait, as Java's producer does. Asking makes the topic where the broker makes topics by itself."""
-        told = False
+        warned = False
         while True:
             try:
                 problem = self._producer.client.list_topics(topic, METADATA_SECONDS).topics[topic].error
             except KafkaException as error:
                 problem = error.args[0]
             if problem is None or (problem.code() not in _MISSING and not problem.retriable()):
-                return  # anything else is told by the delivery of the record
-            if not told and problem.code() != KafkaError.LEADER_NOT_AVAILABLE:
-                told = True
+                return  # the delivery of the record reports anything else
+            if not warned and problem.code() != KafkaError.LEADER_NOT_AVAILABLE:
+                warned = True
                 log.warning(
-                    "topic '%s' cannot be written yet (%s); the task waits for it. Unless somebody makes it, the "
+                    "topic '%s' cannot be written yet (%s); the task waits for it. Unless a user creates it, the "
                     "connector needs topic.creation.default.partitions and .replication.factor",
                     topic, problem.str(), extra={"action": "wait_topic"},
                 )  # fmt: skip
-            self._wait(AGAIN_SECONDS if told else 0.1)
+            self._wait(AGAIN_SECONDS if warned else 0.1)

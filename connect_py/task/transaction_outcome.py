@@ -1,4 +1,4 @@
-"""Whether a transaction got into Kafka, told by one of its records: who reads committed records sees it, or never."""
+"""Whether a transaction got into Kafka: if it did, a consumer that reads committed records gets its records."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def is_committed(settings: Settings, place: RecordPlace, check: Callable[[], Non
     Transactions of others that began earlier and are still open hold the answer back until they end.
 
     Args:
-        settings: Of a consumer that reads committed records and is told of the end of a partition.
-        place: Of a record that nobody has replaced since: compaction has no reason to remove it.
+        settings: Of a consumer that reads committed records and reports the end of a partition.
+        place: Of a record that no later one has replaced: compaction has no reason to remove it.
         check: Called every now and then; raises to give up.
 
     Raises:
         ConnectError: The topic cannot be read, and will not become readable by waiting.
     """
-    news: set[int] = set()  # each code is told once
+    news: set[int] = set()  # each code is logged once
     with closing(Consumer(settings, logger=client_log)) as consumer:
         consumer.assign([ClientTopicPartition(place.topic, place.partition, place.offset)])
         while True:

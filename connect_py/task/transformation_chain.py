@@ -115,13 +115,13 @@ class TransformationChain:
         """Make columns of what the links [start, stop) gave; None: it stays rows."""
         try:
             return rows.batches(records)
-        except Exception:  # noqa: BLE001 - whatever somebody made of a record, who takes the rows says what is wrong
+        except Exception:  # noqa: BLE001 - plugins make anything of a record; who takes the rows says what is wrong
             names = ", ".join(link.class_name for link in self._links[start:stop])
             self._warn_once(start, f"records go on as rows behind {names}: making columns of them failed")
         return None
 
     def _warn_once(self, index: int, what: str) -> None:
-        """Log what happened at a link, with the error that is being handled; the same is not told again."""
+        """Log what happened at a link, with the error that is being handled; the same is logged once."""
         if (index, what) not in self._warned:
             self._warned.add((index, what))
             log.warning("%s", what, exc_info=True)
@@ -305,7 +305,7 @@ def in_order(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
     """Bring rows of one batch that parted ways back into its order.
 
     Parts of one topic become one batch where their schemas agree and otherwise are cut, so that rows follow each other
-    as they did. Parts of different topics stay apart: nobody orders rows across topics.
+    as they did. Parts of different topics stay apart: rows have no order across topics.
 
     Raises:
         NotColumnar: A row of the batch is there twice, or one that it does not have: nothing says where it belongs.

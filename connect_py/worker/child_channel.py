@@ -12,8 +12,8 @@ from typing import Any
 class ChildChannel:
     """Messages are pickled by who sends them, and written in order by a thread of their own.
 
-    A child that is stopped, or that holds the interpreter for long, does not read, and a pipe holds little: whoever
-    wrote to it would wait with it, the sender of the worker's hellos among others.
+    A child that is stopped, or that holds the interpreter for long, does not read, and a pipe holds little: a thread
+    that wrote to it would wait with it, the sender of the worker's hellos among others.
     """
 
     def __init__(self, connection: Connection[Any, Any], name: str) -> None:

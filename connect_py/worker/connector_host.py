@@ -180,7 +180,7 @@ class ConnectorHost:
             if name not in self._held:
                 return
         outcome: Future[None] = self._request(ChangeTarget(next(self._numbers), name, target))
-        outcome.add_done_callback(lambda f: f.exception())  # told through the listener
+        outcome.add_done_callback(lambda f: f.exception())  # the listener gets it
 
     def task_configs(self, name: str, max_tasks: int) -> Future[list[dict[str, str]]]:
         """Ask an instance to divide its work."""

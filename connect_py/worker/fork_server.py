@@ -36,7 +36,7 @@ util.Finalize(None, _kill_children, exitpriority=10)
 class ForkServer:
     """Starts children that share the imported libraries' memory. No client of anything is made in the server.
 
-    One server serves a whole process: the modules of whoever starts it first are preloaded, others are imported by the
+    One server serves a whole process: the modules of its first user are preloaded, others are imported by the
     children that need them.
     """
 

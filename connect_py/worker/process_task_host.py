@@ -64,7 +64,7 @@ class ProcessTaskHost:
         self._levels: dict[str, int | None] = {}  # changed since the task was specified
         self._stopping = False
         self._cancelled = False
-        self._told = False  # the last news was given
+        self._reported = False  # the listener got the last news, or gets none any more
         self._ended = threading.Event()
         self._report = TaskReport()
         self._thread = threading.Thread(target=self._supervise, name=f"task-host-{spec.id}", daemon=True)
@@ -109,7 +109,7 @@ class ProcessTaskHost:
     def cancel(self) -> None:
         with self._lock:
             self._cancelled = True
-            self._told = True
+            self._reported = True
             if self._process is not None:
                 self._process.kill()
 
@@ -199,9 +199,9 @@ class ProcessTaskHost:
             self._report = message.report or self._report
             return
         with self._lock:
-            if self._told:
+            if self._reported:
                 return
-            self._told = isinstance(message, Stopped | Failed)
+            self._reported = isinstance(message, Stopped | Failed)
         pass_on(message, self._spec.id, self._listener, self._reply)
 
     def _reply(self, answer: Answer) -> None:
@@ -210,9 +210,9 @@ class ProcessTaskHost:
 
     def _fail(self, why: str) -> None:
         with self._lock:
-            if self._told:
+            if self._reported:
                 return
-            self._told = True
+            self._reported = True
         log.error("%s", why, extra={"action": "task_process_died"})
         self._listener.on_failed(self._spec.id, stack_trace(ConnectError(why)))
 

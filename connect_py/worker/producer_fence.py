@@ -1,4 +1,4 @@
-"""Taking the transactional ids of source tasks, so that whoever held them can write no more."""
+"""Taking the transactional ids of source tasks, so that their earlier holders can write no more."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _fence(clients: ClientConfigs, task: int) -> None:
 
 
 def why_not_granted(clients: ClientConfigs, transactional_id: str) -> str | None:
-    """Take an id that nobody uses, and say why it is not granted; None: it is, or the cluster did not answer. Waits."""
+    """Take an unused id, and say why it is not granted; None: it is, or the cluster did not answer. Waits."""
     settings = {
         **clients.producer(),
         "transactional.id": transactional_id, "enable.idempotence": True, "acks": "all",
@@ -53,5 +53,5 @@ def why_not_granted(clients: ClientConfigs, transactional_id: str) -> str | None
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return f"transactional id '{transactional_id}' is not granted"
-        log.warning("nobody knows whether transactional id %s is granted: %s", transactional_id, error.args[0].str())
+        log.warning("it is not known whether transactional id %s is granted: %s", transactional_id, error.args[0].str())
     return None

@@ -33,7 +33,7 @@ class ServiceFolder:
         self._held = -1
 
     def path(self) -> Path:
-        """The folder, which nobody but this user can look into."""
+        """The folder, which only this user can look into."""
         with self._lock:
             while self._path is None:
                 made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=self._above))

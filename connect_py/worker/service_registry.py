@@ -57,7 +57,7 @@ class ServiceRegistry:
         self._folder.sweep()
 
     def user(self, label: str, location: str | None = None) -> ServiceUser:
-        """Somebody who may ask for services; `location` is the folder of `plugin.path` that its plugin lies in."""
+        """A user (task or connector) of services; `location` is the folder of `plugin.path` that its plugin lies in."""
         return ServiceUser(self, label, location)
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class ServiceUser:
         self.label = label
         self.location = location
         self.closed = False
-        self.failures: dict[tuple[object, ...], ConnectError] = {}  # of services that it requested; told when it asks
+        self.failures: dict[tuple[object, ...], ConnectError] = {}  # of services that it requested; raised when it asks
 
     def take(self, message: RequestService | ReleaseService) -> None:
         """Do what a task says; returns at once."""
@@ -187,13 +187,13 @@ class ServiceUser:
     def answer(self, question: AcquireService, reply: Callable[[Answer], None]) -> None:
         """Answer a task's question, now or later, on any thread; returns at once."""
 
-        def told(outcome: Outcome) -> None:
+        def respond(outcome: Outcome) -> None:
             reply(_answered(question.number, outcome))
 
         try:
-            self._registry.acquire(self, question.service, question.broken, question.timeout_seconds, told)
+            self._registry.acquire(self, question.service, question.broken, question.timeout_seconds, respond)
         except ConnectError as error:
-            told(error)
+            respond(error)
 
     def close(self) -> None:
         """The task or the connector has ended. Any number of times."""

@@ -163,7 +163,7 @@ class ServiceRunner:
         self._wake()
 
     def close(self) -> None:
-        """End, whoever uses it."""
+        """End, even while it is in use."""
         self._closing = True
         self._wake()
 
@@ -275,7 +275,7 @@ class ServiceRunner:
     # One process.
 
     def _live(self) -> ConnectError | None:
-        """Run one process to its end; an error if another one would help nobody."""
+        """Run one process to its end; an error if another one would not help."""
         name, clock = self.service.name, self._clock
         generation = next(self._parts.generations)
         self._last_death = ""

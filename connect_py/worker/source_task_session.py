@@ -26,7 +26,7 @@ from connect_py.task.messages import (
 )
 from connect_py.worker.question_threads import QuestionThreads
 
-READ_SECONDS: Final = 120.0  # an open transaction of somebody who died hides what follows it for a minute
+READ_SECONDS: Final = 120.0  # an open transaction of a producer that died hides what follows it for a minute
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class SourceTaskSession:
             return self._writing.wait_for(lambda: self._writes == 0, timeout)
 
     def _let_go(self) -> None:
-        """Waits for a question that is opening the topic just now: whoever closes has no time for that."""
+        """Waits for a question that is opening the topic just now: the thread that closes has no time for that."""
         with self._lock:
             self._store = None
             closing = self._closing.pop_all()

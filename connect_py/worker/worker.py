@@ -192,7 +192,7 @@ class Worker:
         """Start a connector, or hold it ready when its target is PAUSED or STOPPED.
 
         A connector of that name that runs here is stopped first. The future fails as the connector's start failed;
-        the listener has been told by then. With `restarting` it is told of that, once nothing of the earlier runs.
+        the listener has the failure by then. With `restarting` it hears of that, once nothing of the earlier runs.
         """
         outcome: Future[None] = Future()
         outcome.set_running_or_notify_cancel()
@@ -242,7 +242,7 @@ class Worker:
     def set_target_state(self, name: str, target: TargetState) -> None:
         """Tell the connector and the tasks of that name that run here; the listener hears when they noticed.
 
-        STOPPED means nothing to tasks: whoever wants them stopped calls `stop_tasks`.
+        STOPPED means nothing to tasks: a caller that wants them stopped calls `stop_tasks`.
         """
         self._connectors.set_target_state(name, target)
         if target is TargetState.STOPPED:
@@ -341,7 +341,7 @@ class Worker:
                 try:
                     host = self._make_task_host(resolved, _TaskNews(self._listener, session))
                 except BaseException:
-                    session.close()  # nobody else knows it
+                    session.close()  # no other code holds it
                     raise
                 with self._lock:
                     if slot.abandoned:
@@ -480,7 +480,7 @@ class Worker:
             self._questions.leave(name)
 
     def why_not_granted(self, name: str, config: Props, transactional_id: str) -> Future[str | None]:
-        """Why a connector's producers may not have a transactional id; None: they may, or nobody knows."""
+        """Why a connector's producers may not have a transactional id; None: they may, or it is not known."""
         clients = ClientConfigs(self._props, self._resolve(config), name)
         try:
             return self._questions.enter(name).submit(why_not_granted, clients, transactional_id)
@@ -574,7 +574,7 @@ def _pass_on(future: Future[Any], outcome: Future[Any], change: Callable[[Any], 
     def done(answer: Future[Any]) -> None:
         try:
             outcome.set_result(change(answer.result()))
-        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+        except Exception as error:  # noqa: BLE001 - the caller that waits gets it
             outcome.set_exception(error)
 
     future.add_done_callback(done)

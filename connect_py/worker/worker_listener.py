@@ -1,4 +1,4 @@
-"""What the worker tells whoever owns cluster state."""
+"""What the worker reports to the owner of cluster state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class WorkerListener(Protocol):
 
     Called on threads of the worker, several at once for different connectors and tasks, in order for one of them. An
     implementation returns at once (puts the news on a queue) and raises nothing. After a cancelled item's shutdown
-    nothing more is told of it.
+    nothing more is reported of it.
     """
 
     def on_connector_startup(self, name: str) -> None:
@@ -37,7 +37,7 @@ class WorkerListener(Protocol):
         """The connector was taken from this worker: UNASSIGNED."""
 
     def on_connector_restart(self, name: str) -> None:
-        """Somebody asked for a restart, and the connector has stopped for it: RESTARTING."""
+        """A user asked for a restart, and the connector has stopped for it: RESTARTING."""
 
     def on_task_startup(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         """The task has started: RUNNING."""
@@ -58,7 +58,7 @@ class WorkerListener(Protocol):
         """The task ended as asked, or was cancelled because it did not: UNASSIGNED."""
 
     def on_task_restart(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        """Somebody asked for a restart, and the task has stopped for it: RESTARTING."""
+        """A user asked for a restart, and the task has stopped for it: RESTARTING."""
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         """The task read or wrote this topic for the first time in its life."""

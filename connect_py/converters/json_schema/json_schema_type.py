@@ -59,7 +59,7 @@ class JsonSchemaType:
     branches: Mapping[tuple[Field, ...], Sequence[Branch]]
     """By the fields of a struct that stands for a union of several types: the JSON Schema of each."""
     documents: Mapping[str, Tree]
-    """The whole schema under the name `""`, and those it refers to, for whoever validates."""
+    """The whole schema under the name `""`, and those it refers to, for validation."""
 
     def branches_of(self, schema: Schema) -> Sequence[Branch] | None:
         """The JSON Schemas of a union's fields; None: the schema is no union. It may be optional here and not there."""

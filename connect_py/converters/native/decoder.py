@@ -75,7 +75,7 @@ _VALUES, _VALID, _ABSENT = range(3)  # a node's arrays
 class Decoded:
     """The column of one node, as it was decoded. `array` makes the plain Arrow form of all but objects in JSON.
 
-    What nobody asks for does not become an object of Python.
+    Only values that a caller asks for become objects of Python.
     """
 
     def __init__(self, node: Node, exported: Exported, places: Iterator[int]) -> None:
@@ -196,7 +196,7 @@ def refusals(odd: Sequence[int], is_null: Callable[[int], bool]) -> dict[int, Da
     """Ask the reference form about odd messages: `is_null` says whether it makes a null message of one, or fails.
 
     Raises:
-        NotColumnar: It makes a value of one: the decoder was not told of all that messages hold.
+        NotColumnar: It makes a value of one: the decoder's plan does not name all that messages hold.
     """
     failures: dict[int, DataError] = {}
     for place in odd:

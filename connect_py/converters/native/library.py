@@ -37,7 +37,7 @@ def library() -> Any:
 
 
 class Exported:
-    """The columns that the library made: memory of so many nodes; what nobody imports is freed with it."""
+    """The columns that the library made: memory of so many nodes; columns that are not imported are freed with it."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes

@@ -46,7 +46,7 @@ def divide(
     """Return who should have what.
 
     What a member holds stays with it unless it is no longer configured or loads differ by more than one; what is free
-    goes to whoever has least. Work that was lost waits `max_delay` seconds for its worker, counted from the first loss;
+    goes to the member with the least. Lost work waits `max_delay` seconds for its worker, counted from the first loss;
     nothing is moved meanwhile. Connectors and tasks are counted apart.
 
     Args:
@@ -65,7 +65,7 @@ def divide(
     by_url = {seat.url: member for member, seat in seats.items() if not seat.frozen}
     for item, url in list(awaited.items()):
         if url in by_url:
-            targets[by_url[url]].add(item)  # it came back: its own work, nobody else's moves
+            targets[by_url[url]].add(item)  # it came back: it gets its own work, and no other work moves
             del awaited[item]
     until = memory.until
     if not awaited:
@@ -99,7 +99,7 @@ class _Kind:
         }
 
     def spread(self, free: Iterable[Item], *, balance: bool) -> None:
-        """Give what is free to whoever has least, then move as little as makes loads differ by one at most."""
+        """Give free work to the member with the least, then move as little as makes loads differ by one at most."""
         for item in free:
             self._give(item, self._least(item))
         while balance:
@@ -110,7 +110,7 @@ class _Kind:
             self._move(most, least)
 
     def _least(self, item: Item) -> str:
-        """Among those with the least load, whoever has fewest tasks of the same connector."""
+        """Among the members with the least load, the one with the fewest tasks of the same connector."""
         name = _connector(item)
         return min(self._items, key=lambda member: (len(self._items[member]), self._of_connector[member][name], member))
 

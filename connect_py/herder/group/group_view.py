@@ -1,4 +1,4 @@
-"""`GroupView`: what the control topic has told one worker so far."""
+"""`GroupView`: what one worker has read from the control topic so far."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GroupView:
         self.members.pop(member, None)
 
     def topic_lost(self, now: float) -> None:
-        """The topic was made anew: hellos that nobody has read may have extended any lease until now."""
+        """The topic was made anew: hellos that were never read may have extended any lease until now."""
         self.version += 1
         for heard in self.members.values():
             heard.at = now

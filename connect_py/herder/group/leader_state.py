@@ -20,13 +20,13 @@ class Decision:
 
     assignment: Assignment
     removed: tuple[str, ...]  # members whose lease surely ended
-    lost: Mapping[Item, str]  # what was lost, by the URL of the worker that had it, until it is given to somebody
+    lost: Mapping[Item, str]  # what was lost, by the URL of the worker that had it, until it is given to a member
 
 
 class LeaderState:
     """Decides by what the topic tells. Created after the old leader was fenced and the topic read to its end.
 
-    Safety rests on one rule: an item is given to a member only when nobody else may run it. Somebody may run what it
+    Safety rests on one rule: an item is given to a member only when no other may run it. A member may run what it
     said it holds, what was given to it since, and, before it has applied an assignment of this term, anything that an
     earlier leader may have given. Not safe for several threads.
     """
@@ -101,7 +101,7 @@ class LeaderState:
 
     @property
     def superseded(self) -> bool:
-        """Whether somebody has heard of a later leader: this term is over."""
+        """Whether a member has heard of a later leader: this term is over."""
         return self._view.highest_epoch_heard() > self.epoch.number
 
     def wants_end(self, now: float) -> bool:
@@ -186,7 +186,7 @@ class LeaderState:
         )  # fmt: skip
 
     def _count_generation(self, configured: Items, places: Mapping[str, Place]) -> None:
-        """A generation ends when somebody loses work that still exists: then its farewell must outrank what it said.
+        """A generation ends when a member loses work that still exists: then its farewell must outrank what it said.
 
         Java's workers go on with the group's own generation, one more with each change of members. What they say
         counts only if ours is not higher; so it grows no faster.

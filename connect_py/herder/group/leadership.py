@@ -35,7 +35,7 @@ WRITE_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 ALONE_SECONDS = 15.0  # for other workers to be heard of, and for an administrator who is granting it just now
 STOP_SECONDS = 5.0
-NEW_TOPIC_EPOCHS = 1 << 20  # where nobody can tell the last epoch, the next one is far away from it
+NEW_TOPIC_EPOCHS = 1 << 20  # where the last epoch is not known, the next one is far away from it
 
 
 class LeaderDuties(Protocol):
@@ -58,7 +58,7 @@ class NotLeaderError(ConnectError):
 class Leadership:
     """Owning partition 0 of the control topic is the hint, the transactional producer the proof.
 
-    1. the old leader is fenced     - nobody leads, nothing is lost: the next owner of the partition does the same
+    1. the old leader is fenced     - no worker leads, nothing is lost: the next owner of the partition does the same
     2. topics are read to their end - the same
     3. the epoch is announced       - members ignore earlier leaders
     4. rounds are decided           - each is one transaction
@@ -120,7 +120,7 @@ class Leadership:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the term; what waits is told."""
+        """End the term; requests that wait get an error."""
         self._stopping.set()
         self.queue.wake()
         if self._thread.is_alive():
@@ -141,7 +141,7 @@ class Leadership:
                 answer.set_exception(ConnectError(FENCED_TEXT))
                 self._end(str(error))
                 return
-            except Exception as error:  # noqa: BLE001 - whoever asked gets it, and decides
+            except Exception as error:  # noqa: BLE001 - the caller gets it, and decides
                 answer.set_exception(error)
                 return
             if isinstance(result, Future):
@@ -233,9 +233,9 @@ class Leadership:
         for store in (self._control, self._configs, self._statuses):
             store.refresh(READ_SECONDS)
         self._caught_up = asked
-        highest, generation, told = self._group.traces()
+        highest, generation, recorded = self._group.traces()
         # A topic that was made anew looks like one that was never used: then what it does not tell is waited for.
-        trusted = told or not (highest or self._configs.snapshot().configs or self._statuses.ids())
+        trusted = recorded or not (highest or self._configs.snapshot().configs or self._statuses.ids())
         epoch = Epoch(
             highest + (1 if trusted else random.randrange(1, NEW_TOPIC_EPOCHS)),
             self._group.url,
@@ -269,7 +269,7 @@ class Leadership:
     def _renew(self, state: LeaderState) -> None:
         """After a transaction of unknown outcome: everything that was written read again, and a new producer.
 
-        Reading first shows whether somebody else leads by now; fencing that one would be wrong.
+        Reading first shows whether another worker leads by now; fencing that one would be wrong.
         """
         self._control.refresh(CATCH_UP_SECONDS)
         if self._group.superseded(state):

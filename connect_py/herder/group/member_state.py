@@ -42,7 +42,7 @@ class MemberState:
         self._farewells: list[str] = []  # ids of lives that ended with nothing left running
         self.phase = Phase.WAITING
         self.epoch = 0
-        self.held: Items = NOTHING  # what may be running here, as the owner told
+        self.held: Items = NOTHING  # what may be running here, as the owner reported
         self._begin(now)
 
     def _begin(self, now: float) -> None:
@@ -116,7 +116,7 @@ class MemberState:
         return self._unplaced_since is not None and now - self._unplaced_since > PATIENCE * self._timings.session
 
     def _stuck(self, now: float) -> bool:
-        """Whether this member cannot do what it is told: then it lets its lease end."""
+        """Whether this member cannot follow its assignment: then it lets its lease end."""
         if self._stopping_since is not None and now - self._stopping_since > self._timings.rebalance:
             self._silent = True  # something does not stop
         if self._unheard and now - min(self._unheard.values()) > self._timings.rebalance:
@@ -232,11 +232,11 @@ class MemberState:
         self.phase = Phase.LEAVING
         self.assigned = NOTHING
         if not joined:
-            self._lives.add(self.id)  # nobody knows it
+            self._lives.add(self.id)  # no other member knows it
         self.holds(self.held, view, now)
 
     def farewells(self) -> list[str]:
-        """Take the ids of lives that ended with nothing left running, to be told before the next hello."""
+        """Take the ids of lives that ended with nothing left running, to be announced before the next hello."""
         taken, self._farewells = self._farewells, []
         return taken
 

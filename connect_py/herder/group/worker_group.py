@@ -54,7 +54,7 @@ class WorkerGroup:
         self._on_change = on_change
         self._on_lease = on_lease
         self._lock = threading.RLock()
-        self._telling = threading.Lock()  # of leases, one after the other: an ended one must not be told last
+        self._telling = threading.Lock()  # of leases, one after the other: an ended one must not be reported last
         self._view = GroupView()
         self._member: MemberState | None = None
         self._deadline: float | None = None
@@ -158,7 +158,7 @@ class WorkerGroup:
     def holds(self, items: Items) -> None:
         """What may be running here: started, claimed, and not surely stopped.
 
-        Who says this again and again while the broker is away wakes nobody by it.
+        The same items again, as while the broker is away, wake no thread.
         """
         with self._lock:
             member = self._member
@@ -181,7 +181,7 @@ class WorkerGroup:
     # ------------------------------------------------------------------ the member, for the sender
 
     def farewells(self) -> Sequence[str]:
-        """Lives of this worker that ended with nothing left running; to be told now, before any hello."""
+        """Lives of this worker that ended with nothing left running; to be announced now, before any hello."""
         with self._lock:
             return [] if self._member is None else self._member.farewells()
 
