@@ -37,7 +37,7 @@ class FileStreamSinkTask(SinkTask):
     def put(self, records: Sequence[SinkRecord]) -> None:
         if self._output is not None and records:
             self._output.writelines(f"{java_text(record.value_schema, record.value)}\n" for record in records)
-            self._output.flush()  # whoever follows the file sees the lines at once, as with Java
+            self._output.flush()  # a reader that follows the file sees the lines at once, as with Java
 
     def flush(self, current: Mapping[TopicPartition, int]) -> None:
         if self._output is not None:

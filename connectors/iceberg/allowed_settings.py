@@ -1,6 +1,6 @@
 """Which settings of Spark, Hadoop and the catalog a connector may have: those that tune.
 
-Whoever may create connectors by REST must not run code on the worker's machine. Settings that load code, run code, or
+A user who creates connectors by REST must not run code on the worker's machine. Settings that load code, run code, or
 write to places of one's choice need the worker's leave: the property `connect_py.spark.settings.allowed` names them.
 """
 

@@ -231,7 +231,7 @@ class CoordinatorWriter:
 
         Raises:
             RetriableError: The cluster does not answer.
-            FencedError: Somebody newer came in between.
+            FencedError: A newer coordinator came in between.
             ConnectError: The cluster does not grant the id.
         """
         self._topic = topic
@@ -241,7 +241,7 @@ class CoordinatorWriter:
         self._during("fencing earlier coordinators", lambda: self._producer.init_transactions(REQUEST_SECONDS))
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Write messages in one transaction; when this returns they are visible and nobody newer has begun.
+        """Write messages in one transaction; when this returns they are visible and no newer coordinator has begun.
 
         Raises:
             FencedError: Another coordinator has taken over, or the outcome is unknown.

@@ -25,7 +25,7 @@ class ClientErrorLog:
             self._reason = error.str()
 
     def of(self, error: KafkaException, client: Any = None) -> str:
-        """What was refused; or that nobody answered, and why: the client that failed tells it when it is polled."""
+        """What was refused; or that no broker answered, and why: the failed client reports it when it is polled."""
         problem: KafkaError = error.args[0]
         if problem.code() > 0:  # a broker's own answer
             return problem.str()

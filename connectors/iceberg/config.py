@@ -249,7 +249,7 @@ class SparkDriverUse(Enum):
 
 
 class ForeignWriters(Enum):
-    """MERGE mode: whether rows that somebody else added since the scan make the commit fail."""
+    """MERGE mode: whether rows that another writer added since the scan make the commit fail."""
 
     ALLOW = "allow"
     REFUSE = "refuse"
@@ -285,7 +285,7 @@ H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 BOOLEAN, STRING, INT, SHORT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.SHORT, Type.LONG, Type.LIST
 PASSWORD = Type.PASSWORD
 _CHANGES = (
-    ": change the table, leave it as it is, hold the rows until somebody changes it, or make dead letters of them. "
+    ": change the table, leave it as it is, hold the rows until a user changes it, or make dead letters of them. "
     f"`auto` is apply with {EVOLVE_SCHEMA}, else ignore."
 )
 _ROWS: tuple[Row, ...] = (
@@ -323,7 +323,7 @@ _ROWS: tuple[Row, ...] = (
      "Accepted without effect: one thread commits the tables, one after the other."),
     (COMMIT_MAX_FAILURES, INT, 1, M, at_least(1),
      "Cycles in a row in which a table could not be committed, after which the task fails; also commit intervals for "
-     "which it could not be had, or the coordinator could not begin. Only if it is set: else the rows wait, and "
+     "which it was not available, or the coordinator could not begin. Only if it is set: else the rows wait, and "
      "other tables go on."),
     (TRANSACTIONAL_PREFIX, STRING, None, L, None, "Prefix of transactional ids, where access rules ask for one."),
     (KEEP_ALIVE, LONG, 120_000, L, at_least(0), "Accepted for compatibility."),
@@ -345,8 +345,8 @@ _ROWS: tuple[Row, ...] = (
      "What becomes of rows that no table takes: counted and ignored, an error, or dead letters."),
     (PRESERVE_CASE, BOOLEAN, False, L, None, "Do not lower-case table names in dynamic routing."),
     (MISSING_TABLE, STRING, "fail", M, _one_of(MissingTable),
-     "A table that cannot be had or committed holds its rows until it can, however long (`fail`; "
-     "iceberg.control.commit.max-consecutive-failures ends that), or is left out (`skip`)."),
+     "A table is not available or takes no commit. `fail`: its partitions wait for it, without limit unless "
+     "iceberg.control.commit.max-consecutive-failures is set. `skip`: its rows are counted and left out."),
     (LENIENT, BOOLEAN, False, M, None,
      "Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, any other text is false."),
     (EVOLVE_ADD, STRING, "auto", M, _auto_or(ChangeAction), f"A field has no column{_CHANGES}"),
@@ -355,7 +355,7 @@ _ROWS: tuple[Row, ...] = (
     (EVOLVE_OPTIONAL, STRING, "auto", M, _auto_or(ChangeAction),
      f"A field is optional, its column is not{_CHANGES}"),
     (EVOLVE_RENAME, STRING, ChangeAction.IGNORE.value, M, _one_of(ChangeAction),
-     "A field without a column has a column under a former name, told by an alias of its schema or by "
+     "A field without a column has a column under a former name, named by an alias of its schema or by "
      "iceberg.table.<table>.renamed: rename it, add a new column all the same (`ignore`), hold, or dead letters."),
     (EVOLVE_INCOMPATIBLE, STRING, ChangeAction.IGNORE.value, M, _one_of(ChangeAction),
      "A field's type does not fit its column: add a column for it and a view over both (`apply`), convert what can "
@@ -406,7 +406,7 @@ _ROWS: tuple[Row, ...] = (
      "MERGE with envelopes: beside each table, one whose name ends so gets every change as rows: the row before and "
      "the row after. No other table's name may end so. Unset: none."),
     (FOREIGN_WRITERS, STRING, "allow", L, _one_of(ForeignWriters),
-     "MERGE: `refuse` fails a commit when somebody else added rows since the scan."),
+     "MERGE: `refuse` fails a commit when another writer added rows since the scan."),
     (RECREATED_TOPIC, STRING, "stop", L, _one_of(RecreatedTopic),
      "A topic that was deleted and created again stops the connector, or is read from its start."),
     (FAIL_AFTER_WAITING, INT, None, M, _at_least_if_set(1),
@@ -738,8 +738,8 @@ def _unknown_keys(known: Mapping[str, str], tables: Collection[str]) -> list[str
     short = {name.rpartition(".")[2] for name in tables}
     warnings = []
     for key in known:
-        told = key in CONFIG_DEF.keys or key in _OLD_SPELLINGS or key in NEVER_VALID or key.startswith(_FORK_PREFIXES)
-        if told or not key.startswith(OWN_PREFIX) or key.startswith(_FREE_PREFIXES):
+        read = key in CONFIG_DEF.keys or key in _OLD_SPELLINGS or key in NEVER_VALID or key.startswith(_FORK_PREFIXES)
+        if read or not key.startswith(OWN_PREFIX) or key.startswith(_FREE_PREFIXES):
             continue
         table, _, setting = key.removeprefix(TABLE_PREFIX).rpartition(".")
         if not key.startswith(TABLE_PREFIX) or not table:
@@ -1031,8 +1031,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     create = with_prefix(known, AUTO_CREATE_PREFIX)
     spark = _spark(known)
     if spark.get("spark.remote"):
-        told, hints = _remote_problems(spark, engine)
-        problems += told
+        found, hints = _remote_problems(spark, engine)
+        problems += found
         warnings += hints
     version = create.get("format-version", "2")
     if version not in ("1", "2", "3"):
@@ -1056,7 +1056,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((REPLAY_TOPIC, f"{replay} is one of the connector's own topics"))
     if replay and mode is WriteMode.MERGE and not values[ORDERING_COLUMNS]:
         warnings.append(
-            f"{REPLAY_TOPIC}: of merged tables without {ORDERING_COLUMNS} nobody can tell whether a record that is "
+            f"{REPLAY_TOPIC}: of merged tables without {ORDERING_COLUMNS} it is not known whether a record that is "
             "tried again is older than its row: it is inserted where its key is missing, and left out elsewhere"
         )
     if problems:

@@ -1,10 +1,10 @@
 """The coordinator: one thread in task 0 that carries out what `CoordinatorState` decides.
 
 It reads the channel, keeps time, and hands everything that may take long (catalog, commits, questions to the cluster)
-to one table thread, which owns the Spark driver. So a commit under way keeps nobody waiting who only asks where a
+to one table thread, which owns the Spark driver. So a commit under way keeps no task waiting that only asks where a
 partition stands.
 
-A life begins with fencing every earlier coordinator and ends when somebody newer is seen, a write's outcome is unknown,
+A life begins with fencing every earlier coordinator and ends when a newer one is seen, a write's outcome is unknown,
 or the ground moved; then the next life reads everything again. What a crash leaves after each numbered step, and who
 repairs it, stands in `connectors.iceberg.protocol`.
 """
@@ -59,7 +59,7 @@ from connectors.iceberg.protocol.actions import (
     PrepareTable,
     ProveLeadership,
     ReadGroupOffsets,
-    ReportTrouble,
+    ReportFailure,
     Send,
     Stop,
     Warn,
@@ -198,7 +198,7 @@ class _CoordinatorEpoch:
         """Live until stopped, fenced or overtaken.
 
         Raises:
-            FencedError: A newer coordinator exists, or nobody knows.
+            FencedError: A newer coordinator exists, or that is not known.
             RetriableError: Kafka or the catalog is away; a new life may find them.
             ConnectError: Something that a person must decide.
         """
@@ -233,7 +233,7 @@ class _CoordinatorEpoch:
                 self._carry_out(state, state.on_tick(_now_ms()), executor, writer)
 
     def _await(self, future: Future[Any]) -> Any:
-        """Wait for a call on the table thread, unless we are told to stop meanwhile."""
+        """Wait for a call on the table thread, unless a stop is asked for meanwhile."""
         while True:
             try:
                 return future.result(POLL_SECONDS)
@@ -326,7 +326,7 @@ class _CoordinatorEpoch:
                 raise ConnectError(reason)
             case Warn(text):
                 log.warning("%s", text)
-            case ReportTrouble(table, reason, consecutive):
+            case ReportFailure(table, reason, consecutive):
                 self._retries.not_committed(table, consecutive, reason)
             case ProveLeadership(token):
                 writer.send([EpochStarted(state.epoch)])  # fenced: raises, and the life is over
@@ -378,7 +378,7 @@ class _CoordinatorEpoch:
         return state.on_table_prepared(table, view, answer, _now_ms())
 
     def _not_prepared(self, state: CoordinatorState, table: str, error: ConnectError) -> list[CoordinatorAction]:
-        """What waits may get better by itself or by somebody's hand: whoever waits for the table asks again."""
+        """A table that waits may get better by itself or by a user's hand: tasks that wait for it ask again."""
         why = _why(table, error)
         if isinstance(error, RetriableError | CommitStateUnknownError):
             self._retries.cannot_open(table, why)
@@ -390,7 +390,7 @@ class _CoordinatorEpoch:
         missing = isinstance(error, TableMissingError)
         if isinstance(error, TableNotCreatedError):  # who holds the rows tells where they are from
             return state.on_table_refused(table, why, missing=missing, rows=True)
-        if not missing:  # else it may be looked for in every cycle, and left out; whoever waits for it says so
+        if not missing:  # else it may be looked for in every cycle, and left out; tasks that wait for it say so
             log.warning(
                 "table %s is refused to tasks: %s", table, why, extra={"action": "table_refused", "table": table}
             )

@@ -19,7 +19,7 @@ class TableError(ConnectError):
 
 
 class JavaError(Exception):
-    """What Java threw, as text: the JVM may be gone when somebody reads it."""
+    """What Java threw, as text: the JVM may be gone when it is read."""
 
 
 class TableMissingError(TableError):

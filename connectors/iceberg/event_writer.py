@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class EventWriter:
-    """Writes events, best effort: nobody waits for them. Safe to call from any thread."""
+    """Writes events, best effort: no caller waits for them. Safe to call from any thread."""
 
     def __init__(self, client_config: ClientConfig, topic: str, replication: int, overrides: Mapping[str, str]) -> None:
         """Make the topic unless it exists, as a broker that creates topics by itself would for a Java sink."""

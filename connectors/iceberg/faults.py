@@ -6,8 +6,8 @@ Off unless the environment variable `CONNECT_PY_FAULTS` names points::
 
 `name=action[@n]`, separated by commas; `@n` acts at the nth time that this process comes by (default: the
 first), `@n+` from then on. Actions: `kill` (SIGKILL to this process), `killgroup` (SIGKILL to the worker and all
-that it started), `stop` (SIGSTOP: a sleeper, until somebody sends SIGCONT), `delay:ms`, `raise` (`FaultInjected`),
-`raise:unknown`, `raise:unavailable`, `raise:forbidden`, `raise:full` (an outcome that nobody knows, a catalog that does
+that it started), `stop` (SIGSTOP: a sleeper, until a test sends SIGCONT), `delay:ms`, `raise` (`FaultInjected`),
+`raise:unknown`, `raise:unavailable`, `raise:forbidden`, `raise:full` (an outcome that is not known, a catalog that does
 not answer or refuses, a full disk).
 
 `@/path/of/a/file` instead: the same text stands in that file, which is looked at each time and may change while the
@@ -35,7 +35,7 @@ LOG_VARIABLE = "CONNECT_PY_FAULTS_LOG"
 
 
 class FaultInjected(Exception):  # noqa: N818 - it is the fault, not the report of one
-    """Raised by a fault point that was told to; no production code catches it by name."""
+    """Raised by a fault point whose action is `raise`; no production code catches it by name."""
 
 
 _ERRORS: Mapping[str, Callable[[str], Exception]] = {

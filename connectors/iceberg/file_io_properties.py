@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-# What tasks are told: storage keys only, never a catalog's own token or password.
+# What tasks get: storage keys only, never a catalog's own token or password.
 _PREFIXES: Final = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "oss.", "hf.")
 _ENDPOINT: Final = "s3.endpoint"
 _PATH_STYLE: Final = "s3.path-style-access"
@@ -50,6 +50,6 @@ def file_io_properties(properties: Mapping[str, str], environment: Mapping[str, 
 
 
 def lent_until_ms(settings: Mapping[str, str]) -> int | None:
-    """When credentials that a catalog lent end, in milliseconds of the clock on the wall; None: nobody says."""
+    """When credentials that a catalog lent end, in milliseconds of the clock on the wall; None: no setting says."""
     ends = [int(value) for key, value in settings.items() if _EXPIRES in key and value.isdecimal()]
     return min(ends, default=None)

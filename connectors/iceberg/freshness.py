@@ -1,4 +1,4 @@
-"""`Freshness`: how old tables are, measured also while nothing comes for them, and while nobody can tell."""
+"""`Freshness`: how old tables are, measured also while nothing comes for them, and while their age is not known."""
 
 from __future__ import annotations
 

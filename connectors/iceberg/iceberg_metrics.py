@@ -10,7 +10,7 @@ _SECONDS = "Seconds that commits to tables took."
 
 
 class IcebergMetrics:
-    """Of one task; the coordinator's are told on its table thread."""
+    """Of one task; the coordinator's are updated on its table thread."""
 
     def __init__(self, metrics: PluginMetrics) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""`RetryTracker`: what keeps rows waiting, told without a flood, shown by a metric, and counted against the limit."""
+"""`RetryTracker`: what keeps rows waiting, logged without a flood, shown by a metric, and counted against the limit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from connectors.iceberg.iceberg_metrics import IcebergMetrics
 
 log = logging.getLogger(__name__)
 
-TELL_SECONDS = 60.0  # between lines about the same trouble
+LOG_SECONDS = 60.0  # between lines about the same failure
 QUIET_SECONDS = 180.0  # without a try it begins anew; a call's deadline and the longest back-off lie between two tries
-FORGET_SECONDS = 600.0  # after which nobody waits for a table that nobody asked for; who waits asks every few seconds
-_NUMBERS = re.compile(r"\d+")  # ids, ports and times differ each time, the trouble does not
+FORGET_SECONDS = 600.0  # a table not asked for since then has no waiting task; tasks that wait ask every few seconds
+_NUMBERS = re.compile(r"\d+")  # ids, ports and times differ each time, the failure does not
 
 
 COORDINATOR = "coordinator"  # what a task says that it waits for
@@ -38,15 +38,15 @@ class Waiting(Enum):
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _Failure:
     """Something that was tried and did not work since it last did; times are the clock's."""
 
-    told: float
+    logged: float
     counted: float
     tried: float
     intervals: int = 0  # commit intervals that went by while it was tried
-    kind: str | None = None  # the reason told last, without its numbers
-    silent: int = 0  # times since it was told
+    kind: str | None = None  # the reason logged last, without its numbers
+    silent: int = 0  # times since it was logged
 
 
 class RetryTracker:
@@ -60,14 +60,14 @@ class RetryTracker:
         interval_ms: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`limit`: commit intervals in a row that a trouble may last before the task fails; None: for ever."""
+        """`limit`: commit intervals in a row that a failure may last before the task fails; None: for ever."""
         self._context = context
         self._held: dict[str, float] = {}  # by table that waits for a person, when that was said last
         self._metrics = metrics
         self._limit = limit
         self._interval_seconds = interval_ms / 1000
         self._clock = clock
-        self._known: dict[tuple[Waiting, str], _Trouble] = {}
+        self._known: dict[tuple[Waiting, str], _Failure] = {}
         self._not_committed: set[str] = set()
 
     def cannot_begin(self, why: str) -> None:
@@ -81,15 +81,15 @@ class RetryTracker:
             raise ConnectError(f"the coordinator could not begin in {intervals} commit intervals in a row: {why}")
 
     def cannot_open(self, table: str, why: str) -> None:
-        """A table cannot be had now, and whoever waits for it asks again.
+        """A table is not available now, and tasks that wait for it ask again.
 
         Raises:
             ConnectError: That went on for as long as the configuration allows.
         """
-        line = f"table {table} cannot be had now, its partitions wait: {why}"
+        line = f"table {table} is not available now, its partitions wait: {why}"
         intervals = self._tried(Waiting.OPEN, table, why, line)
         if self._is_too_long(intervals):
-            raise ConnectError(f"table {table} could not be had in {intervals} commit intervals in a row: {why}")
+            raise ConnectError(f"table {table} was not available in {intervals} commit intervals in a row: {why}")
 
     def not_committed(self, table: str, cycles: int, why: str) -> None:
         """A table took no commit in so many cycles in a row.
@@ -118,21 +118,21 @@ class RetryTracker:
         self._context.waits(COORDINATOR, None)
 
     def opened(self, table: str) -> None:
-        """A table was had, or was refused for good: nobody waits for it any more."""
+        """A table was opened, or was refused for good: no task waits for it any more."""
         self._over(Waiting.OPEN, table)
         if self._held.pop(table, None) is not None:
             self._context.waits(table_to_open(table), None)
 
     def held(self, table: str, why: str) -> None:
-        """A table waits for a person; whoever waits for it asks again. Told elsewhere, and never too long."""
+        """A table waits for a person; tasks that wait for it ask again. Logged elsewhere, and never too long."""
         self._over(Waiting.OPEN, table)
         self._held[table] = self._clock()
         self._context.waits(table_to_open(table), why)
 
     def cycle_ended(self, failing: Collection[str]) -> None:
-        """`failing`: the tables that take no commit still. Those that nobody asks for any more are forgotten."""
+        """`failing`: the tables that take no commit still. Those that no task asks for any more are forgotten."""
         long_ago = self._clock() - FORGET_SECONDS
-        for waiting, table in [key for key, trouble in self._known.items() if trouble.tried <= long_ago]:
+        for waiting, table in [key for key, failure in self._known.items() if failure.tried <= long_ago]:
             self._over(waiting, table)
         for table in [table for table, said in self._held.items() if said <= long_ago]:
             self.opened(table)
@@ -142,29 +142,29 @@ class RetryTracker:
         self._not_committed &= set(failing)
 
     def _tried(self, waiting: Waiting, table: str, why: str, line: str) -> int:
-        """Tell of it, unless that was told; returns how many whole commit intervals it lasts now.
+        """Log it, unless that was done lately; returns how many whole commit intervals it lasts now.
 
-        What is over within an interval is ridden out, however often it was tried. Once nobody tried for long, nobody
-        knows whether it lasted, so it begins anew.
+        A failure that is over within an interval counts as none, however often it was tried. After a long time without
+        a try it is not known whether it lasted, so it begins anew.
         """
         now, kind = self._clock(), _NUMBERS.sub("", why)
-        trouble = self._known.get((waiting, table))
-        if trouble is None:
-            trouble = self._known[waiting, table] = _Trouble(now, now, now)
-        elif now - trouble.tried > max(2 * self._interval_seconds, QUIET_SECONDS):
-            trouble.intervals, trouble.counted = 0, now
-        elif now - trouble.counted >= self._interval_seconds:
-            trouble.intervals, trouble.counted = trouble.intervals + 1, now
-        trouble.tried = now
+        failure = self._known.get((waiting, table))
+        if failure is None:
+            failure = self._known[waiting, table] = _Failure(now, now, now)
+        elif now - failure.tried > max(2 * self._interval_seconds, QUIET_SECONDS):
+            failure.intervals, failure.counted = 0, now
+        elif now - failure.counted >= self._interval_seconds:
+            failure.intervals, failure.counted = failure.intervals + 1, now
+        failure.tried = now
         self._context.waits(_what(waiting, table), why)
-        if trouble.kind != kind or now - trouble.told >= TELL_SECONDS:
-            more = f" (and {trouble.silent} times more since this was told last)" if trouble.silent else ""
+        if failure.kind != kind or now - failure.logged >= LOG_SECONDS:
+            more = f" (and {failure.silent} times more since this was logged last)" if failure.silent else ""
             log.warning("%s%s", line, more, extra={"action": "table_held", "table": table} if table else None)
-            trouble.told, trouble.kind, trouble.silent = now, kind, 0
+            failure.logged, failure.kind, failure.silent = now, kind, 0
         else:
-            trouble.silent += 1
+            failure.silent += 1
         self._metrics.waiting(waiting.value, table, waits=True)
-        return trouble.intervals
+        return failure.intervals
 
     def _over(self, waiting: Waiting, table: str) -> None:
         if self._known.pop((waiting, table), None) is not None:

@@ -112,7 +112,7 @@ class _Poll:
     latest: dict[TopicPartition, int]  # timestamp
 
     def drop(self, partition: TopicPartition) -> None:
-        """Its rows come again, to us or to somebody else."""
+        """Its rows come again, to us or to another task."""
         self.converted = [item.without(partition) for item in self.converted]
         self.letters.drop(partition)
         self.latest.pop(partition, None)
@@ -150,7 +150,7 @@ class IcebergSinkTask(SinkTask):
         self._offered = False  # offsets went to the group
         self._coordinator: Coordinator | None = None
         self._key_waits = KeyChangeWaits(config.key_change_wait_ms)
-        self._awaited: frozenset[str] = frozenset()  # tables, as they were told
+        self._awaited: frozenset[str] = frozenset()  # tables, as last reported
         context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
         create_channel(context.client_config, config.channel_topic, config.channel_replication)
         self._reader = ChannelReader(context.client_config, config.channel_topic)
@@ -439,7 +439,7 @@ class IcebergSinkTask(SinkTask):
         """The same rows once more for the tables that hold the changes of the others.
 
         Raises:
-            ConnectError: A table's own name is one of a changelog, so nobody could tell what it holds.
+            ConnectError: A table's own name is one of a changelog, so what it holds would not be clear.
         """
         suffix = self._config.changelog_suffix
         if suffix is None:
@@ -699,7 +699,7 @@ class IcebergSinkTask(SinkTask):
         self._stage.renew(self._state.answer)  # the answer may be there, and no row has come since
         expiring = self._stage.expiring()
         if expiring:
-            nothing = TableRequest(None, "nobody knows its rows").to_text()
+            nothing = TableRequest(None, "its rows are not known").to_text()
             self._writer.send([OpenTable(self._state.task, epoch, name, Need.EVOLVE, nothing) for name in expiring])
 
     def _carry_out(self, actions: Iterable[TaskAction]) -> None:
@@ -771,7 +771,7 @@ class IcebergSinkTask(SinkTask):
     def _topic_ids(self, topics: Iterable[str] | None = None) -> dict[str, str] | None:
         """The ids of these topics, ours unless given, as the cluster describes them now.
 
-        A topic that is gone has an empty id, which is nobody's. None: the cluster does not answer.
+        A topic that is gone has an empty id, which no topic has. None: the cluster does not answer.
         """
         found = {}
         for topic in topics if topics is not None else {p.topic for p in self.context.assignment()}:

@@ -133,7 +133,7 @@ class SparkConfig:
         return settings
 
     def hadoop_settings(self) -> dict[str, str]:
-        """What Hadoop's file systems are told; what is said in Spark's words wins."""
+        """The settings that Hadoop's file systems get; what is said in Spark's words wins."""
         in_sparks_words = _below("spark.hadoop.", self.spark_properties)
         of_the_catalog = _below(f"spark.sql.catalog.{self.catalog}.hadoop.", self.spark_properties)
         return {**self.hadoop_properties, **in_sparks_words, **of_the_catalog}

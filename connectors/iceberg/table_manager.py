@@ -167,8 +167,8 @@ class TableManager:
         says of the storage: that they know themselves.
 
         Raises:
-            ChangesHeldError: The rows need what only a person may change; whoever waits for it asks again and again.
-            ConnectError: It cannot be had; the text goes to the tasks that wait.
+            ChangesHeldError: The rows need what only a person may change; tasks that wait for it ask again and again.
+            ConnectError: It is not available; the text goes to the tasks that wait.
         """
         config, request = self._config, TableRequest.from_text(request_text)
         if request.keys:
@@ -189,8 +189,8 @@ class TableManager:
         self._warn_ignored(description)
         own = file_io_properties(config.catalog_properties()).items()  # keys among them, which no topic needs to hold
         lent = dict(description.io_properties.items() - own)
-        told = dataclasses.replace(description, io_properties=lent)
-        return loaded.view, json.dumps(told.to_json(), separators=(",", ":"))
+        answer = dataclasses.replace(description, io_properties=lent)
+        return loaded.view, json.dumps(answer.to_json(), separators=(",", ":"))
 
     def _warn_ignored(self, table: TableDescription) -> None:
         """Warn of properties of a table that its staged files do not follow, once for each table and property."""
@@ -301,7 +301,7 @@ class TableManager:
             TASK_ID_KEY: f"{config.connector}-0",
         }
         offsets = {source_offsets_key(config.connect_group): request.ledger.source_offsets()}
-        if request.ledger.is_told:
+        if request.ledger.repeats_offsets:
             summary |= offsets
         valid_through = None
         if request.valid_through_ms is not None:
@@ -316,7 +316,7 @@ class TableManager:
                 property_key=self._property_key,
                 property_template=request.property_text(SNAPSHOT_ID),
                 summary=summary,
-                properties={} if request.ledger.is_told else offsets,  # of now only: thousands of partitions are long
+                properties={} if request.ledger.repeats_offsets else offsets,  # of now only: they are long
                 files=files,
                 mode=description.mode,
                 key_columns=description.key_columns,

@@ -110,7 +110,7 @@ def test_a_change_that_is_left_to_a_person_holds_its_rows_and_is_listed(case: Si
     case.start(iceberg__ext__evolution__add_column="hold")
     case.await_caught_up()
     case.produce({"id": 2, "new": "x"})
-    case.await_log("rows wait until somebody lets it add column new of type string")
+    case.await_log("rows wait until a user lets it add column new of type string")
     held = f'connect_py_iceberg_held_changes{{change="add column new of type string",connector="{case.name}"'
     case.worker.wait_until(lambda: held in metrics(case), 30, "the held change among the metrics")
     assert pending_changes(httpx.URL(case.worker.url), case.name) == [

@@ -1275,7 +1275,7 @@ class SimCoordinator:
                 known = rolled_back if "was rolled back" in action.text else world.faults[Fault.RESTORED]
                 if not known and not world.off:
                     raise WrongWorldError(f"told of what did not happen: {action.text}")
-            case act.ReportTrouble():
+            case act.ReportFailure():
                 pass
 
     def go_on(self, under_way: Committing) -> None:

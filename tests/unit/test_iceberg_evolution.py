@@ -402,7 +402,7 @@ def test_held_changes_are_listed_until_the_table_has_changed(caplog: pytest.LogC
     for _ in range(3):
         held.hold("db.orders", [change])
     assert [r.getMessage() for r in caplog.records] == [
-        "table db.orders: rows wait until somebody lets it add column new of type string "
+        "table db.orders: rows wait until a user lets it add column new of type string "
         "(change the table, or the configuration)"
     ]
     labels = {"table": "db.orders", "change": "add column new of type string"}

@@ -19,7 +19,7 @@ from connectors.iceberg.protocol.actions import (
     PrepareTable,
     ProveLeadership,
     ReadGroupOffsets,
-    ReportTrouble,
+    ReportFailure,
     Send,
     Stop,
     Warn,
@@ -408,7 +408,7 @@ def test_unknown_outcome_is_never_given_up() -> None:
     for tries in range(20):
         now = 1000 + 100 * tries
         actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.UNKNOWN, "timeout", None, now)
-        told += [a.consecutive for a in actions if isinstance(a, ReportTrouble)]
+        told += [a.consecutive for a in actions if isinstance(a, ReportFailure)]
         loads = [a for a in actions if isinstance(a, LoadTable)] or life.state.on_tick(now + 10)
         assert commit_of(life, loads) is request
     assert told == [1, 2, 3, 4, 5, 6]
@@ -430,7 +430,7 @@ def test_foreign_conflict_is_tried_a_bounded_number_of_times() -> None:
     for tries in range(3):
         request = commit_of(life, actions or life.state.on_tick(1000 + 10 * tries))
         actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.CONFLICT, "compaction", None, 1000)
-    assert only(actions, ReportTrouble) == ReportTrouble(FACTS, "compaction", 1)
+    assert only(actions, ReportFailure) == ReportFailure(FACTS, "compaction", 1)
     assert only(actions, Rewind).partitions[P0].position == 100
 
 
@@ -450,7 +450,7 @@ def test_missing_table_holds_the_floor_until_it_is_made_again() -> None:
     actions = life.cycle(life.report(p0=rows(100, 130), p1=idle(200, 210)))
     only(actions, LoadTable)
     actions = life.state.on_table_loaded(FACTS, None, 1000)
-    assert only(actions, ReportTrouble).reason == "does not exist"
+    assert only(actions, ReportFailure).reason == "does not exist"
     assert only(actions, CommitComplete).releases[P0] == Release(100, 1)
     assert FACTS not in life.attach(P0).partitions[P0].needs  # tasks hold and ask
     asked = only(life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.CREATE, "{}")), PrepareTable)
@@ -553,7 +553,7 @@ def test_rolled_back_table_waits_for_an_owner_that_may_still_commit_what_it_was_
     life.tell(life.report(p0=rows(100, 130), p1=idle(200)))
     only(life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000), Rewind)  # from 60 on, as rewind 1
     seen = {P0: mark(60, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}  # at 60 by chance: 100 is on its way
-    for rewind, follows in ((0, ReportTrouble), (1, CommitTable)):
+    for rewind, follows in ((0, ReportFailure), (1, CommitTable)):
         seen[P0] = GroupOffset(60, OffsetMetadata(life.epoch, 0, "id-1", rewind))
         life.state.on_tick(life.now() + 1000)
         life.tell(life.report(p0=rows(60, 130), p1=idle(200)))
@@ -569,7 +569,7 @@ def test_table_made_in_place_of_a_rolled_back_one_waits_for_the_lowered_group_as
     life.cycle(life.report(p0=rows(60, 130), p1=idle(200)))
     only(life.state.on_table_loaded(FACTS, table(uuid="t-2"), 1000), Rewind)  # replaced: opened at the floor, 60
     seen = {P0: mark(100, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}
-    for lowered, follows in ((100, ReportTrouble), (60, ProveLeadership)):
+    for lowered, follows in ((100, ReportFailure), (60, ProveLeadership)):
         seen[P0] = GroupOffset(lowered, OffsetMetadata(life.epoch, 0, "id-1", 2))
         life.cycle(life.report(p0=rows(60, 130, uuid="t-2"), p1=idle(200)))
         only(life.state.on_table_loaded(FACTS, table(uuid="t-2"), 1000), ReadGroupOffsets)

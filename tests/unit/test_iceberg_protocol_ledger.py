@@ -114,13 +114,13 @@ def test_ledger_of_five_thousand_partitions_takes_less_than_forty_thousand_bytes
         topics[f"shop.public.orders_{number}"] = TopicLedger("jJFbNPdLQf2wgIIdXF3_Nw", entries)
     ledger = replace(LEDGER, topics=topics)
     assert len(ledger.to_json()) < 40_000  # 149,000 as plain JSON
-    assert not ledger.is_told  # 79,000 more for people
+    assert not ledger.repeats_offsets  # 79,000 more for people
 
 
 def test_ledger_of_few_partitions_is_told_to_people() -> None:
-    assert LEDGER.is_told
-    assert wide(500).is_told
-    assert not wide(501).is_told
+    assert LEDGER.repeats_offsets
+    assert wide(500).repeats_offsets
+    assert not wide(501).repeats_offsets
 
 
 @pytest.mark.parametrize("packed", ["", "AAAA", "é", 7, None, pack([1], [2], [3])])

@@ -14,7 +14,7 @@ from connectors.iceberg.channel import FencedError
 from connectors.iceberg.coordinator import Coordinator, _why
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.retry_tracker import FORGET_SECONDS, QUIET_SECONDS, TELL_SECONDS, RetryTracker
+from connectors.iceberg.retry_tracker import FORGET_SECONDS, LOG_SECONDS, QUIET_SECONDS, RetryTracker
 from connectors.iceberg.spark.java_errors import translated
 
 AWAY = "the catalog: RESTException: Connection refused to port {}"
@@ -45,14 +45,14 @@ def test_the_same_trouble_is_told_once_and_then_every_minute_with_how_often_it_w
     told, _, clock = troubles()
     for port in range(4):  # the reason is the same in other numbers
         told.cannot_open("db.t", AWAY.format(port))
-    clock.now += TELL_SECONDS
+    clock.now += LOG_SECONDS
     told.cannot_open("db.t", AWAY.format(4))
     told.cannot_open("db.t", "another reason")
     assert [record.getMessage() for record in caplog.records] == [
-        "table db.t cannot be had now, its partitions wait: " + AWAY.format(0),
-        "table db.t cannot be had now, its partitions wait: " + AWAY.format(4)
-        + " (and 3 times more since this was told last)",
-        "table db.t cannot be had now, its partitions wait: another reason",
+        "table db.t is not available now, its partitions wait: " + AWAY.format(0),
+        "table db.t is not available now, its partitions wait: " + AWAY.format(4)
+        + " (and 3 times more since this was logged last)",
+        "table db.t is not available now, its partitions wait: another reason",
     ]  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_preparations_of_a_table_count_against_the_limit_and_without_one_they_ne
     for _ in range(3):
         told.cannot_open("db.t", "read-only")
         clock.now += 10
-    with pytest.raises(ConnectError, match=r"table db\.t could not be had in 3 commit intervals in a row: read-only"):
+    with pytest.raises(ConnectError, match=r"table db\.t was not available in 3 commit intervals in a row: read-only"):
         told.cannot_open("db.t", "read-only")
     for _ in range(100):
         patient.cannot_open("db.t", "read-only")

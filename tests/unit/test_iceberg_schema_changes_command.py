@@ -76,8 +76,8 @@ def cluster() -> Iterator[str]:
 def test_what_rows_wait_for_is_listed_for_people_and_machines_whatever_worker_knows_it(cluster: str) -> None:
     assert run(cluster) == (
         1,
-        "lines: table db.lines waits for somebody to widen column n to long\n"
-        "orders: table db.orders waits for somebody to add column new of type string\n",
+        "lines: table db.lines waits for a user to widen column n to long\n"
+        "orders: table db.orders waits for a user to add column new of type string\n",
     )
     status, text = run(cluster, "--connector", "lines", "--json")
     assert status == 1

@@ -306,7 +306,7 @@ def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> N
             {},
             ("id",),
             ("id", {"type": "list", "element-id": 9, "element": "int", "element-required": True}),
-            "key column id is of type list, by which rows cannot be told apart",
+            "key column id is of type list, which cannot identify rows",
         ),
         ({}, ("id",), ("id", "variant"), "key column id is of type variant"),
         ({}, ("id",), ("id", "double"), None),

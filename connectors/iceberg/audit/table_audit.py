@@ -3,7 +3,7 @@
 What is proven, per connect group, along the commit ref: each commit of ours begins, in every partition, where the one
 before ended (within a generation), so that the ranges are disjoint and without gap; commits come in the order of their
 epochs and cycles, each once; the property agrees; and no data file is in twice. Deliberate rewinds, re-created topics
-and expired snapshots are told, not judged. Commits of others that changed rows make a verdict of their own: what the
+and expired snapshots are shown, not judged. Commits of others that changed rows make a verdict of their own: what the
 table holds is then more, or less, than what the ledgers speak of.
 """
 
@@ -186,10 +186,10 @@ def audit(history: TableHistory, group: str | None = None) -> AuditReport:
 
 def _foreign(snapshot: HistoricSnapshot) -> Finding:
     by = snapshot.summary.get("engine-name") or snapshot.summary.get("app-name") or "an unnamed writer"
-    told = [f"{text} {what}" for key, what in COUNTS if (text := snapshot.summary.get(key, "0")) != "0"]
+    counts = [f"{text} {what}" for key, what in COUNTS if (text := snapshot.summary.get(key, "0")) != "0"]
     counted = any(key in snapshot.summary for key, _ in COUNTS) or "total-records" in snapshot.summary
-    what = f"{snapshot.operation} by {by}: {', '.join(told) or ('no rows' if counted else 'without any count')}"
-    if snapshot.operation == MAINTENANCE or (counted and not told):
+    what = f"{snapshot.operation} by {by}: {', '.join(counts) or ('no rows' if counted else 'without any count')}"
+    if snapshot.operation == MAINTENANCE or (counted and not counts):
         return Finding("foreign_commit", what, snapshot.id)
     return Finding("foreign_change", f"{what}; the ledger says nothing about these rows", snapshot.id)
 
@@ -271,9 +271,9 @@ class _GroupWalk:
         """The summary's other words for the same things, and the files that came with it."""
         if snapshot.summary.get(COMMIT_ID_KEY, ledger.commit) != ledger.commit:
             self._violated("commit_id_differs", f"{COMMIT_ID_KEY} is not the ledger's {ledger.commit}", snapshot)
-        told = snapshot.summary.get(source_offsets_key(self._audit.group))
-        if told is not None and told != ledger.source_offsets():
-            self._violated("source_offsets_differ", f"offsets told to people, {told}, are not the ledger's", snapshot)
+        shown = snapshot.summary.get(source_offsets_key(self._audit.group))
+        if shown is not None and shown != ledger.source_offsets():
+            self._violated("source_offsets_differ", f"offsets for people, {shown}, are not the ledger's", snapshot)
         epoch = f"{ledger.epoch.number}-{ledger.epoch.nonce}"
         for stager in snapshot.stagers:
             if stager != epoch:

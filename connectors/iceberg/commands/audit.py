@@ -37,7 +37,7 @@ def audit(
 ) -> None:
     """Prove from a table's snapshots that offset ranges follow each other and no data file is in twice.
 
-    Exit status 0: proven; 1: violated; 2: it cannot be told (no ledger left, no answer from the catalog); 3: proven for
+    Exit status 0: proven; 1: violated; 2: not known (no ledger left, no answer from the catalog); 3: proven for
     the connector's own commits, and others have changed rows.
     """
     from connect_py.api.errors import ConnectError

@@ -43,7 +43,7 @@ def list_(
     """Count the letters by topic, reason, stage and state.
 
     States: `new`, `replayed`, and `failed-again` for those that failed in their replay. Without --bootstrap-server
-    nobody looks into the replay topic: a letter whose replay worked is then shown as what it was before.
+    the command does not read the replay topic: a letter whose replay worked is then shown as what it was before.
     """
 
     def run() -> None:
@@ -77,7 +77,7 @@ def list_(
             typer.echo("  ".join([line[0].rjust(widths[0]), *cells[1:]]).rstrip())
         typer.echo(f"{letters.total():>{widths[0]}}  in all")
 
-    _told(run)
+    _run(run)
 
 
 @app.command("delete")
@@ -133,7 +133,7 @@ def delete(
         LetterTable(parsed).delete(chosen)
         typer.echo(f"{len(chosen)} of {len(found)} letters deleted")
 
-    _told(run)
+    _run(run)
 
 
 @app.command("show")
@@ -150,7 +150,7 @@ def show(config: Config, places: Places = None, topic: Topic = None, reason: Rea
         for letter in _letters(_parsed(config), _places(places), topic, reason):
             typer.echo(json.dumps(letter.to_json(), default=str))
 
-    _told(run)
+    _run(run)
 
 
 @app.command("replay")
@@ -211,10 +211,10 @@ def replay(
         count = log.open().write(chosen)
         typer.echo(f"{count} letters replayed, {len(chosen) - count} were replayed before")
 
-    _told(run)
+    _run(run)
 
 
-def _told(run: Callable[[], None]) -> None:
+def _run(run: Callable[[], None]) -> None:
     """Run; what goes wrong is one line and exit status 1."""
     from connect_py.api.errors import ConnectError
 
@@ -271,7 +271,7 @@ def _check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None
     unordered = config.mode is WriteMode.MERGE and not config.ordering_columns
     if unordered and not only_missing_keys:
         raise ConfigError(
-            "", f"a letter may be older than the row of its key, and without {ORDERING_COLUMNS} nobody can tell: with "
+            "", f"a letter may be older than the row of its key, and only {ORDERING_COLUMNS} would show it: with "
             "--only-missing-keys rows are inserted whose key is not there"
         )  # fmt: skip
     if only_missing_keys and not unordered:

@@ -1,4 +1,4 @@
-"""How commands are told of Kafka; each option in both spellings that people know."""
+"""The options by which commands find Kafka; each in both spellings that people know."""
 
 from __future__ import annotations
 

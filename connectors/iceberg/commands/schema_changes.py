@@ -18,7 +18,7 @@ REASON_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True, order=True)
 class PendingChange:
-    """Rows of a connector wait until somebody changes a table like this, or the configuration."""
+    """Rows of a connector wait until a user changes a table like this, or the configuration."""
 
     connector: str
     table: str
@@ -49,7 +49,7 @@ def schema_changes(
         typer.echo(json.dumps({"held": each}, indent=2))
     else:
         for change in found:
-            typer.echo(f"{change.connector}: table {change.table} waits for somebody to {change.change}")
+            typer.echo(f"{change.connector}: table {change.table} waits for a user to {change.change}")
     raise typer.Exit(PENDING if found else 0)
 
 

@@ -19,7 +19,7 @@ class DeadLetterBuffer:
         self._letters.setdefault(letter.origin.topic_partition, {})[letter.origin.offset] = letter
 
     def drop(self, partition: TopicPartition) -> None:
-        """The partition was given up or goes back: its records come again, to somebody."""
+        """The partition was given up or goes back: its records come again, to this task or another."""
         self._letters.pop(partition, None)
 
     def partitions(self) -> list[TopicPartition]:

@@ -28,7 +28,7 @@ class DeadLetterRecord:
     value: bytes | None
     headers: RawHeaders
     reason: str
-    told: Mapping[str, Any]  # everything else, for people
+    details: Mapping[str, Any]  # everything else, for people
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
@@ -52,11 +52,11 @@ class DeadLetterRecord:
 
     def to_json(self) -> dict[str, Any]:
         """The form that `show` prints and `replay --fixed` takes."""
-        told = {k: v.isoformat() if isinstance(v, datetime) else v for k, v in self.told.items()}
+        details = {k: v.isoformat() if isinstance(v, datetime) else v for k, v in self.details.items()}
         return {
             "topic": self.topic, "partition": self.partition, "offset": self.offset, "attempt": self.attempt,
             "timestamp": self.timestamp, "key": shown(self.key), "value": shown(self.value),
-            "headers": [[name, shown(data)] for name, data in self.headers], "_dlq_reason": self.reason, **told,
+            "headers": [[name, shown(data)] for name, data in self.headers], "_dlq_reason": self.reason, **details,
         }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ class LetterHead:
 
 
 def states(letters: Sequence[LetterHead], replayed: Collection[Replay]) -> list[LetterState]:
-    """The state of each letter. `replayed`: what the replay topic holds; empty if nobody has looked."""
+    """The state of each letter. `replayed`: what the replay topic holds; empty if it was not read."""
     newest: dict[Place, int] = {}
     for letter in letters:
         newest[letter.place] = max(letter.attempt, newest.get(letter.place, 0))

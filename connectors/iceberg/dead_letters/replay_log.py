@@ -2,7 +2,7 @@
 
 A letter is written at most once for each attempt, whatever dies when:
 
-    1 take the transactional id: whoever wrote before us is fenced, what it left open is gone
+    1 take the transactional id: an earlier writer is fenced, what it left open is gone
     2 read the topic to its end: what stands there was replayed                  (nothing was changed so far)
     3 write the letters that are missing, in one transaction                    -> invisible
     4 commit                                                                   -> visible, all of them
@@ -34,7 +34,7 @@ class ReplayLog:
     """One writer at a time; used on one thread.
 
     Raises, from every method:
-        ConnectError: The cluster does not answer or refuses, or somebody else replays at this moment.
+        ConnectError: The cluster does not answer or refuses, or another command replays at this moment.
     """
 
     def __init__(self, settings: Mapping[str, Any], topic: str, connector: str) -> None:
@@ -67,7 +67,7 @@ class ReplayLog:
         return self
 
     def written(self) -> set[Replay]:
-        """Everything that was replayed so far (step 2). Without `open` a look, which disturbs nobody's replay."""
+        """Everything that was replayed so far (step 2). Without `open` a look, which disturbs no replay."""
         consumer = Consumer(
             self._settings
             | {"group.id": self._id, "enable.auto.commit": False, "isolation.level": "read_committed",
@@ -93,7 +93,7 @@ class ReplayLog:
             start, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), SECONDS)
             if start > 0:
                 raise ConnectError(
-                    f"topic {self._topic} has lost its first {start} records, so nobody can tell what was replayed; "
+                    f"topic {self._topic} has lost its first {start} records, so it is not known what was replayed; "
                     "keep it for ever (retention.ms=-1), and give the connector a new one"
                 )
         consumer.assign([TopicPartition(self._topic, partition, 0) for partition in partitions])

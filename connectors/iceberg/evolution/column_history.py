@@ -1,6 +1,6 @@
 """`ColumnHistory`: what the sink itself changed about a table's columns, kept in a table property.
 
-Field ids never change, so the history is told by them: which names a column had, and which columns were added because
+Field ids never change, so the history goes by them: which names a column had, and which columns were added because
 another one could not take the values of a new type. Standard library only.
 """
 
@@ -35,8 +35,8 @@ class ColumnHistory:
 
     def to_json(self) -> str:
         """The text of the property."""
-        told = {"names": self.names, "versions": self.versions}
-        return json.dumps({key: value for key, value in told.items() if value}, separators=(",", ":"))
+        members = {"names": self.names, "versions": self.versions}
+        return json.dumps({key: value for key, value in members.items() if value}, separators=(",", ":"))
 
     def version_ids(self) -> frozenset[int]:
         """The ids of all columns that are versions of another one."""

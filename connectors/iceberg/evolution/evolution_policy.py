@@ -13,7 +13,7 @@ class ChangeAction(Enum):
 
     APPLY = "apply"  # the coordinator makes it
     IGNORE = "ignore"  # the table stays; fields without a column are dropped, values must fit their columns
-    HOLD = "hold"  # partitions wait at the first such row until somebody changes the table or the configuration
+    HOLD = "hold"  # partitions wait at the first such row until a user changes the table or the configuration
     DEAD_LETTER = "dead-letter"  # the rows are bad records
 
 

@@ -1,4 +1,4 @@
-"""`PendingSchemaChanges`: changes of tables that wait for somebody, listed in the log and among the metrics."""
+"""`PendingSchemaChanges`: changes of tables that wait for a user, listed in the log and among the metrics."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ log = logging.getLogger(__name__)
 
 
 class ChangesHeldError(TableError):
-    """Rows of a table wait because the configuration lets nobody but a person change it as they need."""
+    """Rows of a table wait because the configuration lets only a person change it as they need."""
 
     def __init__(self, table: str, changes: Sequence[SchemaChange]) -> None:
         super().__init__(table, "rows wait for it to " + ", ".join(map(str, changes)))
 
 
 class PendingSchemaChanges:
-    """Of one coordinator; told by its table thread."""
+    """Of one coordinator; used on its table thread."""
 
     def __init__(self, metrics: IcebergMetrics) -> None:
         self._metrics = metrics
         self._held: dict[str, frozenset[SchemaChange]] = {}
 
     def hold(self, table: str, changes: Sequence[SchemaChange]) -> None:
-        """Rows wait for these changes; told in the log when they were not known yet."""
+        """Rows wait for these changes; logged when they were not known yet."""
         now = self._held.get(table, frozenset()) | frozenset(changes)  # tasks ask for different ones
         if now != self._held.get(table):
             self._held[table] = now
             log.warning(
-                "table %s: rows wait until somebody lets it %s (change the table, or the configuration)",
+                "table %s: rows wait until a user lets it %s (change the table, or the configuration)",
                 table, ", or ".join(sorted(map(str, now))), extra={"action": "schema_change_held", "table": table},
             )  # fmt: skip
         for change in now:
             self._metrics.held_change(table, str(change), held=True)
 
     def release(self, table: str) -> None:
-        """The table has changed: whoever still lacks something asks again."""
+        """The table has changed: a task that still lacks something asks again."""
         for change in self._held.pop(table, frozenset()):
             self._metrics.held_change(table, str(change), held=False)

@@ -35,7 +35,7 @@ def review(props: Props) -> ConfigReview:
     except ConfigError as error:
         problems.append(str(error))
     changes = [("", warning) for warning in warnings if not any(key in warning for key, _ in dropped)]
-    changes += [(key, told) for key, applies, told in _CHANGES if key in known and applies(known, family)]
+    changes += [(key, text) for key, applies, text in _CHANGES if key in known and applies(known, family)]
     if parsed is not None:
         changes += [("", warning) for warning in parsed.warnings]
     changes += _DEFAULTS

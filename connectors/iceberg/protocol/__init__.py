@@ -37,11 +37,11 @@ in every message is absolute, so any message may be lost, late or doubled.
 Fault points (`connectors.iceberg.faults`), their step, and what a death there leaves for whom:
 
     before_start_commit      1  nothing is left
-    after_start_commit       1  a cycle nobody collects: the next epoch detaches all tasks
+    after_start_commit       1  a cycle that no coordinator collects: the next epoch detaches all tasks
     before_close_files       2  orphan files of this epoch: `CleanFiles`, after the next epoch's own commit there
     after_close_files        2  the same
-    after_report             2  a range that counts although its sender is gone: the next owner is told its end
-    after_accept             3  ranges that nobody applied: the next epoch starts at the floor
+    after_report             2  a range that counts although its sender is gone: the next owner learns its end
+    after_accept             3  ranges that were not applied: the next epoch starts at the floor
     before_prepare           4  the same
     before_compare_and_swap  4  perhaps an invisible snapshot or a branch; a sleeper's swap fails
     after_compare_and_swap   5  some tables ahead of others: rows read again fall below E; or an outcome that

@@ -113,7 +113,7 @@ class CleanFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportTrouble:
+class ReportFailure:
     """A table holds the floor back. For logs, metrics and a bounded number of tries."""
 
     table: str
@@ -140,7 +140,7 @@ CoordinatorAction = (
     | ProveLeadership
     | CommitTable
     | CleanFiles
-    | ReportTrouble
+    | ReportFailure
 )
 
 # --- task

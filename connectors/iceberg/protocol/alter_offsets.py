@@ -37,7 +37,7 @@ def altered_group(
     epoch = Epoch(max([*epochs, start_number]) + 1, nonce)
     commits = LastCommits.of_marks(marks.values())
     if wanted.keys() >= marks.keys():
-        commits = LastCommits(since=epoch.number)  # from here on every table goes on from where it was told
+        commits = LastCommits(since=epoch.number)  # from here on every table goes on from the altered offsets
     text = commits.to_text(len(wanted.keys() | group.keys()))
     altered: dict[TopicPartition, GroupOffset] = {}
     for partition, offset in wanted.items():

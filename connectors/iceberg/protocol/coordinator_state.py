@@ -18,7 +18,7 @@ from connectors.iceberg.protocol.actions import (
     PrepareTable,
     ProveLeadership,
     ReadGroupOffsets,
-    ReportTrouble,
+    ReportFailure,
     Send,
     Stop,
     Warn,
@@ -69,7 +69,7 @@ class CoordinatorSettings:
     dynamic: bool = False  # routes may name tables that are not in `tables`
     new_topic_allowed: bool = False  # a re-created topic is read from its start instead of stopping
     skip_missing: bool = False  # a table that cannot be opened leaves the floor, its rows are counted and lost
-    skip_unknown: bool = False  # so does one that was never there: records named it, nobody else
+    skip_unknown: bool = False  # so does one that was never there: only records named it
     max_tries: int = 5  # of one table's commit within a cycle
     retry_delay_ms: int = 500
 
@@ -102,7 +102,7 @@ class Outcome(Enum):
     FAILED = "failed"  # certainly not landed: forbidden, invalid, out of space
 
 
-_NOT_KNOWN = {  # standings of a table of which nobody knows what it holds
+_NOT_KNOWN = {  # standings of a table of which it is not known what it holds
     Standing.LOST: "was rolled back to a snapshot whose ledger was expired, so what it holds is not known: roll it "
     "back to another snapshot, or replace it by an empty one, which is filled again",
     Standing.BRANCH_LOST: "has no longer the branch that is committed to, and main holds none of its commits, so "
@@ -146,7 +146,7 @@ class _Partition:
     accepted: int  # end of the last range that was accepted
     mark_epoch: int | None = None  # of the group's mark that it started from
     rewind: int = 0
-    told: list[int] = field(default_factory=lambda: [0])  # by rewind number: the highest floor that tasks may commit
+    sent: list[int] = field(default_factory=lambda: [0])  # by rewind number: the highest floor that tasks may commit
     described: bool = True  # False: the cluster no longer names it, so no report is waited for
     owned: bool = True  # False: added a while ago, and no task has asked for it yet
     end: int = 0  # of the log, when it was described last
@@ -271,7 +271,7 @@ class CoordinatorState:
             actions += self._open(name, lookup)
             if self.ended:
                 return actions
-        self._rewind_where_needed()  # nobody is attached yet: no message
+        self._rewind_where_needed()  # no task is attached yet: no message
         return [Send(EpochStarted(self.epoch)), *actions]
 
     def _start(
@@ -424,7 +424,7 @@ class CoordinatorState:
         if work.request and work.request.commit in lookup.commits:
             if lookup.ledger and lookup.ledger.commit == work.request.commit:
                 return self._landed(name, work, lookup.version, now_ms)
-            work.step = _Step.DONE  # ours landed, and somebody else's on top of it
+            work.step = _Step.DONE  # ours landed, and another writer's on top of it
             actions = self._open(name, lookup)
             return actions if self.ended else [*actions, *self._finish_if_done(now_ms)]
         if work.step is _Step.RESOLVE and work.request and lookup.version == work.request.expected:
@@ -515,7 +515,7 @@ class CoordinatorState:
     def _answered(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
         """The answer alone, for the table that tasks know: keys to the storage in it may not wait for a long cycle.
 
-        No position is told, so nobody goes on who waits for the table.
+        It holds no position, so partitions that wait for the table go on waiting.
         """
         table = self._tables[name]
         if view.uuid != table.uuid:
@@ -598,7 +598,7 @@ class CoordinatorState:
             if self._cycle is not None:
                 self._cycle.late.add(partition)
         if known:
-            actions.append(Send(Attached(self.epoch, message.nonce, known, self._told_commits())))
+            actions.append(Send(Attached(self.epoch, message.nonce, known, self._commits_text())))
         return actions
 
     def _on_open_table(self, message: OpenTable) -> list[CoordinatorAction]:
@@ -628,8 +628,8 @@ class CoordinatorState:
             state.accepted = reported.next
             if reported.next > reported.start or not state.queue:
                 state.queue.append(reported)
-        commits = self._told_commits()
-        actions += [Send(Rewind(self.epoch, nonce, told, commits)) for nonce, told in refused.items()]
+        commits = self._commits_text()
+        actions += [Send(Rewind(self.epoch, nonce, rewound, commits)) for nonce, rewound in refused.items()]
         return [*actions, *self._apply_if_ready(now_ms)]
 
     def _attachment(self, partition: TopicPartition) -> Attachment:
@@ -639,17 +639,17 @@ class CoordinatorState:
             for name, table in self._tables.items()
             if not table.missing
         }
-        floor = self._told_floor(partition)
+        floor = self._floor_to_send(partition)
         return Attachment(state.topic_id, state.generation, state.accepted, floor, state.rewind, needs)
 
-    def _told_floor(self, partition: TopicPartition) -> int:
+    def _floor_to_send(self, partition: TopicPartition) -> int:
         """The floor, for a task: from now on it may be in the group."""
         state = self._partitions[partition]
         floor = self._floor(partition)
-        state.told[-1] = max(state.told[-1], floor)
+        state.sent[-1] = max(state.sent[-1], floor)
         return floor
 
-    def _told_commits(self) -> str:
+    def _commits_text(self) -> str:
         return self._commits.to_text(len(self._partitions))
 
     def _floor(self, partition: TopicPartition) -> int:
@@ -678,8 +678,8 @@ class CoordinatorState:
                 )
             )
         if lookup.standing in _NOT_KNOWN:
-            told = _NOT_KNOWN[lookup.standing].format(snapshot=lookup.version.property_snapshot)
-            return self._end(Fail(f"table {name} {told}"))
+            why = _NOT_KNOWN[lookup.standing].format(snapshot=lookup.version.property_snapshot)
+            return self._end(Fail(f"table {name} {why}"))
         went_back = self._went_back(lookup)
         if went_back and ledger is None:
             return self._end(
@@ -717,7 +717,7 @@ class CoordinatorState:
             opened,
             needs,
             bases,
-            guarded=rolled_back or self._is_below_what_was_told(needs),
+            guarded=rolled_back or self._is_below_a_sent_floor(needs),
             answer=old.answer if old and old.uuid == lookup.version.uuid else None,
             committed=bool(old and old.committed and old.uuid == lookup.version.uuid),
             failures=old.failures if old else 0,
@@ -739,11 +739,11 @@ class CoordinatorState:
         again = f", {rows} offsets are read again" if rows else ""
         return Warn(_ROLLED_BACK.format(name=name, where=where, again=again))
 
-    def _is_below_what_was_told(self, needs: Mapping[TopicPartition, int]) -> bool:
+    def _is_below_a_sent_floor(self, needs: Mapping[TopicPartition, int]) -> bool:
         """Whether a floor that this epoch sent before a rewind lies above such needs (rule 8)."""
         if Rule.LOWERED_GROUP_BEFORE_NEW_TABLE not in self._rules:
             return False
-        return any(needed < max(self._partitions[partition].told) for partition, needed in needs.items())
+        return any(needed < max(self._partitions[partition].sent) for partition, needed in needs.items())
 
     def _went_back(self, lookup: Lookup) -> bool:
         """Whether a newer commit was seen than the table knows of, and no roll-back tells of it (rule 4)."""
@@ -833,10 +833,10 @@ class CoordinatorState:
         self._cycles += 1
         self._cycle = _Cycle(self._cycles, now_ms)
         self._next_start_ms = now_ms + self._settings.commit_interval_ms
-        return [Send(StartCommit(self.epoch, self._cycles, self._releases(), self._told_commits()))]
+        return [Send(StartCommit(self.epoch, self._cycles, self._releases(), self._commits_text()))]
 
     def _releases(self) -> dict[TopicPartition, Release]:
-        return {p: Release(self._told_floor(p), s.rewind) for p, s in self._partitions.items()}
+        return {p: Release(self._floor_to_send(p), s.rewind) for p, s in self._partitions.items()}
 
     def _apply_if_ready(self, now_ms: int) -> list[CoordinatorAction]:
         """Ready = every partition of the topics has reported: a set, not a count.
@@ -1029,14 +1029,14 @@ class CoordinatorState:
         table = self._tables[name]
         table.failures += 1
         work.step = _Step.DONE
-        return [ReportTrouble(name, reason, table.failures), *self._finish_if_done(now_ms)]
+        return [ReportFailure(name, reason, table.failures), *self._finish_if_done(now_ms)]
 
     def _unknown_for_long(self, name: str, work: _Work, reason: str) -> list[CoordinatorAction]:
-        """An unknown outcome is never given up, since the commit may have landed; but it is told of."""
+        """An unknown outcome is never given up, since the commit may have landed; but it is reported."""
         if not work.unknown or work.tries % self._settings.max_tries:
             return []
         self._tables[name].failures += 1
-        return [ReportTrouble(name, f"outcome of a commit is unknown: {reason}", self._tables[name].failures)]
+        return [ReportFailure(name, f"outcome of a commit is unknown: {reason}", self._tables[name].failures)]
 
     def _finish_if_done(self, now_ms: int) -> list[CoordinatorAction]:
         assert self._cycle is not None
@@ -1060,7 +1060,7 @@ class CoordinatorState:
                 held[partition] = done.start  # rows of a table that this epoch never opened
         actions = self._rewind_where_needed(held)
         self._cycle = None
-        actions.append(Send(CommitComplete(self.epoch, cycle.number, self._releases(), self._told_commits())))
+        actions.append(Send(CommitComplete(self.epoch, cycle.number, self._releases(), self._commits_text())))
         for name, (need, schema) in self._again.items():
             self._asked[name] = (need, schema)
             actions.append(PrepareTable(name, need, schema))
@@ -1069,7 +1069,7 @@ class CoordinatorState:
 
     def _rewind_where_needed(self, held: Mapping[TopicPartition, int] | None = None) -> list[CoordinatorAction]:
         """A table needs rows from below what went through: drop the queue, read again from there (rule 20)."""
-        told: dict[TopicPartition, Attachment] = {}
+        rewound: dict[TopicPartition, Attachment] = {}
         for partition, state in self._partitions.items():
             lowest = min(self._floor(partition), (held or {}).get(partition, state.applied))
             if lowest < state.applied and Rule.SEND_BACK_BELOW_APPLIED in self._rules:
@@ -1077,24 +1077,24 @@ class CoordinatorState:
                 state.through_ms = None
                 state.queue.clear()
                 state.rewind += 1
-                state.told.append(0)
-                told[partition] = self._attachment(partition)
-        return [Send(Rewind(self.epoch, None, told, self._told_commits()))] if told else []
+                state.sent.append(0)
+                rewound[partition] = self._attachment(partition)
+        return [Send(Rewind(self.epoch, None, rewound, self._commits_text()))] if rewound else []
 
     # --- small
 
     def _is_lowered(self, offset: GroupOffset | None, partition: TopicPartition, needed: int) -> bool:
         """Whether no owner of the group's offsets can pass `needed`, now or by a floor that it received last (rule 8).
 
-        The owner follows the rewind that its mark names: floors told before that one are forgotten.
+        The owner follows the rewind that its mark names: floors sent before that one are forgotten.
         """
         if offset is None or offset.mark is None:
             return False
         state, mark = self._partitions[partition], offset.mark
         if mark.epoch != self.epoch or mark.topic_id != state.topic_id:
             return False
-        told = state.told[mark.rewind :] if Rule.OWNER_FOLLOWED_BEFORE_REFILL in self._rules else []
-        return max([offset.offset, *told]) <= needed
+        sent = state.sent[mark.rewind :] if Rule.OWNER_FOLLOWED_BEFORE_REFILL in self._rules else []
+        return max([offset.offset, *sent]) <= needed
 
     def _work(self, name: str, *steps: _Step) -> _Work | None:
         """The work that waits for this answer; late and unasked answers find none."""

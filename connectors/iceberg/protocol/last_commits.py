@@ -20,7 +20,7 @@ class LastCommits:
 
     The coordinator gives it to the tasks with every floor, and they put it into the group beside the offset. When the
     text has no room for all, the tables committed longest ago are left out: a backup that is brought back holds their
-    newest commits too. Tables are told apart by 32 bits of a hash; two that share them cost a needless re-read.
+    newest commits too. A table is known by 32 bits of a hash; two that share them cost a needless re-read.
     """
 
     __slots__ = ("_since", "_stamps", "_text")
@@ -35,9 +35,9 @@ class LastCommits:
     def of_marks(cls, marks: Iterable[OffsetMetadata]) -> LastCommits:
         """All that the marks of a group know together; many partitions have the same text, which is read once."""
         texts = {(mark.epoch.number, mark.commits) for mark in marks if mark.commits}
-        told = [(epoch, cls._parsed(text)) for epoch, text in texts]
-        merged = cls(max((known._since for _, known in told), default=0))
-        for epoch, known in told:
+        parsed = [(epoch, cls._parsed(text)) for epoch, text in texts]
+        merged = cls(max((known._since for _, known in parsed), default=0))
+        for epoch, known in parsed:
             if epoch < merged._since:
                 continue
             for table, stamp in known._stamps.items():

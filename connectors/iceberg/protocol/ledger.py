@@ -1,7 +1,7 @@
 """What a table knows about its own contents: the ledger, and how to find it.
 
 The newest ancestor snapshot on the commit ref that carries our key is the ledger of the table. A table
-property repeats it for the day somebody expires our snapshots. Everything here is pure: `TableView` in,
+property repeats it for the day a user expires our snapshots. Everything here is pure: `TableView` in,
 `Lookup` out.
 """
 
@@ -21,7 +21,7 @@ from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
 PLAIN_VERSION = 1  # of the JSON form: every partition by name, for people; older versions of the sink read it
 LEDGER_VERSION = 2  # some topics are packed; readers take this and every older one
 PACKED_PARTITIONS = 100  # a topic with that many is packed: a ledger is repeated in every snapshot of the table
-TOLD_PARTITIONS = 1000  # of all topics; with more, `source_offsets` is too long to be repeated in every snapshot
+REPEATED_PARTITIONS = 1000  # of all topics; with more, `source_offsets` is too long to be repeated in every snapshot
 
 
 def ledger_key(group: str) -> str:
@@ -122,9 +122,9 @@ class Ledger:
             raise LedgerFormatError(f"not a ledger: {error!r}") from error
 
     @property
-    def is_told(self) -> bool:
+    def repeats_offsets(self) -> bool:
         """Whether `source_offsets` is short enough to be repeated in every snapshot."""
-        return sum(len(topic.partitions) for topic in self.topics.values()) <= TOLD_PARTITIONS
+        return sum(len(topic.partitions) for topic in self.topics.values()) <= REPEATED_PARTITIONS
 
     def source_offsets(self) -> str:
         """Next offsets for people and tools: `{"orders":{"0":123}}`."""
@@ -185,7 +185,7 @@ class LedgerProperty:
 
     @staticmethod
     def template(ledger: Ledger, opened: Mapping[TopicPartition, Position], snapshot: str) -> str:
-        """The text with something in place of the snapshot's id, for whoever learns that only while committing."""
+        """The text with something in place of the snapshot's id, which is known only while committing."""
         document = {**ledger._document(), "opened": _write_opened(opened)}
         if any(isinstance(topic, str) for topic in document["opened"].values()):
             document["v"] = LEDGER_VERSION
@@ -249,11 +249,11 @@ class Standing(Enum):
     """How far the table's own word can be trusted (rule 3)."""
 
     FOUND = "found"
-    EXPIRED = "expired"  # our snapshots were expired by somebody; the property speaks
+    EXPIRED = "expired"  # another program expired our snapshots; the property speaks
     ROLLED_BACK = "rolled back"  # by its owner: refill from the ledger that is left
-    REPLACED = "replaced"  # by other data that is not ours, perhaps made of ours: nobody knows what it holds
-    BRANCH_LOST = "branch lost"  # with our commits: nobody knows which of their rows came to main in another way
-    LOST = "lost"  # rolled back to a snapshot whose ledger somebody expired: nobody knows what it holds
+    REPLACED = "replaced"  # by other data that is not ours, perhaps made of ours: what it holds is not known
+    BRANCH_LOST = "branch lost"  # with our commits: which of their rows came to main in another way is not known
+    LOST = "lost"  # rolled back to a snapshot whose ledger was expired: what it holds is not known
     NONE = "none"  # never written by this connector, or dropped and re-created
 
 
@@ -287,7 +287,7 @@ def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
     """Find the ledger of a table (rules 1 and 3).
 
     Raises:
-        LedgerFormatError: A newer version wrote it, or somebody edited it.
+        LedgerFormatError: A newer version wrote it, or a user edited it.
     """
     bound = Rule.LEDGER_BOUND_TO_TABLE in rules
     prop = LedgerProperty.from_json(view.property) if view.property is not None else None
@@ -366,8 +366,8 @@ def _write_opened(opened: Mapping[TopicPartition, Position]) -> dict[str, Any]:
         if len(positions) < PACKED_PARTITIONS:
             written[topic] = {str(p): list(position) for p, position in positions.items()}
         else:
-            told = positions.values()
-            written[topic] = pack(positions, (at.generation for at in told), (at.next for at in told))
+            values = positions.values()
+            written[topic] = pack(positions, (at.generation for at in values), (at.next for at in values))
     return written
 
 

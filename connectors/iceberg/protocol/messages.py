@@ -24,17 +24,17 @@ from connectors.iceberg.table import StagedFile
 PLAIN_VERSION = 1
 MESSAGE_VERSION = 2  # attachments as columns
 COMPRESSED_BYTES = 10_000  # texts from here on are compressed; shorter ones stay readable
-RECORD_BYTES = 500_000  # of one record, if its partitions can be parted; brokers take 1 MB unless told otherwise
+RECORD_BYTES = 500_000  # of one record, if its partitions can be parted; brokers take 1 MB by default
 PART_CELLS = 5_000  # tables and files of one message, so that no text grows without bounds before it is compressed
 COLUMN_CELLS = 1_000  # tables times partitions from which on attachments are written as columns
-TEXT_BYTES = 1 << 28  # nobody sends more in one record
+TEXT_BYTES = 1 << 28  # no sink sends more in one record
 
 
 class Need(Enum):
     """Why a task asks for a table."""
 
     CREATE = "create"  # it knows nothing of the table: open it, create it if allowed
-    EVOLVE = "evolve"  # rows do not fit the schema it was told
+    EVOLVE = "evolve"  # rows do not fit the schema it knows
     PAIR = "pair"  # it waits for a delete that another task may have read
 
 
@@ -150,7 +150,7 @@ class Attached:
 class TableOpened:
     """A table is open (or open again, or evolved). `needs` covers every partition.
 
-    Without any, in the middle of a cycle, only the answer is newer: whoever waits for the table goes on waiting.
+    Without any, in the middle of a cycle, only the answer is newer: partitions that wait for the table go on waiting.
     """
 
     epoch: Epoch

@@ -71,7 +71,7 @@ class _Partition:
     generation: int = 0
     rewind: int = 0
     floor: int = 0
-    commits: str = ""  # told with the floor
+    commits: str = ""  # received with the floor
     start: int = 0  # of the open range
     next: int = 0  # all below is handled
     timestamp_ms: int | None = None
@@ -150,7 +150,7 @@ class TaskState:
         """The log does not hold the next offset: retention was faster, or the topic is another one by now.
 
         Reading on where the log begins would pass over rows in silence. The coordinator is asked again after a while:
-        it knows whether somebody else has these rows, and says so if nobody has.
+        it knows whether the tables have these rows already, and says so if they do not.
         """
         state = self._partitions.get(partition)
         if state is None or not state.attached:
@@ -405,21 +405,21 @@ class TaskState:
     def _detached(self, state: _Partition, now_ms: int) -> _Partition:
         return _Partition(state.topic_id, "", now_ms, paused=state.paused, least_generation=state.least_generation)
 
-    def _adopt(self, partition: TopicPartition, state: _Partition, told: Attachment, commits: str) -> list[TaskAction]:
-        if told.topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
+    def _adopt(self, partition: TopicPartition, state: _Partition, given: Attachment, commits: str) -> list[TaskAction]:
+        if given.topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
             return []  # the question is repeated; one of the two sides will notice
-        if told.generation < state.least_generation and Rule.NO_OLDER_GENERATION in self._rules:
+        if given.generation < state.least_generation and Rule.NO_OLDER_GENERATION in self._rules:
             return self._reject_epoch()
         state.attached = True
-        state.generation, state.rewind, state.floor = told.generation, told.rewind, told.floor
+        state.generation, state.rewind, state.floor = given.generation, given.rewind, given.floor
         state.commits = commits
-        state.start = state.next = told.position
+        state.start = state.next = given.position
         state.timestamp_ms = None
-        state.needs = dict(told.needs)
+        state.needs = dict(given.needs)
         state.parts.clear()
         state.reported.clear()
         state.hold = None
-        return [Discard(partition), Seek(partition, told.position), *self._flow({partition}), RequestCommit()]
+        return [Discard(partition), Seek(partition, given.position), *self._flow({partition}), RequestCommit()]
 
     def _reject_epoch(self) -> list[TaskAction]:
         """This coordinator read the group before its offsets were altered (rule 21): let a new life read it again."""
@@ -429,13 +429,13 @@ class TaskState:
 
     def _on_rewind(self, message: Rewind) -> list[TaskAction]:
         actions: list[TaskAction] = []
-        for partition, told in message.partitions.items():
+        for partition, given in message.partitions.items():
             state = self._partitions.get(partition)
-            if state is None or not state.attached or told.rewind < state.rewind:
+            if state is None or not state.attached or given.rewind < state.rewind:
                 continue
-            if told.rewind == state.rewind and message.nonce != state.nonce:
-                continue  # seen already, or the answer to somebody else
-            actions += self._adopt(partition, state, told, message.commits)
+            if given.rewind == state.rewind and message.nonce != state.nonce:
+                continue  # seen already, or the answer to another task
+            actions += self._adopt(partition, state, given, message.commits)
         return actions
 
     def _on_table_refused(self, message: TableRefused) -> list[TaskAction]:
@@ -448,7 +448,7 @@ class TaskState:
         return self._flow(holding)
 
     def _forget_missing(self) -> None:
-        """Ask for missing tables again when rows for them come: somebody may have made them."""
+        """Ask for missing tables again when rows for them come: a user may have created them."""
         self._skipped.clear()
         self._uncreated.clear()
 

@@ -3,7 +3,7 @@
     CONNECT_PY_JAVA=... CONNECT_PY_SPARK_JARS=... CONNECT_PY_SPARK_CLASSES=... \\
         python -m connectors.iceberg.spark.class_archive -XX:ArchiveClassesAtExit=spark.jsa
 
-Run as a program only, by whoever makes the archive (see `connect-py archives`). Java writes the archive while it exits,
+Run as a program only, to make the archive (see `connect-py archives`). Java writes the archive while it exits,
 which takes longer than the run itself. Our own class is compiled by a JVM before, so that it is loaded in the way that
 it will be, and no compiler is archived with it.
 """

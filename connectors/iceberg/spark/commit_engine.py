@@ -11,7 +11,7 @@ A cycle with upserts and deletes takes four steps. Between any two of them the p
    the ledger in summary and property. The scratch branches and their snapshots leave in the same change. Left behind:
    manifests that nothing refers to.
 4. The table's version is checked on the metadata that the transaction began from, and `TableOperations.commit` swaps
-   exactly that (rule 16). Left behind: a commit of unknown outcome; whoever asks next looks for its id (rule 17).
+   exactly that (rule 16). Left behind: a commit of unknown outcome; the next try looks for its id (rule 17).
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ class CommitEngine:
         try:
             self._spark.sql(statement)
         except Exception as error:
-            # Nobody else writes to the branch: the catalog refused what it had made, and Spark met its own snapshot.
+            # No other writer uses the branch: the catalog refused what it had made, and Spark met its own snapshot.
             if caused_by(error, VALIDATION):
                 raise ValidationFailed("the MERGE met a snapshot of its own, which the catalog had refused") from error
             raise
@@ -446,7 +446,7 @@ class CommitEngine:
         """Take back what a commit left that came to nothing: its scratch branches, their snapshots and files.
 
         Where that fails, the next own commit on the table removes the branches, and the next epoch the files. What a
-        swap refers to stays: nobody knows whether a refused one may still arrive.
+        swap refers to stays: it is not known whether a refused one may still arrive.
         """
         branches = [found.branch for found in attempts.found if found.branch is not None]
         if attempts.swaps or not attempts.found:

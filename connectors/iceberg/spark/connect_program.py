@@ -48,7 +48,7 @@ class _Running:
         """Returns what to answer."""
         try:
             self._execute()
-        except Exception as error:  # noqa: BLE001 - the user is told
+        except Exception as error:  # noqa: BLE001 - the answer shows it to the user
             return Failed.of(self._translated(error))
         finally:
             self.release()

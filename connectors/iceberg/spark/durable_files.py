@@ -28,7 +28,7 @@ def force_local_files(jvm: Any) -> None:
     """Have files forced to the disk when they are closed, and folders when a name in them changes.
 
     Hadoop makes one local file system per JVM, by the first configuration that asks. A user's own class for it is left
-    alone. So is Kerberos: whoever asks first has Hadoop log in.
+    alone. So is Kerberos: the first caller has Hadoop log in.
 
     Args:
         jvm: py4j's view of it.

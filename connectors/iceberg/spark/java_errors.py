@@ -92,10 +92,10 @@ def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
         exception = java_exception_of(error)
         if exception is None:
             raise
-        told = translated(subject, exception)
-        if isinstance(told, TableError) and not of_table:
-            told = ConnectError(f"{subject}: {told.why}")
-        raise told from JavaError(_shortened(error))
+        raised = translated(subject, exception)
+        if isinstance(raised, TableError) and not of_table:
+            raised = ConnectError(f"{subject}: {raised.why}")
+        raise raised from JavaError(_shortened(error))
 
 
 def _shortened(error: Exception) -> str:
@@ -155,10 +155,10 @@ def translated(subject: str, exception: Any) -> ConnectError:
         if name in _UNSUITABLE:
             return TableUnsuitableError(subject, f"{name.rsplit('.', 1)[-1]}: {message}")
     (name, message), (root, root_message) = chain[0], chain[-1]
-    told = f"{name.rsplit('.', 1)[-1]}: {message}"
+    text = f"{name.rsplit('.', 1)[-1]}: {message}"
     if root_message and root_message not in message:  # what REST clients say first names no address
-        told += f" ({root.rsplit('.', 1)[-1]}: {root_message})"
+        text += f" ({root.rsplit('.', 1)[-1]}: {root_message})"
     for pattern, hint in _HINTS:
-        if pattern.search(told):
-            return CatalogUnavailableError(f"{subject}: {hint}: {told[:_LONGEST]}")
-    return CatalogUnavailableError(f"{subject}: {told}")
+        if pattern.search(text):
+            return CatalogUnavailableError(f"{subject}: {hint}: {text[:_LONGEST]}")
+    return CatalogUnavailableError(f"{subject}: {text}")

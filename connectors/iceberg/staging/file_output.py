@@ -67,7 +67,7 @@ class FileOutput:
             pa.default_memory_pool().release_unused()  # else the writer's copies of the largest row stay for ever
 
     def remove(self, uri: str) -> None:
-        """Delete a file that nobody was told of; one that is not there is fine."""
+        """Delete a file that was not reported; one that is not there is fine."""
         if self._io is None:
             path = local_path(uri)
             if path is not None and path.exists():

@@ -66,7 +66,7 @@ def _projected(data: pa.Array, old: pa.DataType, new: pa.DataType) -> pa.Array:
 
 
 def with_hidden_values(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """The same column with something in place of nulls where nobody sees it: in required fields below a null struct.
+    """The same column with something in place of nulls where it cannot be seen: in required fields below a null struct.
 
     The Parquet writer counts such nulls as nulls of the required field and refuses them.
     """

@@ -111,7 +111,7 @@ class Stage:
         self._epoch: Epoch | None = None
         self._stagers: dict[str, tuple[str, TableStager]] = {}  # by table: the answer it was made from
         self._clock = clock
-        self._told_ms: dict[str, int] = {}  # by table: when that answer was taken
+        self._taken_ms: dict[str, int] = {}  # by table: when that answer was taken
         self._replaced: set[str] = set()  # tables of which the newest answer is another table's
 
     @property
@@ -205,7 +205,7 @@ class Stage:
         """Keep converted rows until the cycle closes.
 
         Raises:
-            ConnectError: The table was replaced since they were converted, so nobody would write them.
+            ConnectError: The table was replaced since they were converted, so no stager would write them.
         """
         if all(stager is not converted.stager for _, stager in self._stagers.values()):
             raise ConnectError("a table was replaced while rows of a poll waited; the task must start again")
@@ -223,7 +223,7 @@ class Stage:
 
     def _stager(self, table: str, answer: str, epoch: Epoch) -> TableStager:
         if epoch != self._epoch:
-            self.close()  # what was staged in another epoch belongs to nobody
+            self.close()  # what was staged in another epoch is not committed any more
             self._epoch = epoch
         known = self._stagers.get(table)
         if known is not None and known[0] == answer:
@@ -242,7 +242,7 @@ class Stage:
                 description, self._config, identity, self._budget, partition_count=self._partition_count
             )
         self._stagers[table] = (answer, stager)
-        self._told_ms[table] = self._clock()
+        self._taken_ms[table] = self._clock()
         self._replaced.discard(table)
         return stager
 
@@ -263,7 +263,7 @@ class Stage:
         end = lent_until_ms(self._stagers[table][1].description.io_properties)
         if end is None or table in self._replaced:
             return False
-        return end - self._clock() <= max(0, min(milliseconds, (end - self._told_ms[table]) // share))
+        return end - self._clock() <= max(0, min(milliseconds, (end - self._taken_ms[table]) // share))
 
     def renew(self, answer: Callable[[str], str | None]) -> None:
         """Go on with newer answers for the same tables, which may bring newer credentials; no rows are touched."""
@@ -298,5 +298,5 @@ class Stage:
         for _, stager in self._stagers.values():
             stager.discard()
         self._stagers.clear()
-        self._told_ms.clear()
+        self._taken_ms.clear()
         self._replaced.clear()

@@ -18,7 +18,7 @@ class TableRequest:
     reason: str = ""  # why they do not
     changes: tuple[SchemaChange, ...] = ()
     schema_id: int | None = None  # of the table's schema that lacks them
-    keys: tuple[str, ...] = ()  # the key of these rows, for a table that nobody told one of
+    keys: tuple[str, ...] = ()  # the key of these rows, for a table that has no key columns
 
     def to_text(self) -> str:
         changes = [change.to_json() for change in self.changes]

@@ -348,7 +348,7 @@ class TableStager:
     def _check_replayed(
         change: pa.Int8Array, order: pa.StringArray | None, hidden: Mapping[str, pa.BooleanArray]
     ) -> None:
-        """Refuse dead letters tried again of which nobody can tell whether they are older than the row of their key.
+        """Refuse dead letters tried again of which it is not known whether they are older than the row of their key.
 
         `order`: where each stands; None: nothing tells it, so that all a letter may do is to be a row that is missing.
         """
@@ -374,9 +374,9 @@ class TableStager:
             order = order_of(batch, raw, self._config.ordering_columns)
         except DataError as error:
             raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
-        told = order.fill_null("")
+        filled = order.fill_null("")
         gone = tombstones(raw) if self._config.deletes_are_events else None
-        return told if gone is None else as_array(pc.if_else(gone, order, told))
+        return filled if gone is None else as_array(pc.if_else(gone, order, filled))
 
     def _meant(self, batch: Batch) -> tuple[Batch, pa.Int8Array]:
         """The batch with rows for values, and what each of them does.
@@ -406,7 +406,7 @@ class TableStager:
         count = 1 if self._config.ordering_columns else self._partition_count(batch.origin.topic)
         if count > 1:
             refusal = DataError(
-                f"topic {batch.origin.topic} has {count} partitions, so nobody can tell which rows of the others came "
+                f"topic {batch.origin.topic} has {count} partitions, so it is not known which rows of the others came "
                 "before this truncate; iceberg.ext.ordering-columns would"
             )
             raise BadRows(dict.fromkeys(pc.indices_nonzero(truncate).to_pylist(), refusal))
@@ -863,7 +863,7 @@ class TableStager:
             self._spill_file = None
 
     def discard(self) -> None:
-        """Forget everything, and remove files that nobody was told of. The stager may be used again."""
+        """Forget everything, and remove files that were not reported. The stager may be used again."""
         for partition in [*self._held, *self._read_pairs]:
             self.drop_partition(partition)
         for uri in self._unreported:

@@ -218,10 +218,10 @@ def time_columns(schema: Mapping[str, Any]) -> list[str]:
 
 
 def why_no_key(type_: IcebergType) -> str | None:
-    """Why rows cannot be told apart by a column of this type; None: they can."""
+    """Why a column of this type cannot identify rows; None: it can."""
     word = type_["type"] if isinstance(type_, Mapping) else type_
     if isinstance(type_, Mapping) or word.startswith(("variant", "geometry", "geography", "unknown")):
-        return f"is of type {word}, by which rows cannot be told apart"
+        return f"is of type {word}, which cannot identify rows"
     return None
 
 
@@ -229,7 +229,7 @@ def why_no_key(type_: IcebergType) -> str | None:
 
 
 class _Ids(Iterator[int]):
-    """Numbers for new fields; whoever creates the columns gives them the final ones."""
+    """Numbers for new fields; the catalog gives the columns their final ones."""
 
     def __init__(self) -> None:
         self._next = itertools.count(1)

@@ -86,14 +86,14 @@ class WriteSettings:
     def parquet_options(self, schema: pa.Schema, rows: int) -> dict[str, Any]:
         """The options of Arrow's Parquet writer for a file of so many rows."""
         options: dict[str, Any] = {"compression": self.codec, "store_schema": False}
-        told = {
+        given = {
             "compression_level": self.level,
             "data_page_size": self.page_bytes,
             "max_rows_per_page": self.page_rows,
             "dictionary_pagesize_limit": self.dictionary_bytes,
             "bloom_filter_options": self._bloom_options(schema, rows) or None,
         }
-        return options | {name: value for name, value in told.items() if value is not None}
+        return options | {name: value for name, value in given.items() if value is not None}
 
     def _bloom_options(self, schema: pa.Schema, rows: int) -> dict[str, dict[str, float]]:
         if not self.bloom_filters:
