@@ -1,4 +1,4 @@
-"""`CrossOrigin`: what browsers are told about calls from pages of other origins."""
+"""`CrossOrigin`: answers browsers that ask about calls from pages of other origins."""
 
 from __future__ import annotations
 

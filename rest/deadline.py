@@ -69,7 +69,7 @@ async def call(herder: Herder, function: Callable[[], T]) -> T:
 
 
 async def _within(operation: asyncio.Future[T], seconds: float) -> T:
-    """Wait so long; the operation goes on, and what becomes of it then is nobody's business."""
+    """Wait so long; the operation goes on, and its outcome is ignored then."""
     operation.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # asyncio would log it as lost
     try:
         return await asyncio.wait_for(asyncio.shield(operation), seconds)

@@ -47,7 +47,7 @@ _STATUS_BY_CLASS: tuple[tuple[type[Exception], int], ...] = (
 
 
 def status_and_message(error: Exception) -> tuple[int, str | None]:
-    """The HTTP status and text for any error; what nobody foresaw is 500 with its text."""
+    """The HTTP status and text for any error; an unknown kind of error is 500 with its text."""
     if isinstance(error, RestError):
         return error.status, error.message
     status = next((status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind)), 500)
@@ -82,7 +82,7 @@ class AnsweringRoute(APIRoute):
                     forwarded: Response = await request.app.state.forwarder.forward(request, target)
                     return forwarded
             except ClientDisconnect:
-                return error_response(408, "HTTP 408 Request Timeout")  # nobody reads it
+                return error_response(408, "HTTP 408 Request Timeout")  # the client is gone
             except Exception as error:
                 status, message = status_and_message(error)
                 if status == 500 and request.app.state.herder.stopping():

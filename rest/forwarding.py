@@ -1,7 +1,7 @@
 """`Forwarder`: hands a request on to the worker that must answer it, and its answer back to the client.
 
 A request makes two hops at most: the worker that a client asked sends it on with `forward=true`, the next one, if the
-leader has changed meanwhile, with `forward=false`, and then nobody does.
+leader has changed meanwhile, with `forward=false`, and then no worker does.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Forwarder:
 
     def __init__(self, make_tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         """`make_tls` is asked when a target's address begins with `https`."""
-        self._make_tls = make_tls or trusting_nobody
+        self._make_tls = make_tls or empty_tls_context
 
     async def forward(self, request: Request, target: RequestTargetError) -> Response:
         """Ask the worker that `target` names, and answer as it does.
 
         Raises:
-            RestError: What it refused, with its status and text; 409, nobody knows whom to ask; 500, no contact.
+            RestError: What it refused, with its status and text; 409, the worker to ask is not known; 500, no contact.
         """
         hop = request.query_params.get("forward")
         if hop is not None and hop.lower() != "true":
@@ -72,14 +72,14 @@ class Forwarder:
             raise RestError(500, f"Error trying to forward REST request: {said(error)}") from error
 
 
-def trusting_nobody() -> ssl.SSLContext:
+def empty_tls_context() -> ssl.SSLContext:
     """A context that loads nothing, as plain HTTP needs it."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def tls_for(url: str, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
     """The context for an address: made only where it is needed."""
-    return make() if url.startswith("https:") else trusting_nobody()
+    return make() if url.startswith("https:") else empty_tls_context()
 
 
 def timeout() -> httpx.Timeout:

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from rest.errors import HEAD_TOO_LARGE, TARGET_TOO_LONG, error_body
 
-TELL_SECONDS = 60.0
+LOG_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class OpenConnections:
         self._open: set[HttpConnection] = set()
         self._waiting: dict[HttpConnection, None] = {}  # for a request; who waits longest comes first
         self._closed = 0
-        self._told: float | None = None  # by the event loop's clock
+        self._logged: float | None = None  # by the event loop's clock
 
     def enter(self, connection: HttpConnection, now: float) -> bool:
         """Take a new connection in; False: all others are at work, and it must go."""
@@ -70,12 +70,12 @@ class OpenConnections:
 
     def _tell(self, now: float) -> None:
         self._closed += 1
-        if self._told is None or now - self._told >= TELL_SECONDS:
+        if self._logged is None or now - self._logged >= LOG_SECONDS:
             log.warning(
                 "clients hold %d connections, the limit; %d were closed to make room",
                 self.limits.connections, self._closed, extra={"action": "connections_closed"},
             )  # fmt: skip
-            self._told, self._closed = now, 0
+            self._logged, self._closed = now, 0
 
 
 class HttpConnection(H11Protocol):
@@ -150,14 +150,14 @@ class OncePerMinute(logging.Filter):
 
     def __init__(self, *texts: str) -> None:
         super().__init__()
-        self._told: dict[str, float] = dict.fromkeys(texts, 0.0)
+        self._logged: dict[str, float] = dict.fromkeys(texts, 0.0)
 
     def filter(self, record: logging.LogRecord) -> bool:
         line = record.getMessage()
-        text = next((text for text in self._told if line.startswith(text)), None)
+        text = next((text for text in self._logged if line.startswith(text)), None)
         if text is None:
             return True
-        if record.created - self._told[text] < TELL_SECONDS:
+        if record.created - self._logged[text] < LOG_SECONDS:
             return False
-        self._told[text] = record.created
+        self._logged[text] = record.created
         return True

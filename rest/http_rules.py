@@ -160,7 +160,7 @@ def _too_large(scope: Scope) -> tuple[int, str] | None:
 
 
 def _refusal(endpoint: Endpoint | None, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-    """What keeps a request from its endpoint, whoever sent it."""
+    """What keeps a request from its endpoint, for any sender."""
     if endpoint is None:
         return 404, NOT_FOUND
     if method == "OPTIONS":

@@ -12,7 +12,7 @@ import httpx
 from connect_py.api.errors import ConnectError
 from connect_py.herder.leader_calls import Signer
 from rest.errors import RestError
-from rest.forwarding import check, request_headers, said, timeout, tls_for, trusting_nobody
+from rest.forwarding import check, empty_tls_context, request_headers, said, timeout, tls_for
 
 
 class LeaderClient:
@@ -20,7 +20,7 @@ class LeaderClient:
 
     def __init__(self, make_tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         """`make_tls` is asked when the leader's address begins with `https`."""
-        self._make_tls = make_tls or trusting_nobody
+        self._make_tls = make_tls or empty_tls_context
 
     def put_task_configs(self, url: str, connector: str, configs: Sequence[Mapping[str, str]], sign: Signer) -> None:
         body = json.dumps([dict(config) for config in configs]).encode()

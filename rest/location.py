@@ -13,7 +13,7 @@ _TRIPLET: Final = re.compile(r"%25([0-9A-Fa-f]{2})")  # what is encoded already 
 
 
 def location_of(request: Request, name: str) -> dict[str, str]:
-    """The Location header for a connector that this request created, whoever created it in the end."""
+    """The Location header for a connector that this request created, on whichever worker."""
     host = request.headers.get("host", request.url.netloc)
     path = _TRIPLET.sub(r"%\1", quote(name, safe=_KEPT_IN_PATHS))
     return {"location": f"{request.url.scheme}://{host}/connectors/{path}"}

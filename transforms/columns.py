@@ -96,7 +96,7 @@ def cut(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
 def parted(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
     """Part a batch by code (no nulls), in order of first appearance; rows of one code keep their order.
 
-    For rows that go to different topics: nobody orders rows across topics. See `cut` for those of one.
+    For rows that go to different topics: rows have no order across topics. See `cut` for those of one.
 
     Raises:
         NotColumnar: There are so many codes that rows are cheaper.

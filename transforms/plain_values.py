@@ -1,4 +1,4 @@
-"""Connect values as plain Python ones, for whoever looks into them without schemas."""
+"""Connect values as plain Python ones, for code that reads them without schemas."""
 
 from __future__ import annotations
 

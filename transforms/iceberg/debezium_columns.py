@@ -64,7 +64,7 @@ class _Rows:
 
 
 class _Codes:
-    """Debezium's operations of all rows of a batch, told apart once per code: batches have three or four."""
+    """Debezium's operations of all rows of a batch, looked at once per code: batches have three or four."""
 
     def __init__(self, op: pa.StringArray) -> None:
         encoded = op.dictionary_encode(null_encoding="encode")

@@ -94,7 +94,7 @@ impl Column {
         self.push_nulls(1);
     }
 
-    /// Add nulls; the children of objects are told later, of many at once.
+    /// Add nulls; the children of objects get theirs later, many at once.
     fn push_nulls(&mut self, count: usize) {
         let rows = self.rows + count;
         self.valid.resize(self.rows, 1);

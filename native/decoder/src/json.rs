@@ -13,7 +13,7 @@ const TENS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_00
 /// `min` of an object that may have members which the plan does not know.
 const IGNORES_OTHERS: i64 = 1;
 const MAX_DEPTH: usize = 100;
-/// Bytes of a name that nobody asked for: beyond is a limit of the reference.
+/// Bytes of a name that the plan does not ask for: beyond is a limit of the reference.
 const MAX_NAME: usize = 50_000;
 const EXACT: u64 = 1 << 53;
 /// The bits of a double's fraction that 32-bit numbers lack.
@@ -394,7 +394,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Pass a value that nobody asked for.
+    /// Pass a value that the plan does not ask for.
     fn skip(&mut self, depth: usize) -> Result<(), Odd> {
         if depth > MAX_DEPTH {
             return Err(Odd);

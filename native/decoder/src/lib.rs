@@ -48,7 +48,7 @@ pub unsafe extern "C" fn decoder_plan_free(plan: *mut Node) {
 /// Read messages: JSON texts (`is_avro` 0), or Avro bodies behind `prefix`.
 ///
 /// Fills `odd` with a 1 for each row that is not as the plan says, and `out` with a `Exported` per node, in preorder.
-/// Returns how many rows are odd; negative: nothing was made. `decoder_release` frees what nobody imported.
+/// Returns how many rows are odd; negative: nothing was made. `decoder_release` frees what was not imported.
 ///
 /// # Safety
 /// `plan` comes from `decoder_plan`; `lengths` and `odd` have `rows` items, `data` as many bytes as the lengths say that
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn decoder_read(
     }
 }
 
-/// Free those arrays that nobody imported.
+/// Free those arrays that were not imported.
 ///
 /// # Safety
 /// `decoder_read` filled `out`, for a plan of so many nodes.

@@ -179,7 +179,7 @@ pub struct Room {
     lasts: *mut i64,
 }
 
-/// Copy the run that `reader_run` told of, and let go of its messages.
+/// Copy the run that `reader_run` found, and let go of its messages.
 ///
 /// # Safety
 /// `reader` comes from `reader_new`, and `room` has as much room as `reader_run` said.

@@ -74,10 +74,10 @@ pub struct Failure {
 /// Errors first, then runs, are handed over; what is left is freed by `clear`.
 pub struct Messages {
     functions: &'static Functions,
-    place: *mut Place, // of the error that was told last
+    place: *mut Place, // of the error that was returned last
     records: Vec<Message>,
     errors: Vec<*mut Event>,
-    errors_told: usize,
+    errors_returned: usize,
     runs_to: usize,
     pub bytes: usize,
 }
@@ -89,7 +89,7 @@ impl Messages {
             place: ptr::null_mut(),
             records: Vec::new(),
             errors: Vec::new(),
-            errors_told: 0,
+            errors_returned: 0,
             runs_to: 0,
             bytes: 0,
         }
@@ -129,8 +129,8 @@ impl Messages {
 
     pub fn next_error(&mut self) -> Option<Failure> {
         self.forget_place();
-        let event = *self.errors.get(self.errors_told)?;
-        self.errors_told += 1;
+        let event = *self.errors.get(self.errors_returned)?;
+        self.errors_returned += 1;
         let f = self.functions;
         // SAFETY: the event is ours until `clear`.
         let (code, text) = unsafe { ((f.event_error)(event), (f.event_error_string)(event)) };
@@ -231,7 +231,7 @@ impl Messages {
         for message in &mut self.records[run.messages.clone()] {
             message.raw = ptr::null_mut();
             let event = std::mem::replace(&mut message.event, ptr::null_mut());
-            // SAFETY: it was ours, and nobody refers to it any more.
+            // SAFETY: it was ours, and nothing refers to it any more.
             unsafe { (self.functions.event_destroy)(event) };
         }
     }
@@ -246,7 +246,7 @@ impl Messages {
         }
         self.records.clear();
         self.errors.clear();
-        self.errors_told = 0;
+        self.errors_returned = 0;
         self.runs_to = 0;
         self.bytes = 0;
     }
