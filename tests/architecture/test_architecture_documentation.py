@@ -152,6 +152,28 @@ def test_words_are_found_in_prose_and_not_in_code(tmp_path: Path, monkeypatch: p
     ]
 
 
+def test_words_are_found_in_every_part_of_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = {
+        "connectors/sink/File.java": "int toldOnce;\n",
+        "native/reader/src/lib.rs": "// nobody\n",
+        "rest/app.py": '"""Whoever reads."""\nself._told_ms = "cannot be had"  # retold\nclass ReportTrouble:\n',
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    assert [finding.partition(": write")[0] for finding in words.findings()] == [
+        "connectors/sink/File.java:1: 'told'",
+        "native/reader/src/lib.rs:1: 'nobody'",
+        "rest/app.py:1: 'Whoever'",
+        "rest/app.py:2: 'told'",
+        "rest/app.py:2: 'be had'",
+        "rest/app.py:3: 'Trouble'",
+    ]
+    monkeypatch.setattr(words, "EXCEPTIONS", dict.fromkeys(("told", "Trouble", "Whoever", "nobody"), "why"))
+    assert list(words.findings()) == []
+
+
 def test_log_lines_to_look_for_are_those_of_the_code() -> None:
     page = (ROOT / "docs" / "how-to" / "watch-a-worker.md").read_text()
     lines = re.findall(r"^\| `([^`]+)` \|", page.partition("Lines to look for:")[2], re.MULTILINE)

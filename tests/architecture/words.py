@@ -1,17 +1,24 @@
 """Words that our texts do not use, because they hide who acts or have a plainer form. Run by `make lint`.
 
-Code is left out of a page: it quotes names and log lines, whose words are those of the program.
+Code is left out of a page: it quotes names and log lines, whose words are those of the program. Of a program every line
+counts, with its names taken apart: comments, docstrings, texts and identifiers have the same rule in all languages.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "CHANGELOG.md", "docs/**/*.md")
+PROGRAMS = (
+    *(f"{package}/**/*.py" for package in ("connect_py", "connectors", "transforms", "rest")),
+    "connectors/**/*.java",
+    "native/*/*.toml",
+    "native/*/src/**/*.rs",
+)
 # The word, and what to write instead.
 FORBIDDEN = {
     r"troubles?": "error, failure, retry",
@@ -30,20 +37,30 @@ EXCEPTIONS: dict[str, str] = {}
 _WORDS = re.compile(rf"\b({'|'.join(FORBIDDEN)})(?:'s)?\b", re.IGNORECASE)
 _CODE = re.compile(r"^```.*?^```$|^    .*?$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 _ADDRESS = re.compile(r"\]\([^)\s]+\)")
+_JOINT = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])")  # between the words of an identifier
 
 
 def findings() -> Iterator[str]:
     """Each forbidden word with its place and what to write instead."""
-    for path in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
+    for path in _files(PAGES):
         text = path.read_text()
-        if GENERATED in text:
+        if GENERATED not in text:
+            yield from _found(path, text, _ADDRESS.sub("]", _CODE.sub(_blank, text)))
+    for path in _files(PROGRAMS):
+        text = path.read_text()
+        yield from _found(path, text, _JOINT.sub(" ", text))
+
+
+def _files(patterns: Iterable[str]) -> list[Path]:
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+
+
+def _found(path: Path, text: str, prose: str) -> Iterator[str]:
+    for number, (line, original) in enumerate(zip(prose.splitlines(), text.splitlines(), strict=True), 1):
+        if any(part in original for part in EXCEPTIONS):
             continue
-        prose = _ADDRESS.sub("]", _CODE.sub(_blank, text))
-        for number, (line, original) in enumerate(zip(prose.splitlines(), text.splitlines(), strict=True), 1):
-            if any(part in original for part in EXCEPTIONS):
-                continue
-            for found in _WORDS.finditer(line):
-                yield f"{path.relative_to(ROOT)}:{number}: '{found[0]}': write {_instead(found[1])}"
+        for found in _WORDS.finditer(line):
+            yield f"{path.relative_to(ROOT)}:{number}: '{found[0]}': write {_instead(found[1])}"
 
 
 def _blank(code: re.Match[str]) -> str:
