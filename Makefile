@@ -105,6 +105,7 @@ test-workers: dev
 	$(BIN)/pytest $(SLOWEST) -o cache_dir=.pytest_cache/workers -m 'not long' $(AGAIN) tests/acceptance tests/faults
 
 test-long: dev
+	CONNECT_PY_ALL_EXAMPLES=1 $(BIN)/pytest -q -m 'not long' tests/property
 	$(BIN)/pytest -o faulthandler_timeout=0 -m long
 
 # Random faults on a real broker, worker and tables: `make faults SEEDS=300`, or some of them: `make faults SEEDS=120:150`.

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,7 +62,7 @@ def whole(row: dict[str, Any] | None) -> Any:
     return {**full, "o": None if inside is None else {"x": inside.get("x"), "y é": inside.get("y é")}}
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(st.lists(st.none() | ROWS, min_size=1, max_size=6), st.booleans(), st.sampled_from([None, 1]), st.randoms())
 def test_objects_are_read_as_they_were_written(
     rows: list[dict[str, Any] | None], ascii_only: bool, indent: int | None, order: random.Random
@@ -77,7 +78,7 @@ def test_objects_are_read_as_they_were_written(
     assert values == [whole(row) for row in rows]
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 @given(ROWS, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 300)), min_size=1, max_size=3))
 def test_a_damaged_message_is_odd_or_means_what_it_says(row: dict[str, Any], damages: list[tuple[int, int]]) -> None:
     damaged = bytearray(json.dumps(row).encode())
@@ -94,7 +95,7 @@ def test_a_damaged_message_is_odd_or_means_what_it_says(row: dict[str, Any], dam
     assert values[1] == whole(msgspec.json.decode(bytes(damaged)))
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 @given(st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
 def test_numbers_are_the_nearest_doubles(text: str) -> None:
     ((value,), odd) = read(Node(Kind.FLOAT64), text.encode())
@@ -183,7 +184,7 @@ ORDER = {"type": "record", "name": "O", "fields": [
 ]}  # fmt: skip
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4))
 def test_no_bytes_break_the_reading_of_avro(bodies: Sequence[bytes]) -> None:
     columns = AvroColumns(avro_type(json.dumps(ORDER)))

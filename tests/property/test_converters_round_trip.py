@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 from fixtures.converter_rows import same
+from fixtures.example_counts import examples
 from fixtures.schema_registry_stub import Stub, directly, schema_registry
 from fixtures.seeded_rows import SeededRows
 from hypothesis import given, settings
@@ -63,11 +64,11 @@ def as_read(schema: Schema | None, value: Value, format: str) -> Value:  # noqa:
     return value
 
 
-@pytest.mark.parametrize(("format", "examples"), [("avro", 2000), ("json", 2000), ("protobuf", 15)])  # protoc: 0.2 s
-def test_what_is_written_is_read_again(registry: Stub, format: str, examples: int) -> None:  # noqa: A002
+@pytest.mark.parametrize(("format", "all_"), [("avro", 2000), ("json", 2000), ("protobuf", 15)])  # protoc: 0.2 s
+def test_what_is_written_is_read_again(registry: Stub, format: str, all_: int) -> None:  # noqa: A002
     writing, reading = (directly(converter(registry, format), registry) for _ in range(2))
 
-    @settings(max_examples=examples, deadline=None)
+    @settings(max_examples=examples(all_), deadline=None)
     @given(st.integers(0, 2**32))
     def check(seed: int) -> None:
         registry.schemas.clear()  # looked through by each registration

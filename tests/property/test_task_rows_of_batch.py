@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from transforms_records import ENVELOPE, EXAMPLES, Events
@@ -197,7 +198,7 @@ def things_inside(value: Any) -> list[Any]:
     return [value]
 
 
-@settings(EXAMPLES, max_examples=1000)
+@settings(EXAMPLES, max_examples=examples(1000))
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
 def test_rows_that_are_made_as_somebody_looks_are_the_rows_of_the_batch(seed: int, actions: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

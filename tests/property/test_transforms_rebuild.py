@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ def refuse_required_nulls(schema: Schema, row: list[Any]) -> None:
             Struct(schema).put(field.name, None)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=examples(1000))
 @given(fields)
 def test_checking_a_row_at_once_fails_as_putting_its_values_one_by_one(
     made: list[tuple[Schema, list[Any]]],

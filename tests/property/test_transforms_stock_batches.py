@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transforms_records import EXAMPLES, check, proves, records
@@ -40,7 +41,7 @@ numerals = st.from_regex(r"[+-]?[0-9]{1,21}", fullmatch=True) | st.sampled_from(
 )
 
 
-@settings(EXAMPLES, max_examples=500)
+@settings(EXAMPLES, max_examples=examples(500))
 @given(
     st.sampled_from(["int8", "int16", "int32", "int64"]),
     st.lists(st.none() | st.integers(-200, 200).map(str) | numerals, min_size=1, max_size=8),
