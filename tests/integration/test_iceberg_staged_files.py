@@ -116,7 +116,7 @@ def test_every_type_and_transform_is_read_back_by_spark(lake: Lake, partition_by
 
 @pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.FULL_MERGE])
 @pytest.mark.parametrize("partition_by", ["", "day(local), bucket(id, 2)"])
-def test_upserts_deletes_and_patches_of_a_task_are_merged(lake: Lake, engine: EngineName, partition_by: str) -> None:
+def test_upserts_deletes_and_partial_rows_of_a_task_are_merged(lake: Lake, engine: EngineName, partition_by: str) -> None:
     row = struct(
         ("id", INT64), ("local", named(Type.INT64, "io.debezium.time.MicroTimestamp")),
         ("v", Schema(Type.STRING, optional=True)), ("big", Schema(Type.STRING, optional=True)), ("must", BYTES),
@@ -134,7 +134,7 @@ def test_upserts_deletes_and_patches_of_a_task_are_merged(lake: Lake, engine: En
     second = [event(10, 0, "b"), event(11, 1, "gone", "d", "x"), tombstone, event(13, 3, "c", big="new"),
               event(14, 3, "d"), event(15, 9, "n", "c", big="nine")]  # fmt: skip
     files = stage(stager, 2, *second)
-    assert {f.kind.value for f in files} == {"rows", "deletes", "patches"}
+    assert {f.kind.value for f in files} == {"rows", "deletes", "changes"}
     sink.commit(files, engine)
     assert [tuple(v for _, v in r) for r in sink.rows("id, v, big")] == [
         (0, "b", "big 0"), (3, "d", "new"), (4, "a", "big 4"), (9, "n", "nine"),
