@@ -75,13 +75,13 @@ lint: dev
 	$(BIN)/python tests/architecture/words.py
 
 # In two lanes, one for each core, which take about the same time: what computes, then parts of the worker on a broker and
-# on Spark; and whole workers as users run them. Of the latter two, what failed is run once more when both lanes are done,
-# and said so: deadlines of such tests are those of a machine that is not overloaded.
+# on Spark; and whole workers as users run them. Of the latter two, up to three tests that failed are run once more when
+# both lanes are done, and named: deadlines of such tests are those of a machine that is not overloaded.
 test: lint archives
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
 	@$(MAKE) --no-print-directory -j2 lane-of-parts lane-of-workers
+	@$(BIN)/python tests/second_go.py $$(ls $(FAILED))
 	@for tests in $$(ls $(FAILED)); do \
-	  echo "make: once more, by themselves, those of $$tests that failed"; \
 	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done
 
 # Java starts Spark in half the time with an archive of its classes, and the tests start Spark many times.

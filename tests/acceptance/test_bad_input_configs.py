@@ -299,6 +299,7 @@ def test_where_java_was_removed_only_the_iceberg_sink_fails_and_says_so(
     own_worker.wait_until(lambda: lines.exists() and len(lines.read_text().splitlines()) == 2, 30, "two lines")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)  # a broker of its own that stops and comes back, and a Spark driver
 def test_broker_that_goes_away_and_comes_back_costs_nothing(
     tmp_path: Path, lakehouse: Lakehouse, spark_environment: Mapping[str, str]

@@ -35,7 +35,6 @@ from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.spark_environment import spark_environment as resolved_environment
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 
-IN_EVERY_RUN = ("rest-s3",)  # furthest from the catalog and folder of all other tests
 KEYS, RATE = 2_000, 1_000
 BROKEN = 7  # records that are no JSON
 SECONDS = 120.0  # to do anything, on a crowded machine
@@ -60,8 +59,9 @@ def environment() -> Iterator[Mapping[str, str]]:
         yield found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # two lives of a worker with two JVMs each, and a third one for the catalog
-@pytest.mark.parametrize("place", [p if p in IN_EVERY_RUN else pytest.param(p, marks=pytest.mark.long) for p in PLACES])
+@pytest.mark.parametrize("place", PLACES)
 def test_tables_are_exact_after_a_kill_and_lost_answers_in(
     place: str, tmp_path: Path, s3: S3Server, kafka_broker: KafkaBroker, topic_prefix: str,
     environment: Mapping[str, str],

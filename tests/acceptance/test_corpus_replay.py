@@ -43,7 +43,9 @@ def world(
         worker.close()
 
 
-@pytest.fixture(scope="module", params=RECORDINGS)
+@pytest.fixture(
+    scope="module", params=[RECORDINGS[0], *(pytest.param(each, marks=pytest.mark.long) for each in RECORDINGS[1:])]
+)
 def replayed(request: pytest.FixtureRequest, world: World) -> Iterator[str]:
     """A recording's name, once everything of it is in the tables."""
     with replay(world, request.param):

@@ -201,6 +201,7 @@ def test_a_million_records(
     check_formats([form], 1_000_000, worker, lakehouse, kafka_broker, topic_prefix)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)  # two lives of a worker with a JVM
 def test_a_kill_between_the_commits_of_rows_and_letters_neither_loses_nor_doubles_any(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
@@ -243,6 +244,7 @@ REPLAYED = 20
 BROKEN, MISFIT = 3, 7  # records
 
 
+@pytest.mark.long
 @pytest.mark.timeout(360)  # six commands with a JVM each beside the worker's, on a crowded machine
 def test_fixed_records_land_under_their_first_offsets_and_a_second_replay_changes_nothing(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path

@@ -130,6 +130,7 @@ def assert_nothing_is_left(lakehouse: Lakehouse, table: str) -> None:
     assert not [s for s in found.snapshots() if s.summary and "connect-py.staged" in s.summary.additional_properties]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # a cluster or server, a connector with its JVM, and two commits by SQL
 @pytest.mark.parametrize(("kind", "engine"), [("cluster", {ENGINE: "merge"}), ("connect", {})])
 def test_table_that_is_merged_by_another_spark_holds_what_the_source_held(

@@ -109,6 +109,7 @@ def live_and_die(points: Sequence[str], folder: Path, broker: KafkaBroker, prefi
         worker.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(420)  # three lives of a worker
 def test_truncates_and_changed_keys_survive_death_around_the_swap(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]

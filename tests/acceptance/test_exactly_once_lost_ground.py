@@ -92,7 +92,10 @@ class Sink:
 
 
 @pytest.mark.timeout(240)  # a JVM per death and one more, with back-off, on two cores that others share
-@pytest.mark.parametrize(("mode", "deaths"), [("upsert", 1), pytest.param("append", 3, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("mode", "deaths"),
+    [pytest.param("upsert", 1, marks=pytest.mark.long), pytest.param("append", 3, marks=pytest.mark.long)],
+)
 def test_a_driver_killed_in_the_midst_of_commits_is_replaced_and_nothing_is_lost_or_doubled(
     mode: str,
     deaths: int,

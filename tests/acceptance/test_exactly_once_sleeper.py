@@ -128,8 +128,9 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
             process.send_signal(number)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)  # two workers with Spark, and the time-outs after which the second one takes over
-@pytest.mark.parametrize("mode", ["upsert", pytest.param("append", marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", ["upsert", "append"])
 def test_a_worker_that_slept_before_its_swap_changes_nothing_when_it_wakes(
     mode: str, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_worker_that_slept_before_its_swap_changes_nothing_when_it_wakes(
         sleeper.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)  # two workers with Spark, and the time-outs after which the second one takes over
 def test_a_driver_that_sleeps_ends_with_its_killed_worker_and_changes_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]

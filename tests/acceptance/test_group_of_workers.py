@@ -162,6 +162,7 @@ def ask_often(group: GroupUnderTest) -> None:
         assert psutil.Process(worker.pid).memory_info().rss < 150e6
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # three workers, 61 tasks, and a session's time-out for each thing that happens to them
 def test_nothing_runs_twice_and_no_line_is_lost_whatever_happens_to_workers(tmp_path: Path) -> None:
     with group_at_work(tmp_path) as group:

@@ -39,7 +39,7 @@ PROPERTIES = {
 }
 TRICKY = "ä \u2028 \x7f \x01\x1f \t\n\r\b\f \" \\ / 😀 <b>&'"
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 
 
 class Topics:
@@ -288,7 +288,6 @@ def plainly(entries: Iterable[Any]) -> list[str]:
     return sorted(json.dumps(entry, sort_keys=True) for entry in entries)
 
 
-@pytest.mark.long  # in every run: test_connectors_go_from_java_to_ours_and_back
 def test_java_answers_what_we_wrote(runs: dict[str, Run]) -> None:
     ours = runs["ours"]
     java = JavaWorker(ours.worker.directory, ours.worker.servers, ours.worker.group, PROPERTIES)

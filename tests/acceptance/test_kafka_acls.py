@@ -70,6 +70,7 @@ def test_a_worker_needs_no_more_than_the_manual_lists(broker: AclBroker, tmp_pat
         one.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # a minute for an administrator, and workers that start at once
 def test_a_worker_ends_with_2_after_a_minute_and_names_what_is_not_granted(broker: AclBroker, tmp_path: Path) -> None:
     everything = {group: grants(group) for group in ("no-create", "no-write", "no-read", "no-group")}
@@ -154,6 +155,7 @@ def test_a_worker_alone_goes_on_without_transactions_and_a_second_one_refuses_to
         one.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)  # a broker of its own, and a wait for other workers
 def test_a_worker_alone_goes_on_where_the_cluster_can_keep_no_transactions(tmp_path: Path) -> None:
     with KafkaBroker(properties={"transaction.state.log.replication.factor": "3"}) as small:

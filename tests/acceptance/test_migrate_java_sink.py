@@ -71,6 +71,7 @@ class JavaSinksLegacy:
         return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)  # a worker with a JVM, and the command's own, on two cores that others share
 def test_a_java_sinks_table_is_taken_over_where_it_stood(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]

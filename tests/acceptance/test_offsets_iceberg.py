@@ -118,6 +118,7 @@ def rewind_and_die_at(points: Iterable[str], folder: Path, broker: KafkaBroker, 
         sink.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # five lives of a task with its JVM, on two cores that others share
 def test_facts_come_again_after_a_rewind_in_spite_of_a_crash_are_skipped_and_start_over(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]

@@ -47,6 +47,7 @@ def says_so(client: httpx.Client) -> bool:
     ) is not None
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # a session has to time out, and health takes 10 s to find out
 def test_case_52_health_says_what_the_worker_waits_for_and_reads_answer_at_once(tmp_path: Path) -> None:
     with worker_whose_broker_went_away(tmp_path) as (worker, broker, client):

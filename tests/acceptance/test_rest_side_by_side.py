@@ -35,7 +35,7 @@ CROSS_ORIGIN = {
 }
 COMPATIBILITY = Path(__file__).parents[2] / "docs" / "compatibility.md"
 
-pytestmark = pytest.mark.timeout(360)
+pytestmark = [pytest.mark.timeout(360), pytest.mark.long]
 
 
 # --- the differences: each is a row of docs/compatibility.md, under its first cell

@@ -118,6 +118,7 @@ def await_all(case: SinkCase, seconds: float, *topics: str) -> float:
     return round(time.monotonic() - began, 1)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_a_message_of_a_hundred_megabytes_passes_among_others(case: SinkCase) -> None:
     create(case)
@@ -202,7 +203,9 @@ def test_rows_of_two_thousand_columns_and_deep_ones_pass(case: SinkCase, levels:
 
 
 @pytest.mark.timeout(240)  # two lives of a sink with its JVM, and a catalog that takes its time
-@pytest.mark.parametrize(("delay", "feeding"), [(6, 10), pytest.param(30, 100, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("delay", "feeding"), [pytest.param(6, 10, marks=pytest.mark.long), pytest.param(30, 100, marks=pytest.mark.long)]
+)
 def test_a_slow_catalog_pauses_reading_and_a_full_disk_fails_the_task_and_nothing_else(
     case: SinkCase, delay: int, feeding: int
 ) -> None:

@@ -92,6 +92,7 @@ def write(cases: list[SinkCase], text: str) -> None:
         case.produce(*({"id": number, "v": text} for number in range(20)))
 
 
+@pytest.mark.long
 def test_ten_connectors_share_a_driver_and_one_that_hangs_or_kills_it_harms_no_table(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker
 ) -> None:

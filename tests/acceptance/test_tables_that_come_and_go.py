@@ -126,6 +126,7 @@ def test_a_change_that_is_left_to_a_person_holds_its_rows_and_is_listed(case: Si
     assert lakehouse.rows(case.table).column("new").to_pylist() in ([None, "x"], ["x", None])
 
 
+@pytest.mark.long
 def test_a_quiet_table_that_is_rolled_back_is_told_of_and_filled_again(case: SinkCase, lakehouse: Lakehouse) -> None:
     lakehouse.catalog.create_table(case.table, COLUMNS)
     case.create_topic()

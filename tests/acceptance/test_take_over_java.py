@@ -114,6 +114,7 @@ def everything(worker: WorkerProcess) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_connectors_go_from_java_to_ours_and_back(place: Place, topic_prefix: str) -> None:
     lines, topic = Lines(place.folder), f"{topic_prefix}t"
     source = {"connector.class": "FileStreamSource", "file": str(lines.source), "topic": topic}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fixtures.iceberg_changes import Reader, Source, readers
-from fixtures.iceberg_commit import BY_REGION, Lake, lake, order
+from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, lake, order
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.commit_request import EngineName
@@ -355,7 +355,7 @@ def test_the_row_of_an_old_key_is_found_after_others_have_expired_the_snapshot_t
     assert not reader.sink.description().open_pairs
 
 
-@pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.FULL_MERGE])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("spec", [None, BY_REGION])
 def test_rows_tried_again_are_inserted_only_where_no_row_of_their_key_is(
     lake: Lake, engine: EngineName, spec: str | None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pyarrow.parquet as pq
 import pytest
-from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
+from fixtures.iceberg_commit import BY_REGION, ENGINES, KEY, Lake, Sink, lake, order
 
 from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.commit_request import CommitStatus, EngineName
@@ -18,8 +18,6 @@ from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
-
-ENGINES = (EngineName.MERGE, EngineName.FULL_MERGE)
 
 
 def keys(sink: Sink) -> list[tuple[object, ...]]:
@@ -79,7 +77,7 @@ def test_upserts_replace_and_deletes_remove(lake: Lake, engine: EngineName, vers
     assert look_up(sink.load().view).version.property_snapshot == outcome.snapshot_id
 
 
-@pytest.mark.parametrize("engine", [*ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_second_committer_on_the_same_version_is_refused(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))
@@ -90,7 +88,7 @@ def test_second_committer_on_the_same_version_is_refused(lake: Lake, engine: Eng
     assert keys(sink) == [(1, "a"), (3, "leader")]
 
 
-@pytest.mark.parametrize("engine", [*ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_request_made_again_after_it_landed_is_committed_once(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     request = sink.request(sink.stage([order(1, "a")]))
@@ -101,7 +99,7 @@ def test_request_made_again_after_it_landed_is_committed_once(lake: Lake, engine
     assert keys(sink) == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.parametrize("engine", [*ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_missing_branch_begins_at_main_and_takes_the_commits(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a"), order(2, "b")]))
@@ -171,7 +169,7 @@ def test_patch_takes_unavailable_values_from_the_row_in_the_table(lake: Lake, en
         assert folder in files_of["a"], "completed rows lie where clean-up looks for them"
 
 
-@pytest.mark.parametrize("engine", [*ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_key_staged_twice_is_an_error_that_names_it(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     files = sink.stage([order(1, "a"), order(1, "b")]) + sink.stage([order(1, "b", amount=None)])
@@ -299,7 +297,7 @@ def test_expiry_that_takes_the_scratch_branch_makes_a_commit_start_over(
     assert keys(sink) == [(1, "a"), (1, "b")]
 
 
-@pytest.mark.parametrize("engine", [*ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_leader_that_commits_during_a_commit_wins(
     lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,7 +310,7 @@ def test_leader_that_commits_during_a_commit_wins(
     assert keys(sink) == [(1, "a"), (1, "leader")]
 
 
-@pytest.mark.parametrize("engine", [*ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_commit_that_landed_before_the_answer_was_lost_is_found(
     lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,7 +327,7 @@ def test_commit_that_landed_before_the_answer_was_lost_is_found(
     assert keys(sink) == [(1, "a"), (1, "b")]
 
 
-@pytest.mark.parametrize("engine", [*ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_swap_that_meets_its_own_commit_has_landed(
     lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order, s3, s3_lake
+from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, Sink, lake, order, s3, s3_lake
 
 from connectors.iceberg.commit_request import EngineName
 from connectors.iceberg.errors import TableUnsuitableError
@@ -20,7 +20,6 @@ from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake", "s3", "s3_lake"]
 
-ENGINES = [EngineName.MERGE, EngineName.FULL_MERGE]
 DAY = dt.date(2026, 1, 1)
 MOMENT = dt.datetime(1969, 12, 31, 23, 59, 59, 999_990)
 Make = Callable[[int], object]

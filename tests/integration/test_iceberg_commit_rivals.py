@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
+from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, Sink, lake, order
 
 from connectors.iceberg.commit_request import CommitStatus, EngineName
 from connectors.iceberg.spark import commit_engine
@@ -16,7 +16,7 @@ from connectors.iceberg.table import StagedKind
 __all__ = ["lake"]
 
 STEPS = (AFTER_BRANCH, AFTER_MERGE, BEFORE_SWAP)
-OFTEN = [pytest.param(AFTER_BRANCH, marks=pytest.mark.long), AFTER_MERGE, BEFORE_SWAP]
+OFTEN = [*(pytest.param(each, marks=pytest.mark.long) for each in (AFTER_BRANCH, AFTER_MERGE)), BEFORE_SWAP]
 VERSIONS = [pytest.param(2, marks=pytest.mark.long), 3]
 COPY_ON_WRITE = {"write.merge.mode": "copy-on-write"}
 EXPIRE = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
@@ -96,7 +96,6 @@ CASES = [
         for case in [(2, BY_REGION, {}), (3, None, {}), *((version, None, COPY_ON_WRITE) for version in (1, 2, 3))]
     ),
 ]
-ENGINES = [EngineName.MERGE, pytest.param(EngineName.FULL_MERGE, marks=pytest.mark.long)]
 
 
 @pytest.mark.parametrize("step", OFTEN)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from fixtures.iceberg_commit import Lake, Sink, lake
+from fixtures.iceberg_commit import ENGINES, Lake, Sink, lake
 from fixtures.iceberg_staging_rows import ORDERS_0, batch, config, record
 
 from connect_py.api.arrow import arrow_type
@@ -114,9 +114,9 @@ def test_every_type_and_transform_is_read_back_by_spark(lake: Lake, partition_by
     assert [json.loads(line) for line in frame._jdf.toJSON().collectAsList()] == [{"id": 3}]
 
 
-@pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.FULL_MERGE])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("partition_by", ["", "day(local), bucket(id, 2)"])
-def test_upserts_deletes_and_partial_rows_of_a_task_are_merged(lake: Lake, engine: EngineName, partition_by: str) -> None:
+def test_changes_that_a_task_stages_are_merged(lake: Lake, engine: EngineName, partition_by: str) -> None:
     row = struct(
         ("id", INT64), ("local", named(Type.INT64, "io.debezium.time.MicroTimestamp")),
         ("v", Schema(Type.STRING, optional=True)), ("big", Schema(Type.STRING, optional=True)), ("must", BYTES),
