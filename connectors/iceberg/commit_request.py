@@ -28,6 +28,14 @@ class EngineName(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What the configuration says of commits."""
+
+    full_merge: bool = False  # `iceberg.ext.commit-engine=merge`
+    refuse_foreign_rows: bool = False  # `iceberg.ext.foreign-writers=refuse`
+
+
+@dataclass(frozen=True, slots=True)
 class CommitRequest:
     """One snapshot of one table. A request without files is valid: it writes the summary and the property only.
 

@@ -24,6 +24,7 @@ from connectors.iceberg.commit_request import (
     CommitOutcome,
     CommitRequest,
     CommitStatus,
+    EngineSettings,
 )
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.errors import (
@@ -48,7 +49,6 @@ from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, s
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.spark_config import worker_spark_config

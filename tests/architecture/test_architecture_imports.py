@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import graphlib
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
 COLUMNS_AND_SPARK = ("pyarrow", "polars", "polars_avro", "pyspark", "py4j", "pyiceberg", "fastavro")
 SEEN_BY_PLUGINS = {"connect_py.api"}
+WITHOUT_CIRCLES = (
+    "connectors",
+    "rest",
+    "connect_py.converters",
+    "connect_py.herder",
+    "connect_py.kafka",
+    "connect_py.task",
+)
 OUTSIDE_THE_LAYERS = {"connect_py.converters", "connect_py.testing"}  # they have contracts of their own
 FRONT_PROCESS = (
     "connect_py.cli",
@@ -62,6 +72,17 @@ def test_the_import_contracts_hold() -> None:
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=55, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
+def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
+    graph = grimp.build_graph(package.partition(".")[0], cache_dir=None)
+    inside = [name for name in graph.modules if f"{name}.".startswith(f"{package}.")]
+    imports = {
+        name: {each for each in graph.find_modules_directly_imported_by(name) if each in inside} for name in inside
+    }
+    assert len(imports) > 5
+    graphlib.TopologicalSorter(imports).prepare()  # names a circle
 
 
 def test_every_part_of_the_runtime_has_its_place_in_the_layers() -> None:

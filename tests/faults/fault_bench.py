@@ -31,8 +31,8 @@ from connect_py.api.errors import ConnectError
 from connect_py.embedded.broker import KafkaBroker
 from connectors.iceberg.audit.table_audit import AuditReport, audit
 from connectors.iceberg.audit.table_history import TableHistory
+from connectors.iceberg.commit_request import EngineSettings
 from connectors.iceberg.errors import CatalogUnavailableError
-from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.java_errors import translating
 from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.spark.spark_runtime import SparkRuntime

@@ -22,7 +22,7 @@ from command_lines import command_line
 from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, lake, lake_config, order
 
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.commit_request import EngineName
+from connectors.iceberg.commit_request import EngineName, EngineSettings
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     SparkDiedError,
@@ -32,7 +32,6 @@ from connectors.iceberg.errors import (
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark import driver_program, durable_files
-from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LakeSession

@@ -17,6 +17,7 @@ from fixtures.iceberg_staging_rows import batch, config, record, stage, stager
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
+from connectors.iceberg.commit_request import EngineSettings
 from connectors.iceberg.evolution.column_history import HISTORY
 from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
@@ -24,7 +25,6 @@ from connectors.iceberg.protocol.actions import PrepareTable, Send
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
 from connectors.iceberg.protocol.messages import Need, OpenTable, TableOpened
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.table import TableDescription, WriteMode

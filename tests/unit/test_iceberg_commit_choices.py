@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from connectors.iceberg.commit_request import CommitRequest, EngineName
+from connectors.iceberg.commit_request import CommitRequest, EngineName, EngineSettings
 from connectors.iceberg.protocol.ledger import TableVersion
-from connectors.iceberg.spark.commit_engine import CommitEngine, EngineSettings
+from connectors.iceberg.spark.commit_engine import CommitEngine
 from connectors.iceberg.spark.merge_statement import Source, delete_matched, full_merge
 from connectors.iceberg.spark_config import SparkConfig
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode

@@ -20,11 +20,10 @@ from typing import Final
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from connectors.iceberg.commit_request import SNAPSHOT_ID, CommitRequest, CommitStatus
+from connectors.iceberg.commit_request import SNAPSHOT_ID, CommitRequest, CommitStatus, EngineSettings
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TopicLedger, look_up
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.durable_files import force_local_files
 from connectors.iceberg.spark.gateway import SparkGateway
 from connectors.iceberg.spark.lake_session import LakeSession

@@ -34,6 +34,7 @@ from connectors.iceberg.commit_request import (
     CommitRequest,
     CommitStatus,
     EngineName,
+    EngineSettings,
 )
 from connectors.iceberg.errors import CatalogUnavailableError, TableError, TableUnsuitableError
 from connectors.iceberg.faults import fault_point
@@ -71,14 +72,6 @@ _BACKOFF_SECONDS = (0.0, 0.1, 0.3, 1.0)
 
 class _LedgerMovedError(Exception):
     """The table is not the version that this coordinator knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """What the configuration says of commits."""
-
-    full_merge: bool = False  # `iceberg.ext.commit-engine=merge`
-    refuse_foreign_rows: bool = False  # `iceberg.ext.foreign-writers=refuse`
 
 
 @dataclass(slots=True)

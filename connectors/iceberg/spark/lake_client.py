@@ -10,9 +10,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from connect_py.api.service import ServiceAddress, SharedService, SharedServices
-from connectors.iceberg.commit_request import CommitOutcome, CommitRequest
+from connectors.iceberg.commit_request import CommitOutcome, CommitRequest, EngineSettings
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError
-from connectors.iceberg.spark.commit_engine import EngineSettings
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE, RemoteSpark
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, connect, hang_up
 from connectors.iceberg.spark.lake_session import LakeSession

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.iceberg.commit_request import CommitOutcome, CommitRequest
+from connectors.iceberg.commit_request import CommitOutcome, CommitRequest, EngineSettings
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.file_io_properties import file_io_properties
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.spark import orphan_files, snapshot_history
-from connectors.iceberg.spark.commit_engine import CommitEngine, EngineSettings
+from connectors.iceberg.spark.commit_engine import CommitEngine
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark
 from connectors.iceberg.spark.cycle_changes import open_pairs
 from connectors.iceberg.spark.iceberg_java import REFUSED, JavaCatalog, JavaTable
