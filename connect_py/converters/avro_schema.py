@@ -17,9 +17,12 @@ from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.java_text import wrap
 from connect_py.api.schema import (
     ALIASES,
+    DATE,
     DECIMAL,
     PRECISION,
     STRING,
+    TIME,
+    TIMESTAMP,
     Schema,
     Struct,
     Type,
@@ -48,6 +51,7 @@ LARGEST_FIXED: Final = (1 << 31) - 1  # bytes; no column has a longer value
 NAMELESS: Final = "io.confluent.connect.avro.ConnectDefault"
 MAP_ENTRY: Final = "MapEntry"
 DEFAULT_PRECISION: Final = 64  # Java leaves this one out
+LOGICAL_NAMES: Final = frozenset({DECIMAL, DATE, TIME, TIMESTAMP})
 LOGICAL_TYPE: Final = "logicalType"  # also our parameter for units that Connect has no type for
 KEPT_LOGICAL_TYPES: Final = frozenset({
     "timestamp-micros", "timestamp-nanos", "local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos",
@@ -304,6 +308,8 @@ class _SchemaReader:
         if name is None and tree["type"] in ("record", "enum"):
             name = _full_name(tree, namespace)
         if name is not None and name != NAMELESS:
+            if schema.name in LOGICAL_NAMES and name != schema.name:
+                raise DataError(f"A type that is a {schema.name} cannot have the name {name} in connect.name")
             changes["name"] = name
         if changes:
             schema = schema.replace(**changes)

@@ -79,6 +79,11 @@ def test_avro_types_that_hold_each_other_twice_are_bad_records(decoder: str, reg
         ({"type": "record", "name": "R", "fields": [{"name": "a", "type": []}]}, "union of no types"),
         (["null", ["null", "float"]], "another one directly"),
         ([{"type": [["null", "int"]]}], "another one directly"),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "connect.name": "a.b"},
+            "cannot have the name a.b",
+        ),
+        ({"type": "int", "logicalType": "date", "connect.name": "a.b"}, "cannot have the name a.b"),
     ],
 )
 def test_avro_schemas_of_no_sense_are_bad_records(decoder: str, tree: Any, text: str, registry: Stub) -> None:
