@@ -105,15 +105,17 @@ def test_avro_fields_may_have_any_name(decoder: str, name: str, registry: Stub) 
         made.close()
 
 
-@pytest.mark.parametrize("word", ["allOf", "oneOf", "properties"])
-def test_json_schemas_that_refer_to_each_other_twice_are_bad_records(word: str, registry: Stub) -> None:
+@pytest.mark.parametrize(
+    ("word", "levels"), [("allOf", LEVELS), ("oneOf", LEVELS), ("oneOf", 12), ("properties", LEVELS)]
+)
+def test_json_schemas_that_refer_to_each_other_twice_are_bad_records(word: str, levels: int, registry: Stub) -> None:
     definitions: dict[str, Any] = {"d0": {"type": "integer"}}
-    for level in range(1, LEVELS):
+    for level in range(1, levels):
         below = {"$ref": f"#/definitions/d{level - 1}"}
         both = {"a": below, "b": below} if word == "properties" else [below, below]
         definitions[f"d{level}"] = {"type": "object", word: both} if word == "properties" else {word: both}
     made = JsonSchemaConverter()
-    tree = {"$ref": f"#/definitions/d{LEVELS - 1}", "definitions": definitions}
+    tree = {"$ref": f"#/definitions/d{levels - 1}", "definitions": definitions}
     refused(made, registered(made, registry, "JSON", json.dumps(tree)) + b"{}", "more")
     made.close()
 

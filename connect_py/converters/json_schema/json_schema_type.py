@@ -21,6 +21,7 @@ ONE_OF: Final = "io.confluent.connect.json.OneOf"
 MAP: Final = "map"
 ANY: Final = "io.debezium.data.Json"  # what a value of any type becomes: its JSON text
 EXTRAS: Final = "__connect_additional_properties__"  # the field of members that a schema does not name
+MAX_UNIONS: Final = 1_000  # counted where they are used: to validate a value takes time for each, 30 ms for as many
 MAX_MERGES: Final = 10_000  # of `allOf`: one that refers to the same schema twice doubles them at each level
 _LOGICAL_VERSIONS: Final = {DECIMAL: 1, DATE: 1, TIME: 1, TIMESTAMP: 1}
 _DEFAULT_TYPES: Final = {
@@ -103,6 +104,7 @@ class _SchemaReader:
         self.branches: dict[tuple[Field, ...], Sequence[Branch]] = {}
         self._unions = count()
         self._merges = 0
+        self._unions_read = 0
 
     def read(self, tree: Tree, document: str) -> Schema:
         """Read one type; `document` is where its references begin."""
@@ -185,6 +187,9 @@ class _SchemaReader:
         if len(others) == 1 and (optional or self._options.flatten_singletons):
             made = self.read(others[0], document)
             return self._attributed(made.replace(optional=made.optional or optional), tree)
+        self._unions_read += 1
+        if self._unions_read > MAX_UNIONS:
+            raise DataError(f"The schema has more than {MAX_UNIONS} unions in it")
         name, parameters = ONE_OF, {}
         if self._options.generalized_sums:
             name = generalized_sums.union_name(next(self._unions))
