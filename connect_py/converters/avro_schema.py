@@ -371,6 +371,10 @@ def _narrow_column(schema: Schema, data: pa.Array) -> pa.Array:
 
 def _enum(tree: Tree, name: str, *, generalized: bool) -> AvroType:
     symbols: list[str] = list(tree["symbols"])
+    try:
+        "".join(symbols).encode()
+    except (TypeError, UnicodeEncodeError) as error:
+        raise DataError(f"The symbols of the enum {name} are no text that can be written: {error}") from error
     if generalized:
         parameters = generalized_sums.enum_parameters(name, symbols)
     else:

@@ -77,6 +77,8 @@ def test_avro_types_that_hold_each_other_twice_are_bad_records(decoder: str, reg
         ({"type": "record", "name": "R", "connect.name": 7, "fields": [{"name": "a", "type": "int"}]}, "text"),
         ({"type": "record", "name": "R", "fields": [{"name": "\ud800", "type": "int"}]}, "name of a field"),
         ({"type": "record", "name": "R", "fields": [{"name": "a", "type": []}]}, "union of no types"),
+        ({"type": "enum", "name": "E", "symbols": ["A", "\ud800"]}, "symbols of the enum E"),
+        ({"type": "enum", "name": "E", "symbols": ["A", 5]}, "symbols of the enum E"),
         (["null", ["null", "float"]], "another one directly"),
         ([{"type": [["null", "int"]]}], "another one directly"),
         (
