@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _MAGIC: Final = b"Obj\x01"
 _NULL: Final = b"\x02"  # the index of a union's second branch
 _FEW: Final = 16  # messages that the reference form looks at one by one sooner than they are read again
+_LEAST_LONG: Final = b"\xff" * 9 + b"\1"
 _MARK_SIZE: Final = 16  # bytes, of the guard and of the container's own sync marker
 _LARGEST_FIXED: Final = 4096  # bytes that polars reads: it makes as many of each null
 _LEAST_PADDING: Final = 1 << 16  # bytes; a damaged list takes some for items
@@ -143,6 +144,7 @@ class AvroColumns:
             self._native = None
         self.possible = avro.columnar and (self._native is not None or _is_for_polars(avro.plain))
         self._has_unions = has_unions(avro.plain)
+        self._has_blocks = '"array"' in json.dumps(avro.plain)  # maps are arrays of entries
 
     def read(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
         """Make the column of messages, at least one of them not null, and say which are null (None: none is).
@@ -157,6 +159,7 @@ class AvroColumns:
             return self._read_native(self._native, messages)
         body, null = self._bodies(messages)
         self._check_branches(messages, body)
+        self._check_blocks(messages)
         return self._column(body), null
 
     def _read_native(
@@ -216,6 +219,15 @@ class AvroColumns:
         if doubtful:
             places = range(len(messages)) if whole else [i for i, m in enumerate(messages) if m is not None]
             raise DamagedMessage([places[row] for row in doubtful], "a union has no such branch")
+
+    def _check_blocks(self, messages: Sequence[bytes | None]) -> None:
+        """DamagedMessage: polars may have taken a block of 2^63 items for an empty one; or it is the least long."""
+        if self._has_blocks:
+            doubtful = [
+                place for place, message in enumerate(messages) if message is not None and _LEAST_LONG in message
+            ]
+            if doubtful:
+                raise DamagedMessage(doubtful, "a block has 2^63 items")
 
     def _check(self, messages: Sequence[bytes | None], part: tuple[int, int]) -> None:
         """DamagedMessage: this part cannot be read by itself either, though its messages are of one id."""

@@ -86,6 +86,21 @@ def test_an_index_beyond_two_branches_is_an_error_in_both_forms(decoder: str, in
     assert [isinstance(row, str) for row in rows] == [False, True, False]
 
 
+@with_and_without
+def test_a_block_of_more_items_than_a_long_can_say_is_an_error_in_both_forms(decoder: str) -> None:
+    least = b"\xff" * 9 + b"\x01"
+    made = AvroConverter()
+    data = [b"\0\0\0\0\1" + body for body in (b"\x02" + least + b"\0", least + b"\x02\0", b"\0")]
+    schema = {"type": "array", "items": "long"}
+    with schema_registry({1: {"schema": json.dumps(schema)}}) as stub, reading_by(decoder):
+        made.configure({"schema.registry.url": stub.url}, is_key=False)
+        rows = by_reference(made, data)
+        assert all(map(same, by_columns(made, data), rows))
+        made.close()
+    assert [isinstance(row, str) for row in rows] == [False, True, False]
+    assert rows[0].value == [-(2**63)]
+
+
 DEEP = record(
     "string",
     ["null", record(["long", "null"], ["null", {"type": "array", "items": ["null", "bytes"]}], "boolean", "float")],
