@@ -22,7 +22,7 @@ from iceberg_protocol_tables import Change, Format, MissingFileError, Rows, Snap
 
 from connectors.iceberg.protocol.actions import CommitRequest
 from connectors.iceberg.protocol.coordinator_state import Outcome
-from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup, look_up
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup
 
 if TYPE_CHECKING:
     from iceberg_protocol_world import World
@@ -170,7 +170,7 @@ class Commit:
     def lookup(self) -> Lookup:
         view = self.world.view(self.request.table)
         assert view is not None
-        return look_up(view, self.world.rules)
+        return self.world.protocol.look_up(view)
 
     def look(self, at_the_base: bool) -> int | None:
         """The snapshot of this very commit if it is there (rule 17). Raises LedgerMovedError, where it is checked."""

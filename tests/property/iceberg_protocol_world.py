@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from iceberg_protocol_commit import Answer, Commit, EngineError, Event, Steps
 from iceberg_protocol_pairs import DeleteUnreadError, OpenHalf
+from iceberg_protocol_rules import Rule, protocol_without
 from iceberg_protocol_storm import (
     APART,
     KEYS,
@@ -69,8 +70,6 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
-from connectors.iceberg.protocol.rules import ALL_RULES, Rule
-from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.staging.staged_changes import PLACED, Half
 from connectors.iceberg.table import StagedFile, StagedKind
 
@@ -98,7 +97,7 @@ class World:
         self.effects: Counter[Effect] = Counter()
         self.events: Counter[Event] = Counter()
         self.off = off
-        self.rules = ALL_RULES - {rule for rule in off if isinstance(rule, Rule)}
+        self.protocol = protocol_without(frozenset(rule for rule in off if isinstance(rule, Rule)))
         self.faults: Counter[Fault] = Counter()
         self.now = 0
         self.ids = 0
@@ -358,7 +357,7 @@ class World:
     def open_pairs(self, table: Table) -> tuple[OpenHalf, ...]:
         view = self.view(table.name)
         assert view is not None
-        lookup = look_up(view, self.rules)
+        lookup = self.protocol.look_up(view)
         if (snapshot := lookup.version.ledger_snapshot) is not None:
             return table.snapshots[snapshot].open_pairs
         return table.open_pairs if lookup.standing is Standing.EXPIRED else ()
@@ -887,13 +886,12 @@ class SimTask:
     def __init__(self, world: World) -> None:
         self.world = world
         self.name = world.unique("task")
-        self.state = TaskState(
+        self.state = world.protocol.task_state(
             self.name,
             world.start_number,
             lambda: world.unique("n"),
             max_staged_cycles=world.random.choice((1, 2)),
             ask_interval_ms=25,
-            rules=world.rules,
         )
         self.routes = world.routes
         self.assigned: set[TopicPartition] = set()
@@ -1185,8 +1183,8 @@ class SimCoordinator:
             new_topic_allowed=world.new_topic_allowed,
             retry_delay_ms=5,
         )
-        made = ManyRangesState if Switch.ONE_RANGE_PER_CYCLE in world.off else CoordinatorState
-        self.state = made(settings, world.unique("e"), lambda: world.unique("c"), world.rules)
+        made = ManyRangesState if Switch.ONE_RANGE_PER_CYCLE in world.off else world.protocol.coordinator_state
+        self.state = made(settings, world.unique("e"), lambda: world.unique("c"))
         views = {name: world.view(name) for name in world.routes}
         self.take(self.state.begin(self.topics, self.group, views, self.channel_epoch, world.now))
         if Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT in world.off:

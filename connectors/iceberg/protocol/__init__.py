@@ -14,7 +14,6 @@ simulation drives both through every fault that we could think of (`tests/proper
 | `actions` | what the state machines ask for |
 | `task_state`, `coordinator_state` | the state machines |
 | `alter_offsets` | a deliberate rewind or skip while the connector is stopped |
-| `rules` | a switch per rule, for the simulation only |
 
 A life of a coordinator begins with: fence the one before (`init_transactions`), read the channel to its end,
 describe the topics, read the group's offsets and the known tables; `begin`. A cycle (numbers of the design):

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from connectors.iceberg.protocol.packed import pack, unpack
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
-from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
 
 PLAIN_VERSION = 1  # of the JSON form: every partition by name, for people; older versions of the sink read it
 LEDGER_VERSION = 2  # some topics are packed; readers take this and every older one
@@ -283,16 +282,15 @@ class Lookup:
     commits: frozenset[str] = frozenset()  # ids of our commits among the ancestors of the view
 
 
-def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
+def look_up(view: TableView) -> Lookup:
     """Find the ledger of a table (rules 1 and 3).
 
     Raises:
         LedgerFormatError: A newer version wrote it, or a user edited it.
     """
-    bound = Rule.LEDGER_BOUND_TO_TABLE in rules
     prop = LedgerProperty.from_json(view.property) if view.property is not None else None
     highest = prop.ledger.epoch if prop else None
-    if prop and bound and prop.ledger.table != view.uuid:
+    if prop and prop.ledger.table != view.uuid:
         prop = None  # copied from another table, or left by one of the same name
     found: tuple[int, Ledger] | None = None
     commits = set()
@@ -300,7 +298,7 @@ def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
         if snapshot.ledger is None:
             continue
         stamp = _parse_stamp(snapshot.ledger)
-        if bound and stamp.table != view.uuid:
+        if stamp.table != view.uuid:
             continue
         commits.add(stamp.commit)
         highest = max(highest, stamp.epoch) if highest else stamp.epoch
@@ -309,14 +307,12 @@ def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
     version = TableVersion(view.uuid, found[0] if found else None, prop.snapshot if prop else None)
     opened = prop.opened if prop else {}
     topic_ids = {name: topic.topic_id for name, topic in prop.ledger.topics.items()} if prop else {}
-    if Rule.PROPERTY_BACKS_THE_LEDGER not in rules:
-        prop = None
-    standing, ledger_now = _judge(view, found, prop, rules)
+    standing, ledger_now = _judge(view, found, prop)
     return Lookup(standing, version, ledger_now, opened, topic_ids, highest, frozenset(commits))
 
 
 def _judge(
-    view: TableView, found: tuple[int, Ledger] | None, prop: LedgerProperty | None, rules: Rules
+    view: TableView, found: tuple[int, Ledger] | None, prop: LedgerProperty | None
 ) -> tuple[Standing, Ledger | None]:
     if found is not None:
         rolled_back = prop is not None and prop.snapshot != found[0]
@@ -325,7 +321,7 @@ def _judge(
         return Standing.NONE, None
     if view.branch_missing and view.ancestors:
         return Standing.BRANCH_LOST, None
-    if view.complete and view.replaced and Rule.REPLACED_IS_NOT_ROLLED_BACK in rules:
+    if view.complete and view.replaced:
         return Standing.REPLACED, None
     if view.complete:
         return Standing.ROLLED_BACK, None  # to before our first commit, or replaced by an empty one
@@ -334,9 +330,9 @@ def _judge(
     return Standing.EXPIRED, prop.ledger
 
 
-def table_version(view: TableView, rules: Rules = ALL_RULES) -> TableVersion:
+def table_version(view: TableView) -> TableVersion:
     """What a commit on this view compares with; see `TableVersion`."""
-    return look_up(view, rules).version
+    return look_up(view).version
 
 
 def _write_entries(entries: Mapping[int, LedgerEntry]) -> dict[str, Any]:
