@@ -66,12 +66,14 @@ class CommitRequest:
 
 
 class CommitStatus(Enum):
-    """What became of a commit."""
+    """What became of a commit, as far as the committer can tell."""
 
     COMMITTED = "committed"
     CONFLICT = "conflict"  # our ledger, the property or the table is not what was expected: open the table again
     FAILED_RETRY = "failed, retry"  # foreign commits were in the way too often: ask again later
     UNKNOWN = "unknown"  # not among the ancestors now, and may still land: ask again with the same request
+    MISSING = "missing"  # the table does not exist
+    FAILED = "failed"  # certainly not landed: forbidden, invalid, out of space
 
 
 @dataclass(frozen=True, slots=True)

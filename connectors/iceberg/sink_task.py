@@ -46,8 +46,7 @@ from connectors.iceberg.config import (
 from connectors.iceberg.coordinator import Coordinator
 from connectors.iceberg.dead_letters.dead_letter_buffer import DeadLetterBuffer
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
-from connectors.iceberg.event_writer import EventWriter
-from connectors.iceberg.events import EventPublisher
+from connectors.iceberg.events import EventPublisher, EventWriter
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.key_changes import WAITING, KeyChangeWaits, UnreadPair
@@ -152,7 +151,7 @@ class IcebergSinkTask(SinkTask):
         self._key_waits = KeyChangeWaits(config.key_change_wait_ms)
         self._awaited: frozenset[str] = frozenset()  # tables, as last reported
         context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
-        create_channel(context.client_config, config.channel_topic, config.channel_replication)
+        create_channel(context.client_config, config.channel_topic)
         self._reader = ChannelReader(context.client_config, config.channel_topic)
         self._reader.start_at_end()
         self._writer = ChannelWriter(context.client_config, config.channel_topic)
@@ -160,7 +159,7 @@ class IcebergSinkTask(SinkTask):
             events = EventPublisher(
                 config.connect_group,
                 config.catalog_name,
-                EventWriter(context.client_config, config.control_topic, config.channel_replication, config.kafka),
+                EventWriter(context.client_config, config.control_topic, config.kafka),
             )
             tables = TableManager(config, events, self._metrics, context)
             tables.request()

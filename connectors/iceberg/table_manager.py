@@ -11,7 +11,6 @@ import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,15 +35,14 @@ from connectors.iceberg.errors import (
     TableNotCreatedError,
     TableUnsuitableError,
 )
-from connectors.iceberg.events import CommitListener
+from connectors.iceberg.events import EventPublisher
 from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError, PendingSchemaChanges
 from connectors.iceberg.evolution.versioned_column_view import UnifiedView
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.file_io_properties import file_io_properties
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.protocol import actions
-from connectors.iceberg.protocol.coordinator_state import Outcome
+from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
@@ -66,22 +64,6 @@ VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
 DEATHS = 3  # of the driver while it makes one commit; then the task fails
 WRITE_MODES = ("write.merge.mode", "write.update.mode", "write.delete.mode")
 
-_OUTCOMES: Mapping[CommitStatus, Outcome] = {
-    CommitStatus.COMMITTED: Outcome.COMMITTED,
-    CommitStatus.CONFLICT: Outcome.CONFLICT,
-    CommitStatus.FAILED_RETRY: Outcome.CONFLICT,
-    CommitStatus.UNKNOWN: Outcome.UNKNOWN,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """How a commit ended, in the protocol's words."""
-
-    outcome: Outcome
-    reason: str
-    snapshot: int | None
-
 
 class TableManager:
     """Owns a session in the Spark driver. All methods but `stop` are called on one thread at a time."""
@@ -89,12 +71,12 @@ class TableManager:
     def __init__(
         self,
         config: IcebergSinkConfig,
-        listener: CommitListener,
+        events: EventPublisher,
         metrics: IcebergMetrics,
         services: SharedServices,
     ) -> None:
         self._config = config
-        self._listener = listener
+        self._events = events
         self._metrics = metrics
         self._full_merge = config.commit_engine.value == "merge" or bool(config.spark.get("spark.remote"))
         self._lake = _lake_of(config, services)
@@ -284,7 +266,7 @@ class TableManager:
         if created:
             log.info("created table %s", name, extra={"action": "table_created", "table": name})
 
-    def commit(self, request: actions.CommitRequest, epoch: Epoch) -> Committed:
+    def commit(self, request: CommitTable, epoch: Epoch) -> CommitOutcome:
         """Make one snapshot (steps 4 and 5).
 
         Raises:
@@ -341,8 +323,8 @@ class TableManager:
             extra={"action": "table_commit", "table": request.table, "commit_id": request.commit},
         )  # fmt: skip
         if outcome.snapshot_id is not None:
-            self._listener.on_table_commit(request, outcome.snapshot_id, valid_through)
-        return Committed(_OUTCOMES[outcome.status], outcome.reason, outcome.snapshot_id)
+            self._events.on_table_commit(request, outcome.snapshot_id, valid_through)
+        return outcome
 
     def _commit(self, request: CommitRequest) -> CommitOutcome:
         """Ask the driver; a request that killed it several times fails its own task, and no other connector's."""

@@ -41,13 +41,13 @@ from iceberg_protocol_tables import (
     value_of,
 )
 
+from connectors.iceberg.commit_request import CommitStatus
 from connectors.iceberg.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
     CoordinatorState,
-    Outcome,
     TopicInfo,
 )
 from connectors.iceberg.protocol.ledger import (
@@ -367,7 +367,7 @@ class World:
         pairs = [each.pair for each in self.open_pairs(table) if each.half in (Half.DELETE, Half.NOTHING)]
         return "|".join([table.uuid, *pairs])
 
-    def check_chain(self, request: act.CommitRequest, before: Ledger | None) -> None:
+    def check_chain(self, request: act.CommitTable, before: Ledger | None) -> None:
         if before is None or self.off:
             return
         for topic, entries in request.ledger.topics.items():
@@ -1259,7 +1259,7 @@ class SimCoordinator:
             case act.ProveLeadership():
                 self.take(state.on_leadership(action.token, world.producer is self, now))
             case act.CommitTable():
-                commit = Commit(world, action.request)
+                commit = Commit(world, action)
                 self.go_on(Committing(commit, commit.steps()))
             case Committing():
                 self.go_on(action)
@@ -1296,7 +1296,7 @@ class SimCoordinator:
                 return
             world.lose(under_way)
             unknown = under_way.commit.unknown or world.random.random() < 0.5
-            answer = (Outcome.UNKNOWN if unknown else Outcome.FAILED), None
+            answer = (CommitStatus.UNKNOWN if unknown else CommitStatus.FAILED), None
         outcome, snapshot = answer
         assert self.state is not None
         self.take(self.state.on_commit_outcome(request.table, request.commit, outcome, "why", snapshot, world.now))

@@ -9,9 +9,9 @@ from enum import Enum
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
+from connectors.iceberg.commit_request import CommitStatus
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
-    CommitRequest,
     CommitTable,
     CoordinatorAction,
     DescribeTopics,
@@ -93,16 +93,6 @@ class TableAge:
     complete: bool  # every partition's log was seen to end where the table stands
 
 
-class Outcome(Enum):
-    """How a commit ended, as far as the committer can tell."""
-
-    COMMITTED = "committed"
-    CONFLICT = "conflict"  # certainly not landed: the version had moved, or a foreign commit got in the way
-    UNKNOWN = "unknown"  # may have landed, or may land later
-    MISSING = "missing"  # the table does not exist
-    FAILED = "failed"  # certainly not landed: forbidden, invalid, out of space
-
-
 _NOT_KNOWN = {  # standings of a table of which it is not known what it holds
     Standing.LOST: "was rolled back to a snapshot whose ledger was expired, so what it holds is not known: roll it "
     "back to another snapshot, or replace it by an empty one, which is filled again",
@@ -179,7 +169,7 @@ class _Work:
     """One table's share of a cycle that is being applied."""
 
     step: _Step = _Step.LOAD
-    request: CommitRequest | None = None
+    request: CommitTable | None = None
     after: dict[TopicPartition, int] = field(default_factory=dict)  # `needs` once the request has landed
     tries: int = 0
     retry_ms: int = 0
@@ -426,30 +416,30 @@ class CoordinatorState:
             return [*self._open(name, lookup), *self._finish_if_done(now_ms)]
         if work.step is _Step.RESOLVE and work.request and lookup.version == work.request.expected:
             work.step = _Step.COMMIT
-            return [CommitTable(work.request)]  # on the same base: both cannot land
+            return [work.request]  # on the same base: both cannot land
         work.request, work.unknown = None, False
         return self._plan(name, work, lookup, now_ms)
 
     @_input
     def on_commit_outcome(
-        self, name: str, commit: str, outcome: Outcome, reason: str, snapshot: int | None, now_ms: int
+        self, name: str, commit: str, outcome: CommitStatus, reason: str, snapshot: int | None, now_ms: int
     ) -> list[CoordinatorAction]:
         """The answer to `CommitTable`. `snapshot`: id of the new snapshot when committed."""
         work = self._work(name, _Step.COMMIT)
         if work is None or work.request is None or work.request.commit != commit:
             return []
         match outcome:
-            case Outcome.COMMITTED:
+            case CommitStatus.COMMITTED:
                 version = TableVersion(work.request.expected.uuid, snapshot, snapshot)
                 return self._landed(name, work, version, now_ms)
-            case Outcome.MISSING:
+            case CommitStatus.MISSING:
                 return self._lost(name, work, now_ms)
         work.tries += 1
-        work.unknown = work.unknown or outcome is Outcome.UNKNOWN
+        work.unknown = work.unknown or outcome is CommitStatus.UNKNOWN
         if work.tries >= self._settings.max_tries and not work.unknown:
             return self._refuse(name, work, reason, now_ms)
         work.retry_ms = now_ms + self._settings.retry_delay_ms
-        if outcome is Outcome.FAILED or work.tries > 1:
+        if outcome is CommitStatus.FAILED or work.tries > 1:
             work.step = _Step.PAUSE
             return self._unknown_for_long(name, work, reason)
         work.step = _Step.RESOLVE if work.unknown else _Step.LOAD
@@ -558,7 +548,7 @@ class CoordinatorState:
         if work is None or work.step is not _Step.LEADERSHIP or work.request is None:
             return []
         work.step = _Step.COMMIT
-        return [CommitTable(work.request)]
+        return [work.request]
 
     @_input
     def on_group_offsets(self, group: Mapping[TopicPartition, GroupOffset], now_ms: int) -> list[CoordinatorAction]:
@@ -870,7 +860,7 @@ class CoordinatorState:
             work.step = _Step.LEADERSHIP
             return [ProveLeadership(work.request.commit)]
         work.step = _Step.COMMIT
-        return [CommitTable(work.request)]
+        return [work.request]
 
     def _share(self, name: str, table: _Table) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Range]]:
         """A table's share of the ranges taken (rules 15, 19, 22): `needs` after it, and the ranges with rows for it.
@@ -902,7 +892,7 @@ class CoordinatorState:
         table: _Table,
         after: Mapping[TopicPartition, int],
         with_rows: Mapping[TopicPartition, Range],
-    ) -> CommitRequest:
+    ) -> CommitTable:
         assert self._cycle is not None
         topics: dict[str, TopicLedger] = {}
         entries: dict[str, dict[int, LedgerEntry]] = {}
@@ -914,7 +904,7 @@ class CoordinatorState:
         cycle = self._cycle.number
         ledger = Ledger(self.epoch, commit, cycle, table.uuid, self._settings.cluster, topics)
         files = {p: taken.tables[name].files for p, taken in with_rows.items()}
-        return CommitRequest(
+        return CommitTable(
             name, commit, cycle, table.version, ledger, dict(table.opened), files, self._valid_through(after)
         )
 
