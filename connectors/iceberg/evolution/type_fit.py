@@ -122,22 +122,3 @@ def _decimal_takes(column: str, wanted: str) -> bool:
     if want is None:
         return _INTEGER_DIGITS.get(wanted, 99) <= have[0] - have[1]
     return want[1] <= have[1] and want[0] - want[1] <= have[0] - have[1]
-
-
-def common_type(older: str, newer: str) -> str:
-    """The type that values of both columns have in a view over them: the newer one if the older fits, else string."""
-    if older == newer or newer in ("string", "binary"):
-        return newer
-    if newer in _MOMENTS or older in _MOMENTS:
-        dates = older == "date" and newer in ("timestamp", "timestamptz")
-        return newer if dates else "string"
-    if newer in ("float", "double", "long", "int") and older in ("int", "long", "float", "double"):
-        return newer if _takes(newer, older, text=False) else "double" if "double" in (older, newer) else newer
-    if _decimal_takes(newer, older):
-        return newer
-    have, want = decimal_parts(older), decimal_parts(newer)
-    if have and want:
-        scale = max(have[1], want[1])
-        digits = max(have[0] - have[1], want[0] - want[1]) + scale
-        return f"decimal({digits}, {scale})" if digits <= 38 else "string"
-    return "string"

@@ -28,6 +28,7 @@ class Change(IntEnum):
 
 
 INT8 = pa.int8()
+DELETED = "__deleted"  # field of deleted rows; with delete-mode `mark` a column of the table
 RAW_OPERATIONS = frozenset({"op", "__op"})  # fields that hold Debezium's own letters
 SNAPSHOT = "r"  # Debezium's letter of rows that a snapshot reads
 _NO_ROW = {"T": Change.TRUNCATE, "M": Change.IGNORE}
@@ -65,7 +66,7 @@ def _by_field(value: Column, path: Sequence[str], read: Change) -> pa.Int8Array 
         return None
     encoded = data.dictionary_encode()
     raw = path[-1] in RAW_OPERATIONS
-    deleted_flag = path[-1] == "__deleted"
+    deleted_flag = path[-1] == DELETED
     meanings = [_meaning(v, read, raw=raw, deleted_flag=deleted_flag) for v in encoded.dictionary.to_pylist()]
     if all(m is Change.UPSERT for m in meanings):
         return None

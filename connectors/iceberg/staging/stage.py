@@ -19,6 +19,7 @@ from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, KeySource
 from connectors.iceberg.file_io_properties import file_io_properties, lent_until_ms
 from connectors.iceberg.key_changes import UnreadPair
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.staging.cdc import DELETED
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.columns import any_true
 from connectors.iceberg.staging.envelope import Envelope, shape
@@ -123,14 +124,12 @@ class Stage:
         """What to ask for when a table is not open: how these rows would create it."""
         config = self._config
         found = config.table(table).id_columns or self._key_of(table, batch)
-        keys = found if config.set_identifier_fields else ()
         try:
-            schema = self._new_schema(self._rows(table, batch), keys)
+            schema = self._new_schema(self._rows(table, batch), found)
             if config.is_changelog(table):
                 return TableRequest(changelog_schema(schema)).to_text()
-            if config.marks_deletes(table) and all(f["name"] != config.deleted_column for f in schema["fields"]):
-                added = {"id": _DELETED_ID, "name": config.deleted_column, "required": False, "type": "boolean"}
-                schema["fields"].append(added)
+            if config.marks_deletes(table) and all(f["name"] != DELETED for f in schema["fields"]):
+                schema["fields"].append({"id": _DELETED_ID, "name": DELETED, "required": False, "type": "boolean"})
             return TableRequest(schema, keys=found).to_text()
         except DataError as error:
             return TableRequest(None, str(error), keys=found).to_text()

@@ -34,7 +34,7 @@ from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.key_changes import UnreadPair
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import SchemaChange
-from connectors.iceberg.staging.cdc import Change, Placeholder, any_null, changes, last_per_key, last_truncate
+from connectors.iceberg.staging.cdc import DELETED, Change, Placeholder, any_null, changes, last_per_key, last_truncate
 from connectors.iceberg.staging.changelog import Changes
 from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
 from connectors.iceberg.staging.conversion import RowConverter
@@ -190,12 +190,9 @@ class TableStager:
         self._key_converters: dict[tuple[Schema | None, pa.DataType], RowConverter] = {}
         self._evolution = TableEvolution(description, self._config)
         self._keys = description.key_columns
-        self._marked = self._config.deleted_column if self._config.marks_deletes(description.name) else None
+        self._marked = DELETED if self._config.marks_deletes(description.name) else None
         if self._marked is not None and self._schema.get_field_index(self._marked) < 0:
-            raise DataError(
-                f"table {description.name} has no column {self._marked} to mark deleted rows in: add it, or set "
-                "iceberg.ext.deleted-column"
-            )
+            raise DataError(f"table {description.name} has no column {DELETED} to mark deleted rows in: add it")
         self._unmarked = [n for n in self._schema.names if n not in self._keys and n != self._marked]
         missing = [name for name in self._keys if self._schema.get_field_index(name) < 0]
         if missing:

@@ -57,6 +57,7 @@ _FULL_NAMES: Mapping[tuple[str, Type], str] = {
     ("io.debezium.time.IsoTime", Type.STRING): "time",
     ("io.debezium.time.IsoTimestamp", Type.STRING): "timestamp",
     ("io.debezium.data.Uuid", Type.STRING): "uuid",
+    (VARIABLE_SCALE_DECIMAL, Type.STRUCT): "string",
     ("uuid", Type.STRING): "uuid",
     ("timestamp-millis", Type.INT64): "timestamptz",
     ("timestamp-micros", Type.INT64): "timestamptz",
@@ -76,16 +77,14 @@ class TypeOptions:
     logical_types: LogicalTypes = LogicalTypes.CONNECT
     uuid: bool = True  # Apache's sink maps strings named `uuid`, Tabular's does not
     force_optional: bool = False
-    variable_scale: int | None = None
-    case_insensitive: bool = False
     variants: bool = False  # whether new columns of JSON texts are variants
     times: bool = True  # whether columns may be of type time: Spark, which merges, cannot read such tables at all
 
     @staticmethod
     def of(config: IcebergSinkConfig) -> TypeOptions:
         return TypeOptions(
-            config.logical_types, config.family is ClassFamily.APACHE, config.force_optional, config.variable_scale,
-            config.case_insensitive, times=config.mode is WriteMode.APPEND,
+            config.logical_types, config.family is ClassFamily.APACHE, config.force_optional,
+            times=config.mode is WriteMode.APPEND,
             variants=config.json_type is JsonType.VARIANT and config.format_version >= 3,
         )  # fmt: skip
 
@@ -252,8 +251,6 @@ def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | No
         known = _CONNECT_NAMES.get((name, schema.type))
         if known is None and options.logical_types is LogicalTypes.FULL:
             known = _FULL_NAMES.get((name, schema.type))
-            if name == VARIABLE_SCALE_DECIMAL:
-                known = "string" if options.variable_scale is None else f"decimal(38, {options.variable_scale})"
         if known is None and name == "uuid" and schema.type is Type.STRING and options.uuid:
             known = "uuid"
         if name == JSON and schema.type is Type.STRING and options.variants:
