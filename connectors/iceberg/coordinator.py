@@ -29,7 +29,7 @@ from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
 from connectors.iceberg.commit_request import CommitStatus
-from connectors.iceberg.config import IcebergSinkConfig, MissingTable, RecreatedTopic, Unrouted
+from connectors.iceberg.config import IcebergSinkConfig, Unrouted
 from connectors.iceberg.errors import (
     DuplicateKeyError,
     PairUnreadError,
@@ -275,9 +275,9 @@ class _CoordinatorEpoch:
             commit_timeout_ms=config.commit_timeout_ms,
             tables=tuple(known),
             dynamic=config.dynamic or bool(config.topic_rules),
-            skip_missing=config.missing_table is MissingTable.SKIP,
+            skip_missing=config.skip_missing,
             skip_unknown=(config.dynamic or bool(config.topic_rules)) and config.unrouted is not Unrouted.FAIL,
-            new_topic_allowed=config.recreated_topic is RecreatedTopic.RESTART,
+            new_topic_allowed=config.restart_recreated,
         )
         self._state = CoordinatorState(settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4()))
         ranges = context.log_range(partitions_of(topics))

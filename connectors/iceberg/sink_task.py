@@ -39,8 +39,6 @@ from connectors.iceberg.config import (
     MAX_STAGED_BYTES,
     UNKNOWN_VALUE,
     IcebergSinkConfig,
-    MissingTable,
-    UnknownValue,
     Unrouted,
 )
 from connectors.iceberg.coordinator import Coordinator
@@ -342,7 +340,7 @@ class IcebergSinkTask(SinkTask):
                 f"offset {unread.offset}, which lacks values of the old row, and no delete of the old key was read "
                 f"from the partitions {others or partition.partition}"
             )
-            if self._config.unknown_value is UnknownValue.ERROR:
+            if not self._config.null_unknown:
                 raise ConnectError(f"{why}; {UNKNOWN_VALUE}=null would go on without them")
             log.warning("%s: they are null", why, extra={"action": "values_unavailable", "table": unread.table})
             self._stage.stage_alone(unread.table, partition, unread.offset)
@@ -464,7 +462,7 @@ class IcebergSinkTask(SinkTask):
                     found.append(rest)
             elif not self._state.is_skipped(item.table):
                 found.append(item)
-            elif self._config.unrouted is Unrouted.DLQ and self._config.missing_table is MissingTable.FAIL:
+            elif self._config.unrouted is Unrouted.DLQ and not self._config.skip_missing:
                 error = DataError(f"table {item.table} does not exist")
                 raise item.in_whole_batch(BadRows(dict.fromkeys(range(len(item.batch)), error)))
             else:

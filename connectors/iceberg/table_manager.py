@@ -76,7 +76,7 @@ class TableManager:
         self._config = config
         self._events = events
         self._metrics = metrics
-        self._full_merge = config.commit_engine.value == "merge" or bool(config.spark.get("spark.remote"))
+        self._full_merge = config.full_merge or bool(config.spark.get("spark.remote"))
         self._lake = _lake_of(config, services)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
@@ -350,7 +350,7 @@ def why_not_merged(table: TableDescription) -> str | None:
 
 def _lake_of(config: IcebergSinkConfig, services: SharedServices) -> LakeClient:
     spark = worker_spark_config(config, services.worker_settings)
-    settings = EngineSettings(config.commit_engine.value == "merge", config.foreign_writers.value == "refuse")
+    settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
     commit_seconds = config.commit_attempt_timeout_ms / 1000
     return LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=commit_seconds)
 

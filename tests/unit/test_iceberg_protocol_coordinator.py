@@ -394,9 +394,7 @@ def test_unknown_outcome_that_is_not_there_is_asked_again_on_the_same_base() -> 
     request = full_cycle(life)
     life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.UNKNOWN, "timeout", None, 1000)
     assert commit_of(life, [LoadTable(FACTS)]) is request
-    life.state.on_commit_outcome(
-        FACTS, request.commit, CommitStatus.CONFLICT, "moved", None, 1000
-    )  # the late one
+    life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.CONFLICT, "moved", None, 1000)  # the late one
     assert life.state.on_tick(1009) == []
     only(life.state.on_tick(1010), LoadTable)
     only(life.state.on_table_loaded(FACTS, landed(request), 1010), CommitComplete)

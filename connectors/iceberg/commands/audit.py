@@ -80,12 +80,12 @@ def _settings(
     if config is None:
         if not given:
             raise ConfigError("", "where is the catalog? Give --config connector.json or --catalog-property type=…")
-        return SparkConfig(catalog, given, quick_jvm=True), "main", None
+        return SparkConfig(catalog, given), "main", None
     props = read_connector(config)
     refuse_providers(props)
     parsed = IcebergSinkConfig.parse(props)
     hadoop = parsed.hadoop_settings()
-    settings = SparkConfig(parsed.catalog_name, {**parsed.catalog, **given}, hadoop, parsed.spark, True)
+    settings = SparkConfig(parsed.catalog_name, {**parsed.catalog, **given}, hadoop, parsed.spark)
     return settings, parsed.table(table).commit_branch or "main", parsed.connect_group
 
 

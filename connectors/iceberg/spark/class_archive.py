@@ -47,7 +47,6 @@ def run(java_options: Sequence[str]) -> None:
                 "uri": f"jdbc:sqlite:{folder}/catalog.db",
                 "warehouse": f"file://{folder}/warehouse",
             },
-            quick_jvm=True,
         )
         with SparkGateway() as compiling:
             parameters = GatewayParameters(port=compiling.port, auth_token=compiling.secret)
