@@ -20,7 +20,7 @@ from connectors.iceberg.spark.gateway import JARS_VARIABLE
 
 STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
 DEFAULT_HEAP: Final = "1g"
-# Without C2, which took 7 of the 17 CPU seconds of a driver's first two minutes, for work that comes a few times a minute.
+# Without C2: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work that comes a few times a minute.
 JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 WORKER_PREFIX: Final = "connect_py.spark."  # of worker properties: the defaults of all drivers
 DRIVERS_MAX_KEY: Final = f"{WORKER_PREFIX}drivers.max"
