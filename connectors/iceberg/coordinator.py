@@ -422,8 +422,9 @@ class _CoordinatorEpoch:
             error = future.exception()
             if error is None:
                 return answer(future.result())
-            fatal = isinstance(error, DuplicateKeyError | SparkLostError) or not isinstance(error, ConnectError)
-            if fatal or failed is None:
+            if failed is None or not isinstance(error, ConnectError):
+                raise error
+            if isinstance(error, DuplicateKeyError | SparkLostError):
                 raise error
             return failed(error)
 

@@ -200,7 +200,7 @@ def _input(method: _Input[_P]) -> _Input[_P]:
     """An input is ignored after the end. If it brings the end, the reason is all that it returns."""
 
     @wraps(method)
-    def checked(self: CoordinatorState, *args: _P.args, **kwargs: _P.kwargs) -> list[CoordinatorAction]:
+    def checked(self: CoordinatorState, /, *args: _P.args, **kwargs: _P.kwargs) -> list[CoordinatorAction]:
         if self.ended:
             return []
         try:
