@@ -16,6 +16,7 @@ from connectors.iceberg.table import StagedFile, WriteMode
 MAIN = "main"
 SNAPSHOT_ID = "{snapshot-id}"  # in `CommitRequest.property_template`: the id of the new snapshot goes here
 COMMIT_ID_KEY = "kafka.connect.commit-id"
+TASK_ID_KEY = "kafka.connect.task-id"
 
 
 class EngineName(Enum):

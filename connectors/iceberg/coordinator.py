@@ -71,7 +71,7 @@ from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorState,
     TopicInfo,
 )
-from connectors.iceberg.protocol.ledger import TableView
+from connectors.iceberg.protocol.ledger import TableView, look_up
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch
@@ -266,7 +266,7 @@ class _CoordinatorEpoch:
         known = likely_tables(config, topics)
         group = group_offsets(context, topics)
         views = {name: self._await(self._executor.submit(self._tables.view, name)) for name in known}
-        if not group and not any(view and self._tables.has_ledger(view) for view in views.values()):
+        if not group and not any(view and look_up(view).ledger for view in views.values()):
             group = self._first_positions(topics)
         settings = CoordinatorSettings(
             cluster=context.cluster_id,

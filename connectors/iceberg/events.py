@@ -101,9 +101,10 @@ class EventPublisher:
     def on_table_commit(self, request: CommitTable, snapshot: int, valid_through: datetime | None) -> None:
         """A snapshot of a table is visible."""
         *namespace, name = request.table.split(".")
-        reference = {"catalog": self._catalog, "namespace": namespace, "name": name, "uuid": request.expected.uuid}
+        table_uuid = _bytes(request.expected.uuid) if request.expected.uuid else None
+        reference = {"catalog": self._catalog, "namespace": namespace, "name": name, "uuid": table_uuid}
         payload = {
-            "commit_id": request.commit,
+            "commit_id": _bytes(request.commit),
             "table_reference": reference,
             "snapshot_id": snapshot,
             "valid_through_ts": valid_through,
@@ -112,7 +113,7 @@ class EventPublisher:
 
     def on_cycle_complete(self, commit: str, valid_through: datetime | None) -> None:
         """All tables of a cycle are done."""
-        self._write(COMMIT_COMPLETE, {"commit_id": commit, "valid_through_ts": valid_through})
+        self._write(COMMIT_COMPLETE, {"commit_id": _bytes(commit), "valid_through_ts": valid_through})
 
     def _write(self, kind: int, payload: Mapping[str, Any]) -> None:
         try:
@@ -139,19 +140,13 @@ def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetim
         "type": kind,
         "timestamp": now,
         "group_id": group,
-        "payload": _with_bytes(payload),
+        "payload": payload,
     }
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(text)), document)
     return MAGIC + struct.pack(">H", len(text)) + text + body.getvalue()
 
 
-def _with_bytes(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """UUIDs as the 16 bytes that Avro's fixed holds."""
-    found: dict[str, Any] = {}
-    for name, value in payload.items():
-        if isinstance(value, Mapping):
-            found[name] = _with_bytes(value)
-        else:
-            found[name] = uuid.UUID(value).bytes if name in ("commit_id", "uuid") and value else value
-    return found
+def _bytes(text: str) -> bytes:
+    """A UUID as the 16 bytes that Avro's fixed holds."""
+    return uuid.UUID(text).bytes

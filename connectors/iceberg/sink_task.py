@@ -13,7 +13,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -42,7 +42,6 @@ from connectors.iceberg.config import (
     Unrouted,
 )
 from connectors.iceberg.coordinator import Coordinator
-from connectors.iceberg.dead_letters.dead_letter_buffer import DeadLetterBuffer
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
 from connectors.iceberg.events import EventPublisher, EventWriter
 from connectors.iceberg.faults import fault_point
@@ -104,20 +103,15 @@ class _Converted(NamedTuple):
 class _Poll:
     """What the poll that is being worked on brought so far."""
 
-    converted: list[_Converted]
-    letters: DeadLetterBuffer
-    latest: dict[TopicPartition, int]  # timestamp
+    converted: list[_Converted] = field(default_factory=list)
+    letters: dict[TopicPartition, dict[int, DeadLetter]] = field(default_factory=dict)  # the last one of each offset
+    latest: dict[TopicPartition, int] = field(default_factory=dict)  # timestamp
 
     def drop(self, partition: TopicPartition) -> None:
         """Its rows come again, to us or to another task."""
         self.converted = [item.without(partition) for item in self.converted]
-        self.letters.drop(partition)
+        self.letters.pop(partition, None)
         self.latest.pop(partition, None)
-
-    def clear(self) -> None:
-        self.converted.clear()
-        self.letters.clear()
-        self.latest.clear()
 
 
 class IcebergSinkTask(SinkTask):
@@ -137,7 +131,7 @@ class IcebergSinkTask(SinkTask):
         )
         self._router = Router(config)
         self._stage = Stage(config, self._name, context.partition_count)
-        self._poll = _Poll([], DeadLetterBuffer(), {})
+        self._poll = _Poll()
         self._letter_rows = DeadLetterRows(config.connector, context.task, props)
         self._unrouted = 0  # rows since the start that no table took
         self._tell_unrouted_at = 0.0
@@ -264,7 +258,7 @@ class IcebergSinkTask(SinkTask):
         if limit is not None and offset >= limit:
             return
         if self._state.is_reading(partition) and offset >= self._state.next_offset(partition):
-            self._poll.letters.add(letter)
+            self._poll.letters.setdefault(partition, {})[offset] = letter
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
         """Stage what the poll brought, and its dead letters: from now on everything below `consumed` is handled."""
@@ -278,7 +272,7 @@ class IcebergSinkTask(SinkTask):
         for tp, following in consumed.items():
             if self._state.is_reading(tp):
                 self._state.advance(tp, following, self._poll.latest.get(tp))
-        self._poll.clear()
+        self._poll = _Poll()
         self._hold_at_unread_pairs()
         self._turn()
 
@@ -365,9 +359,9 @@ class IcebergSinkTask(SinkTask):
 
     def _convert_letters(self, consumed: Mapping[TopicPartition, int]) -> None:
         """Make rows of the poll's dead letters; a partition whose letters have no table yet is held."""
-        table, letters = self._config.dead_letter_table, self._poll.letters
+        table = self._config.dead_letter_table
         found: list[DeadLetter] = []
-        for tp in letters.partitions():
+        for tp, letters in list(self._poll.letters.items()):
             if table is None or tp not in consumed or not self._state.is_reading(tp):
                 continue
             if self._state.is_skipped(table):
@@ -375,7 +369,8 @@ class IcebergSinkTask(SinkTask):
             if self._state.filter_position(table, tp) is None or self._state.answer(table) is None:
                 self._hold_partition(tp, _Blocked(table, Need.CREATE, self._letter_rows.creation(self._config)))
                 continue
-            found += letters.of(tp, self._state.next_offset(tp), consumed[tp])
+            start = self._state.next_offset(tp)
+            found += [letters[offset] for offset in sorted(letters) if start <= offset < consumed[tp]]
         for batch in self._letter_rows.batches(found):
             try:
                 self._poll.converted.append(self._convert(Routed(table or "", batch)))

@@ -20,6 +20,7 @@ from connectors.iceberg.commit_request import (
     COMMIT_ID_KEY,
     MAIN,
     SNAPSHOT_ID,
+    TASK_ID_KEY,
     CommitOutcome,
     CommitRequest,
     CommitStatus,
@@ -41,7 +42,7 @@ from connectors.iceberg.faults import fault_point
 from connectors.iceberg.file_io_properties import file_io_properties
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import CommitTable
-from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
+from connectors.iceberg.protocol.ledger import TableView, ledger_key, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
@@ -57,7 +58,6 @@ from connectors.iceberg.table import TableDescription, WriteMode
 
 log = logging.getLogger(__name__)
 
-TASK_ID_KEY = "kafka.connect.task-id"
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
 DEATHS = 3  # of the driver while it makes one commit; then the task fails
 WRITE_MODES = ("write.merge.mode", "write.update.mode", "write.delete.mode")
@@ -123,9 +123,6 @@ class TableManager:
             return self._load(name).view
         except TableMissingError:
             return None
-
-    def has_ledger(self, view: TableView) -> bool:
-        return look_up(view).ledger is not None
 
     def _load(self, name: str) -> LoadedTable:
         self.start()
