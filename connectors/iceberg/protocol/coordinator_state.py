@@ -119,11 +119,10 @@ _ROLLED_BACK = (
 class _Step(Enum):
     """What the work on one table in a cycle waits for."""
 
-    LOAD = "load"
+    LOAD = "load"  # the table; it shows whether a commit of unknown outcome landed
     LEADERSHIP = "leadership"
     GROUP = "group"
     COMMIT = "commit"
-    RESOLVE = "resolve"  # the table is loaded to see whether an unknown commit landed
     PAUSE = "pause"  # before the next try
     DONE = "done"
 
@@ -349,7 +348,7 @@ class CoordinatorState:
         actions: list[CoordinatorAction] = []
         for name, work in self._cycle.work.items():
             if work.step is _Step.PAUSE and now_ms >= work.retry_ms:
-                work.step = _Step.RESOLVE if work.unknown else _Step.LOAD
+                work.step = _Step.LOAD
                 actions.append(LoadTable(name))
         return actions
 
@@ -403,7 +402,7 @@ class CoordinatorState:
     @_input
     def on_table_loaded(self, name: str, view: TableView | None, now_ms: int) -> list[CoordinatorAction]:
         """The answer to `LoadTable`. None: the table does not exist."""
-        work = self._work(name, _Step.LOAD, _Step.RESOLVE)
+        work = self._work(name, _Step.LOAD)
         if work is None:
             return []
         if view is None:
@@ -414,7 +413,7 @@ class CoordinatorState:
                 return self._landed(name, work, lookup.version, now_ms)
             work.step = _Step.DONE  # ours landed, and another writer's on top of it
             return [*self._open(name, lookup), *self._finish_if_done(now_ms)]
-        if work.step is _Step.RESOLVE and work.request and lookup.version == work.request.expected:
+        if work.unknown and work.request and lookup.version == work.request.expected:
             work.step = _Step.COMMIT
             return [work.request]  # on the same base: both cannot land
         work.request, work.unknown = None, False
@@ -442,13 +441,13 @@ class CoordinatorState:
         if outcome is CommitStatus.FAILED or work.tries > 1:
             work.step = _Step.PAUSE
             return self._unknown_for_long(name, work, reason)
-        work.step = _Step.RESOLVE if work.unknown else _Step.LOAD
+        work.step = _Step.LOAD
         return [LoadTable(name)]
 
     @_input
     def on_load_failed(self, name: str, reason: str, now_ms: int) -> list[CoordinatorAction]:
         """The catalog could not be asked. Tried again a bounded number of times in this cycle."""
-        work = self._work(name, _Step.LOAD, _Step.RESOLVE)
+        work = self._work(name, _Step.LOAD)
         if work is None:
             return []
         work.tries += 1
@@ -1038,12 +1037,12 @@ class CoordinatorState:
             return False
         return max([offset.offset, *state.sent[mark.rewind :]]) <= needed
 
-    def _work(self, name: str, *steps: _Step) -> _Work | None:
+    def _work(self, name: str, step: _Step) -> _Work | None:
         """The work that waits for this answer; late and unasked answers find none."""
         if self._cycle is None:
             return None
         work = self._cycle.work.get(name)
-        return work if work and work.step in steps else None
+        return work if work and work.step is step else None
 
 
 def _failed(why: str) -> _EndError:
