@@ -136,54 +136,12 @@ class LogicalTypes(Enum):
     FULL = "full"  # Debezium's and Avro's too
 
 
-class JsonType(Enum):
-    """What new columns of JSON texts (`io.debezium.data.Json`) are."""
-
-    STRING = "string"
-    VARIANT = "variant"
-
-
 class OutOfRange(Enum):
     """What becomes of a moment that Iceberg cannot hold: infinity, years of five digits, 24:00."""
 
     ERROR = "error"
     NULL = "null"
     CLAMP = "clamp"
-
-
-class NullKey(Enum):
-    """MERGE mode: what becomes of a row whose key has a null column."""
-
-    FAIL = "fail"  # a data error: the task fails, or the row is a dead letter under `errors.tolerance=all`
-    SKIP = "skip"  # counted
-
-
-class KeySource(Enum):
-    """MERGE mode: where the key columns of a table come from that neither the configuration nor the table names."""
-
-    TABLE = "table"  # nowhere: such a table is refused
-    RECORD = "record"  # the fields of the record's key, or of `_cdc.key`
-
-
-class EnvelopeKind(Enum):
-    """What the values of records are."""
-
-    NONE = "none"  # rows, as a transformation or the producer made them
-    DEBEZIUM = "debezium"  # change events: op, before, after, source
-
-
-class TruncateEvents(Enum):
-    """MERGE mode: what an event does that says its table was truncated."""
-
-    IGNORE = "ignore"  # nothing; it is counted and logged
-    APPLY = "apply"  # every row before it goes
-
-
-class SnapshotEvents(Enum):
-    """MERGE mode: what Debezium's events of snapshots do, whose op is `r`."""
-
-    APPLY = "apply"  # they are new states
-    IGNORE = "ignore"  # nothing
 
 
 def _one_of(choices: type[Enum]) -> Validator:
@@ -475,14 +433,14 @@ class IcebergSinkConfig:
         "Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and Avro's too. "
         "`auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no columns of "
         "type time, because Spark cannot read them.", _auto_or(LogicalTypes))
-    json_type: JsonType = _choice(
-        JSON_TYPE, JsonType.STRING, L,
+    json_variants: bool = _either(
+        JSON_TYPE, "string", "variant", L,
         "New columns of texts whose schema says that they are JSON: `string`, or `variant` in tables of format 3.")
     out_of_range: OutOfRange = _choice(
         "iceberg.ext.out-of-range", OutOfRange.ERROR, M,
         "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest.")
-    null_key: NullKey = _choice(
-        "iceberg.ext.null-key", NullKey.FAIL, M,
+    skip_null_keys: bool = _either(
+        "iceberg.ext.null-key", "fail", "skip", M,
         "MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`).")
     ordering_columns: tuple[str, ...] = _option(
         ORDERING_COLUMNS, LIST, None, L,
@@ -501,23 +459,23 @@ class IcebergSinkConfig:
         UNAVAILABLE_VALUE, STRING, UNAVAILABLE_DEFAULT, L,
         "MERGE: Debezium's placeholder for a value that it could not read; the table keeps its value. `hex:` starts "
         "bytes.")
-    envelope: EnvelopeKind = _choice(
-        ENVELOPE, EnvelopeKind.NONE, M,
+    envelopes: bool = _either(  # as Debezium makes them: op, before, after, source
+        ENVELOPE, "none", "debezium", M,
         "`debezium`: values are Debezium's change events as they come, without a transformation that unwraps them. "
         "The sink takes the row from `after` and the kind of change from `op`.")
-    truncate_events: TruncateEvents = _choice(
-        "iceberg.ext.truncate-events", TruncateEvents.IGNORE, M,
+    apply_truncates: bool = _either(
+        "iceberg.ext.truncate-events", "ignore", "apply", M,
         "MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).")
-    snapshot_events: SnapshotEvents = _choice(
-        SNAPSHOT_EVENTS, SnapshotEvents.APPLY, M,
+    ignore_snapshots: bool = _either(
+        SNAPSHOT_EVENTS, "apply", "ignore", M,
         "MERGE: an event with op `r`, which a snapshot of the source made, is a new state (`apply`), or is left out "
         "(`ignore`).")
     mark_deletes: bool = _either(
         "iceberg.ext.delete-mode", "remove", "mark", M,
         "MERGE: a delete removes the row (`remove`), or makes its column `__deleted` true and leaves the rest "
         "(`mark`).")
-    key_source: KeySource = _choice(
-        "iceberg.ext.key-source", KeySource.TABLE, L,
+    record_keys: bool = _either(
+        "iceberg.ext.key-source", "table", "record", L,
         "MERGE: `record` takes the key columns of a table without id-columns and identifier fields from its records' "
         "keys, or from `_cdc.key`.")
     changelog_suffix: str | None = _option(
@@ -600,7 +558,7 @@ class IcebergSinkConfig:
         if given is not None:
             return int(given)
         merged = mode is WriteMode.MERGE and self.family is ClassFamily.APACHE
-        return 3 if merged or self.json_type is JsonType.VARIANT else 2
+        return 3 if merged or self.json_variants else 2
 
     def mode_of(self, name: str) -> WriteMode:
         """How rows reach a table: dead letters and changes are facts, whatever the others are."""
@@ -613,7 +571,7 @@ class IcebergSinkConfig:
     @property
     def deletes_are_events(self) -> bool:
         """Whether the source tells deletes by records with a value; then tombstones only repeat them."""
-        return self.envelope is EnvelopeKind.DEBEZIUM or bool(self.cdc_field)
+        return self.envelopes or bool(self.cdc_field)
 
     def marks_deletes(self, name: str) -> bool:
         """Whether deleted rows of a table stay, and say so."""
@@ -919,20 +877,20 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((error.key, error.why))
 
     asked = bool(values[CDC_FIELD]) or values[UPSERT_MODE]
-    envelope = EnvelopeKind(values[ENVELOPE])
-    if envelope is not EnvelopeKind.NONE and values[CDC_FIELD]:
+    envelopes = values[ENVELOPE] == "debezium"
+    if envelopes and values[CDC_FIELD]:
         problems.append((ENVELOPE, f"says itself what each change is; cannot be combined with {CDC_FIELD}"))
     mode = WriteMode.MERGE if asked else WriteMode.APPEND
     if values[WRITE_MODE] != "auto":
         mode = WriteMode(values[WRITE_MODE])
-    if envelope is not EnvelopeKind.NONE and mode is not WriteMode.MERGE:
+    if envelopes and mode is not WriteMode.MERGE:
         problems.append((ENVELOPE, f"needs MERGE: set {UPSERT_MODE}"))
-    no_letters = envelope is EnvelopeKind.NONE and (values[CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
-    if values[SNAPSHOT_EVENTS] == SnapshotEvents.IGNORE.value and (no_letters or mode is not WriteMode.MERGE):
+    no_letters = not envelopes and (values[CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
+    if values[SNAPSHOT_EVENTS] == "ignore" and (no_letters or mode is not WriteMode.MERGE):
         problems.append(
             (SNAPSHOT_EVENTS, f"needs {ENVELOPE}=debezium, or a {CDC_FIELD} that is Debezium's own op or __op")
         )
-    if values[CHANGELOG_SUFFIX] and (envelope is EnvelopeKind.NONE or mode is not WriteMode.MERGE):
+    if values[CHANGELOG_SUFFIX] and (not envelopes or mode is not WriteMode.MERGE):
         problems.append((CHANGELOG_SUFFIX, f"needs MERGE, and {ENVELOPE}=debezium to see the rows before"))
     elif values[CHANGELOG_SUFFIX]:
         named = [*(tables or ()), *(name for rule in rules for name in rule.templates), values[DEAD_LETTER_TABLE] or ""]
@@ -969,7 +927,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     version = create.get("format-version", "2")
     if version not in ("1", "2", "3"):
         problems.append((AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3"))
-    elif values[JSON_TYPE] == JsonType.VARIANT.value and version != "3" and "format-version" in create:
+    elif values[JSON_TYPE] == "variant" and version != "3" and "format-version" in create:
         problems.append((JSON_TYPE, "variant needs format version 3"))
     elif version == "1" and mode is WriteMode.MERGE:
         problems.append((AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3"))

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from connectors.iceberg.config import IcebergSinkConfig
-    from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Fix, Place
-    from connectors.iceberg.dead_letters.letter_state import LetterHead, LetterState
+    from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Fix, LetterState, Place
 
 HEADINGS = ("LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST FAILED")
 
@@ -108,7 +107,7 @@ def delete(
 
         from connect_py.api.errors import ConfigError
         from connectors.iceberg.commands.connector_json import parse_connector
-        from connectors.iceberg.dead_letters.letter_state import LetterState
+        from connectors.iceberg.dead_letters.dead_letter_record import LetterState
         from connectors.iceberg.dead_letters.letter_table import LetterTable
 
         wanted, age = _places(places), None if older_than is None else _age(older_than)
@@ -211,9 +210,9 @@ def replay(
 
 def _with_states(
     config: IcebergSinkConfig, servers: str | None, properties: list[str] | None, file: Path | None
-) -> tuple[list[LetterHead], list[LetterState]]:
+) -> tuple[list[DeadLetterRecord], list[LetterState]]:
     """All letters and their states, for which the replay topic is read if servers are given."""
-    from connectors.iceberg.dead_letters.letter_state import states
+    from connectors.iceberg.dead_letters.dead_letter_record import states
     from connectors.iceberg.dead_letters.letter_table import LetterTable
     from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
