@@ -273,7 +273,6 @@ class _CoordinatorEpoch:
             start_number=context.start_number,
             commit_interval_ms=config.commit_interval_ms,
             commit_timeout_ms=config.commit_timeout_ms,
-            tables=tuple(known),
             dynamic=config.dynamic or bool(config.topic_rules),
             skip_missing=config.skip_missing,
             skip_unknown=(config.dynamic or bool(config.topic_rules)) and config.unrouted is not Unrouted.FAIL,

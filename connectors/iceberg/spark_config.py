@@ -9,13 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.allowed_settings import (
-    CATALOG_PREFIX,
-    HADOOP_PREFIX,
-    SPARK_PREFIX,
-    refused_settings,
-)
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.allowed_settings import refused_settings
+from connectors.iceberg.config import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX, IcebergSinkConfig
 from connectors.iceberg.spark.gateway import JARS_VARIABLE
 
 STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows

@@ -1178,7 +1178,6 @@ class SimCoordinator:
             world.start_number,
             commit_interval_ms=15,
             commit_timeout_ms=10 if world.short else 50,
-            tables=world.routes,
             dynamic=world.dynamic,
             new_topic_allowed=world.new_topic_allowed,
             retry_delay_ms=5,

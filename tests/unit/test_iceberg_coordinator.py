@@ -122,7 +122,7 @@ def test_a_table_that_cannot_take_a_commit_holds_its_rows_and_the_others_go_on()
     troubles = RetryTracker(IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext(), None, 1000)
     freshness = Freshness(IcebergMetrics(FakePluginMetrics()))
     life = _CoordinatorEpoch(*made, tables, Silent(), troubles, freshness, threading.Event())  # type: ignore[arg-type]
-    settings = CoordinatorSettings("k", 0, 1000, 300, tables=(GOOD, BAD), max_tries=1)
+    settings = CoordinatorSettings("k", 0, 1000, 300, max_tries=1)
     state = CoordinatorState(settings, "x", new_uuid=iter("abcd").__next__)
     life._state, life._executor, life._writer = state, executor, channel  # type: ignore[assignment]
     state.begin({"orders": TopicInfo("id", (0,))}, {}, {name: tables.view(name) for name in (GOOD, BAD)}, None, 0)

@@ -122,7 +122,6 @@ class Life:
             5,
             commit_interval_ms=1000,
             commit_timeout_ms=300,
-            tables=tuple(self.tables),
             dynamic=self.dynamic,
             new_topic_allowed=self.new_topic_allowed,
             skip_missing=self.skip_missing,

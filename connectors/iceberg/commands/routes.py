@@ -27,6 +27,7 @@ def routes(
     acceptable, or a row would go nowhere.
     """
     import json
+    from dataclasses import asdict
 
     from connectors.iceberg.commands.connector_json import read_connector
     from connectors.iceberg.config import IcebergSinkConfig
@@ -37,7 +38,7 @@ def routes(
         asked = [t.strip() for text in topics or [props.get("topics", "")] for t in text.split(",") if t.strip()]
         preview = RoutePreview.of(IcebergSinkConfig.parse(props), asked, value or [])
     if as_json:
-        typer.echo(json.dumps(preview.to_json(), indent=2))
+        typer.echo(json.dumps(asdict(preview), indent=2))
     else:
         for line in preview.lines():
             typer.echo(line)

@@ -66,8 +66,7 @@ class CoordinatorSettings:
     start_number: int  # the worker's count of starts of this connector
     commit_interval_ms: int
     commit_timeout_ms: int
-    tables: tuple[str, ...] = ()  # known from the configuration
-    dynamic: bool = False  # routes may name tables that are not in `tables`
+    dynamic: bool = False  # routes may name tables that the configuration does not
     new_topic_allowed: bool = False  # a re-created topic is read from its start instead of stopping
     skip_missing: bool = False  # a table that cannot be opened leaves the floor, its rows are counted and lost
     skip_unknown: bool = False  # so does one that was never there: only records named it
@@ -666,6 +665,8 @@ class CoordinatorState:
             )
         rolled_back = went_back or lookup.standing is Standing.ROLLED_BACK
         needs: dict[TopicPartition, int] = {}
+        bases: dict[TopicPartition, int] = {}
+        opened: dict[TopicPartition, Position] = {}
         for partition, state in self._partitions.items():
             needed = self._needed(name, partition, state, lookup, rolled_back, went_back)
             if needed < state.log_start:
@@ -674,8 +675,10 @@ class CoordinatorState:
                     f"{state.log_start}: rows are lost"
                 )
             needs[partition] = needed
+            opened[partition] = self._began(lookup, partition, state) or Position(state.generation, needed)
+            entry = ledger.entry(partition, state.topic_id) if ledger else None
+            bases[partition] = entry.next if entry and entry.generation == state.generation else needed
         old = self._tables.get(name)
-        opened, bases = self._beginnings(lookup, needs)
         self._tables[name] = _Table(
             lookup.version,
             ledger,
@@ -721,20 +724,6 @@ class CoordinatorState:
                     f"{other} and {name} are one table (uuid {table.uuid}), as in a catalog that takes no notice of "
                     "case: give it one name in the routes. If it was renamed just now, restart the connector"
                 )
-
-    def _beginnings(
-        self, lookup: Lookup, needs: Mapping[TopicPartition, int]
-    ) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, int]]:
-        """Per partition: where the table began, and the base of its next ledger entry."""
-        opened: dict[TopicPartition, Position] = {}
-        bases: dict[TopicPartition, int] = {}
-        for partition, state in self._partitions.items():
-            began = self._began(lookup, partition, state)
-            opened[partition] = began or Position(state.generation, needs[partition])
-            entry = lookup.ledger.entry(partition, state.topic_id) if lookup.ledger else None
-            chained = entry is not None and entry.generation == state.generation
-            bases[partition] = entry.next if entry and chained else needs[partition]
-        return opened, bases
 
     def _began(self, lookup: Lookup, partition: TopicPartition, state: _Partition) -> Position | None:
         """Where the table began, unless that was in another topic of the same name."""
