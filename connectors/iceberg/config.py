@@ -537,8 +537,22 @@ class IcebergSinkConfig:
 
     @property
     def channel_topic(self) -> str:
-        """The topic that carries messages between tasks and coordinator."""
-        return _channel_topic(self.control_topic, self.connect_group)
+        """The topic that carries messages between tasks and coordinator.
+
+        `<control>-<group>`, where a topic may have that name. Else `<control>.` and the group with what is not safe as
+        `_` and six hexadecimal digits, or, if that is too long, its beginning and its digest: no group that makes a
+        safe name has this one, and no other group.
+        """
+        control, group = self.control_topic, self.connect_group
+        plain = f"{control}-{group}"
+        if len(plain) <= LONGEST_TOPIC and not _UNSAFE_IN_TOPIC.search(group):
+            return plain
+        quoted = re.sub(r"[^a-zA-Z0-9-]", lambda found: f"_{ord(found[0]):06x}", group)
+        room = LONGEST_TOPIC - len(control) - 1
+        if len(quoted) > room:
+            digest = hashlib.sha256(group.encode()).hexdigest()
+            quoted = f"{quoted[: max(room - len(digest) - 1, 0)]}.{digest}"
+        return f"{control}.{quoted}"
 
     @property
     def coordinator_transactional_id(self) -> str:
@@ -692,23 +706,6 @@ def _nearest(common: str, key: str, known: Collection[str]) -> str:
     start = len(common)
     nearest = difflib.get_close_matches(key[start:], [name[start:] for name in known], 1, _ALIKE)
     return f"; did you mean {common}{nearest[0]}?" if nearest else ""
-
-
-def _channel_topic(control: str, group: str) -> str:
-    """`<control>-<group>`, where a topic may have that name.
-
-    Else `<control>.` and the group with what is not safe as `_` and six hexadecimal digits, or, if that is too long,
-    its beginning and its digest: no group that makes a safe name has this one, and no other group.
-    """
-    plain = f"{control}-{group}"
-    if len(plain) <= LONGEST_TOPIC and not _UNSAFE_IN_TOPIC.search(group):
-        return plain
-    quoted = re.sub(r"[^a-zA-Z0-9-]", lambda found: f"_{ord(found[0]):06x}", group)
-    room = LONGEST_TOPIC - len(control) - 1
-    if len(quoted) > room:
-        digest = hashlib.sha256(group.encode()).hexdigest()
-        quoted = f"{quoted[: max(room - len(digest) - 1, 0)]}.{digest}"
-    return f"{control}.{quoted}"
 
 
 def _checked(key: str, read: Callable[[str], T], text: str) -> T:

@@ -49,7 +49,7 @@ class IcebergSinkConnector(SinkConnector):
         values = validate(props)
         given = {key: value for key, value in props.items() if value is not None}
         services = getattr(self, "services", None)  # outside a worker there are no settings of one
-        settings = services.worker_settings if services is not None else _no_settings
+        settings = services.worker_settings if services is not None else lambda _prefix: {}
         if services is not None and (absent := why_absent(os.environ)) is not None:
             values[CATALOG_NAME].errors.append(absent)
         for key, why in refused_settings(given, settings):
@@ -65,7 +65,3 @@ class IcebergSinkConnector(SinkConnector):
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
         """Mark the new offsets as a deliberate rewind or skip, which tables follow in spite of their ledgers."""
         return alter(IcebergSinkConfig.parse(props), self.cluster, self.services, offsets)
-
-
-def _no_settings(prefix: str) -> Mapping[str, str]:
-    return {}

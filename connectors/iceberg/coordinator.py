@@ -25,7 +25,6 @@ from functools import partial
 from typing import Any
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError, RetriableError
-from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
 from connectors.iceberg.commit_request import CommitStatus
@@ -266,8 +265,9 @@ class _CoordinatorEpoch:
         known = likely_tables(config, topics)
         group = group_offsets(context, topics)
         views = {name: self._await(self._executor.submit(self._tables.view, name)) for name in known}
-        if not group and not any(view and look_up(view).ledger for view in views.values()):
-            group = self._first_positions(topics)
+        begins = not group and not any(view and look_up(view).ledger for view in views.values())
+        if begins and begins_at_end(context):  # `auto.offset.reset=latest` becomes numbers once, afterwards never
+            group = {tp: GroupOffset(offset, None) for tp, offset in first_positions(context, topics).items()}
         settings = CoordinatorSettings(
             cluster=context.cluster_id,
             start_number=context.start_number,
@@ -282,12 +282,6 @@ class _CoordinatorEpoch:
         ranges = context.log_range(partitions_of(topics))
         ends = {tp: end for tp, (_, end) in ranges.items()}  # read after the tables: no ledger may lie beyond
         return self._state.begin(topics, group, views, highest, _now_ms(), ends)
-
-    def _first_positions(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, GroupOffset]:
-        """Resolve `auto.offset.reset=latest` once, at the very first start, to numbers; afterwards never."""
-        if not begins_at_end(self._context):
-            return {}
-        return {tp: GroupOffset(offset, None) for tp, offset in first_positions(self._context, topics).items()}
 
     # --- carrying out
 
@@ -363,7 +357,8 @@ class _CoordinatorEpoch:
                 )
             case CleanFiles(table, table_uuid, epoch):
                 cleaned = self._executor.submit(self._tables.clean, table, table_uuid, epoch)
-                self._then(cleaned, lambda _: [], _clean_later)
+                later = partial(_warned, "files of earlier epochs stay until the next start")
+                self._then(cleaned, lambda _: [], later)
 
     def _prepared(self, table: str, view: TableView, answer: str) -> list[CoordinatorAction]:
         self._retries.opened(table)
@@ -407,7 +402,8 @@ class _CoordinatorEpoch:
             self._freshness.tell(self._state.ages())
             return actions
 
-        self._then(self._executor.submit(describe_topics, self._context), described, _describe_later)
+        later = partial(_warned, "topics could not be described, tried again later")
+        self._then(self._executor.submit(describe_topics, self._context), described, later)
 
     def _then(
         self,
@@ -439,13 +435,8 @@ def _status_of(error: ConnectError) -> CommitStatus:
     return CommitStatus.MISSING if isinstance(error, TableMissingError) else CommitStatus.FAILED
 
 
-def _clean_later(error: ConnectError) -> list[CoordinatorAction]:
-    log.warning("files of earlier epochs stay until the next start: %s", error)
-    return []
-
-
-def _describe_later(error: ConnectError) -> list[CoordinatorAction]:
-    log.warning("topics could not be described, tried again later: %s", error)
+def _warned(what: str, error: ConnectError) -> list[CoordinatorAction]:
+    log.warning("%s: %s", what, error)
     return []
 
 

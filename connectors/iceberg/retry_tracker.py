@@ -102,8 +102,7 @@ class RetryTracker:
             table, cycles, why, extra={"action": "table_held", "table": table},
         )  # fmt: skip
         self._not_committed.add(table)
-        self._context.waits(f"commit to table {table}", why)
-        self._metrics.waiting(Waiting.COMMIT.value, table, waits=True)
+        self._show(Waiting.COMMIT, table, why)
         if self._is_too_long(cycles):
             raise ConnectError(f"table {table} was not committed in {cycles} cycles in a row: {why}")
 
@@ -137,8 +136,7 @@ class RetryTracker:
         for table in [table for table, said in self._held.items() if said <= long_ago]:
             self.opened(table)
         for table in self._not_committed - set(failing):
-            self._metrics.waiting(Waiting.COMMIT.value, table, waits=False)
-            self._context.waits(f"commit to table {table}", None)
+            self._show(Waiting.COMMIT, table, None)
         self._not_committed &= set(failing)
 
     def _tried(self, waiting: Waiting, table: str, why: str, line: str) -> int:
@@ -156,24 +154,24 @@ class RetryTracker:
         elif now - failure.counted >= self._interval_seconds:
             failure.intervals, failure.counted = failure.intervals + 1, now
         failure.tried = now
-        self._context.waits(_what(waiting, table), why)
+        self._show(waiting, table, why)
         if failure.kind != kind or now - failure.logged >= LOG_SECONDS:
             more = f" (and {failure.silent} times more since this was logged last)" if failure.silent else ""
             log.warning("%s%s", line, more, extra={"action": "table_held", "table": table} if table else None)
             failure.logged, failure.kind, failure.silent = now, kind, 0
         else:
             failure.silent += 1
-        self._metrics.waiting(waiting.value, table, waits=True)
         return failure.intervals
 
     def _over(self, waiting: Waiting, table: str) -> None:
         if self._known.pop((waiting, table), None) is not None:
-            self._context.waits(_what(waiting, table), None)
-            self._metrics.waiting(waiting.value, table, waits=False)
+            self._show(waiting, table, None)
+
+    def _show(self, waiting: Waiting, table: str, why: str | None) -> None:
+        """Say why rows wait, or that they no longer do."""
+        subjects = {Waiting.BEGIN: COORDINATOR, Waiting.OPEN: table_to_open(table)}
+        self._context.waits(subjects.get(waiting, f"commit to table {table}"), why)
+        self._metrics.waiting(waiting.value, table, waits=why is not None)
 
     def _is_too_long(self, intervals: int) -> bool:
         return self._limit is not None and intervals >= self._limit
-
-
-def _what(waiting: Waiting, table: str) -> str:
-    return COORDINATOR if waiting is Waiting.BEGIN else table_to_open(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache, lru_cache, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,9 +74,9 @@ class Router:
     def __init__(self, config: IcebergSinkConfig) -> None:
         self._config = config
         self._with_pattern = [name for name in config.tables if config.table(name).route_regex is not None]
-        self._tables_of_topic: dict[str, dict[str, None]] = {}
-        self._by_topic: dict[str, tuple[str, ...]] = {}
-        self._by_text: dict[str, list[str]] = {}
+        self._seen: dict[str, dict[str, None]] = {}  # by topic, the tables that rows of it went to
+        self._tables_of_topic = cache(partial(tables_of_topic, config))
+        self._tables_of_text = lru_cache(_MAX_TEXTS)(partial(tables_of_text, config))
 
     def route(self, batch: Batch) -> Routing:
         """Divide a batch.
@@ -87,10 +88,7 @@ class Router:
         """
         config = self._config
         if config.topic_rules:
-            tables = self._by_topic.get(batch.topic)
-            if tables is None:
-                tables = self._by_topic[batch.topic] = tables_of_topic(config, batch.topic)
-            if tables:
+            if tables := self._tables_of_topic(batch.topic):
                 return Routing([Routed(table, batch) for table in tables], 0)
             return self._finish(batch, [], pa.repeat(pa.scalar(True), len(batch)))
         if not config.route_field:
@@ -101,7 +99,7 @@ class Router:
         tombstone = tombstones(batch.value)
         masks = self._masks(batch.value)
         merge = self._config.mode is WriteMode.MERGE
-        known = self._tables_of_topic.setdefault(batch.topic, {})
+        known = self._seen.setdefault(batch.topic, {})
         known.update(dict.fromkeys(masks))
         if merge and tombstone is not None:
             for table, rows in self._of_tombstones(batch, tombstone, known).items():
@@ -170,17 +168,9 @@ class Router:
         for at, text in enumerate(values):
             if text is None:
                 continue
-            for table in self._tables_of(text):
+            for table in self._tables_of_text(text):
                 tables.setdefault(table, [False] * len(values))[at] = True
         return {table: pa.array(hits, pa.bool_()).take(route).fill_null(False) for table, hits in tables.items()}
-
-    def _tables_of(self, text: str) -> list[str]:
-        known = self._by_text.get(text)
-        if known is None:
-            if len(self._by_text) >= _MAX_TEXTS:
-                self._by_text.clear()
-            known = self._by_text[text] = tables_of_text(self._config, text)
-        return known
 
     def _finish(self, batch: Batch, routed: list[Routed], rest: pa.BooleanArray) -> Routing:
         count = pc.sum(rest).as_py() or 0

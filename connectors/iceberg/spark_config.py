@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.allowed_settings import refused_settings
 from connectors.iceberg.config import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX, IcebergSinkConfig
@@ -108,7 +109,7 @@ class SparkConfig:
 
     def catalog_settings(self) -> dict[str, str]:
         """What Iceberg's catalog is made from; what is said in Spark's words wins."""
-        in_sparks_words = _below(f"spark.sql.catalog.{self.catalog}.", self.spark_properties)
+        in_sparks_words = with_prefix(self.spark_properties, f"spark.sql.catalog.{self.catalog}.")
         said = {k: v for k, v in in_sparks_words.items() if not k.startswith("hadoop.")}
         settings = {"cache-enabled": "false", **self.catalog_properties, **said}
         if "type" not in settings and "catalog-impl" not in settings:
@@ -123,8 +124,8 @@ class SparkConfig:
 
     def hadoop_settings(self) -> dict[str, str]:
         """The settings that Hadoop's file systems get; what is said in Spark's words wins."""
-        in_sparks_words = _below("spark.hadoop.", self.spark_properties)
-        of_the_catalog = _below(f"spark.sql.catalog.{self.catalog}.hadoop.", self.spark_properties)
+        in_sparks_words = with_prefix(self.spark_properties, "spark.hadoop.")
+        of_the_catalog = with_prefix(self.spark_properties, f"spark.sql.catalog.{self.catalog}.hadoop.")
         return {**self.hadoop_properties, **in_sparks_words, **of_the_catalog}
 
     def _jars_for_executors(self) -> dict[str, str]:
@@ -168,7 +169,3 @@ def _drivers_max(text: str) -> int:
 
 def _is_static(key: str) -> bool:
     return not key.startswith("spark.sql.") or _STATIC_SQL.fullmatch(key) is not None
-
-
-def _below(prefix: str, properties: Mapping[str, str]) -> dict[str, str]:
-    return {key[len(prefix) :]: value for key, value in properties.items() if key.startswith(prefix)}

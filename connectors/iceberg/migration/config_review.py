@@ -46,15 +46,10 @@ def review(props: Props) -> ConfigReview:
 
 
 def _without_effect(props: Props, family: ClassFamily) -> list[tuple[str, str]]:
-    found = []
-    for key in props:
-        if key in NEVER_VALID:
-            found.append((key, NEVER_VALID[key]))
-        elif key in _UNUSED:
-            found.append((key, _UNUSED[key]))
-        elif key == "iceberg.control.group.id" and family is ClassFamily.APACHE:
-            found.append((key, "never had an effect under Apache's class name"))
-    return found
+    reasons = {**NEVER_VALID, **_UNUSED}
+    if family is ClassFamily.APACHE:
+        reasons["iceberg.control.group.id"] = "never had an effect under Apache's class name"
+    return [(key, reasons[key]) for key in props if key in reasons]
 
 
 _UNUSED: Mapping[str, str] = {

@@ -292,15 +292,12 @@ def _columns(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, list
         return {}
     columns: dict[str, list[Any]] = {}
     for table, first in tables.items():
-        behind = [a.position - a.needs[table].next for a in ordered if _uuid(a, table) == first.uuid]
-        if len(behind) != len(ordered):
+        needs = [a.needs.get(table) for a in ordered]
+        if any(need is None or need.uuid != first.uuid for need in needs):
             return {}
+        behind = [a.position - need.next for a, need in zip(ordered, needs, strict=True) if need is not None]
         columns[table] = [first.uuid, behind if any(behind) else 0]
     return columns
-
-
-def _uuid(attachment: Attachment, table: str) -> str | None:
-    return attachment.needs[table].uuid if table in attachment.needs else None
 
 
 def _with_needs(
