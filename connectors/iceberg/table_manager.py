@@ -357,11 +357,9 @@ class TableManager:
             ) from error
 
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
-        """Remove what earlier epochs left: staged files that no snapshot references, and their branches."""
+        """Remove what earlier epochs left: staged files that no snapshot references."""
         config = self._config
         fault_point("before_clean")
-        if config.mode_of(name) is WriteMode.MERGE:  # a life before may have merged by SQL
-            self._lake.drop_branches(name, f"connect-{config.connector}-", epoch.number)
         removed = self._lake.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
         fault_point("after_clean")
         if removed is None:
