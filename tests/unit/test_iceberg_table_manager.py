@@ -340,7 +340,6 @@ def test_a_table_that_could_not_be_merged_is_not_made(
             },
             "file",
         ),
-        ({"tables__auto_create_props__format_version": "1"}, None),
     ],
 )
 def test_position_deletes_of_new_tables_are_kept_by_partition(settings: dict[str, str], granularity: str) -> None:
