@@ -21,6 +21,7 @@ from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_precision, decimal_scale
 from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, JsonType, LogicalTypes
 from connectors.iceberg.staging.full_names import FullNames
+from connectors.iceberg.staging.kernels.incoming_moment import logical_name, named_moment
 from connectors.iceberg.staging.partition_by import PartitionTerm
 from connectors.iceberg.table import WriteMode
 
@@ -39,34 +40,15 @@ _TO_ICEBERG: Mapping[Type, str] = {
     Type.BOOLEAN: "boolean", Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "long",
     Type.FLOAT32: "float", Type.FLOAT64: "double", Type.STRING: "string", Type.BYTES: "binary",
 }  # fmt: skip
-_CONNECT_NAMES: Mapping[tuple[str, Type], str] = {
-    (DATE, Type.INT32): "date",
-    (TIME, Type.INT32): "time",
-    (TIMESTAMP, Type.INT64): "timestamptz",
-}
-_FULL_NAMES: Mapping[tuple[str, Type], str] = {
-    ("io.debezium.time.Date", Type.INT32): "date",
-    ("io.debezium.time.Time", Type.INT32): "time",
-    ("io.debezium.time.MicroTime", Type.INT64): "time",
-    ("io.debezium.time.NanoTime", Type.INT64): "time",
-    ("io.debezium.time.Timestamp", Type.INT64): "timestamp",
-    ("io.debezium.time.MicroTimestamp", Type.INT64): "timestamp",
-    ("io.debezium.time.NanoTimestamp", Type.INT64): "timestamp",
+_CONNECT_NAMES = frozenset({DATE, TIME, TIMESTAMP})  # those that Connect itself defines
+_FULL_NAMES: Mapping[tuple[str, Type], str] = {  # beside those of moments that are numbers
     ("io.debezium.time.ZonedTimestamp", Type.STRING): "timestamptz",
     ("io.debezium.time.IsoDate", Type.STRING): "date",
     ("io.debezium.time.IsoTime", Type.STRING): "time",
     ("io.debezium.time.IsoTimestamp", Type.STRING): "timestamp",
     ("io.debezium.data.Uuid", Type.STRING): "uuid",
-    (VARIABLE_SCALE_DECIMAL, Type.STRUCT): "string",
     ("uuid", Type.STRING): "uuid",
-    ("timestamp-millis", Type.INT64): "timestamptz",
-    ("timestamp-micros", Type.INT64): "timestamptz",
-    ("timestamp-nanos", Type.INT64): "timestamptz",
-    ("local-timestamp-millis", Type.INT64): "timestamp",
-    ("local-timestamp-micros", Type.INT64): "timestamp",
-    ("local-timestamp-nanos", Type.INT64): "timestamp",
-    ("time-millis", Type.INT32): "time",
-    ("time-micros", Type.INT64): "time",
+    (VARIABLE_SCALE_DECIMAL, Type.STRUCT): "string",
 }
 
 
@@ -87,11 +69,6 @@ class TypeOptions:
             times=config.mode is WriteMode.APPEND,
             variants=config.json_type is JsonType.VARIANT and config.format_version >= 3,
         )  # fmt: skip
-
-
-def logical_name(schema: Schema) -> str | None:
-    """The logical name of a schema: its name, or the Avro logical type that a converter left in the parameters."""
-    return schema.name or schema.parameters.get("logicalType") or schema.parameters.get("avro.logicalType")
 
 
 # --- Iceberg to Arrow
@@ -227,29 +204,21 @@ def why_no_key(type_: IcebergType) -> str | None:
 # --- Connect to Iceberg
 
 
-class _Ids(Iterator[int]):
-    """Numbers for new fields; the catalog gives the columns their final ones."""
-
-    def __init__(self) -> None:
-        self._next = itertools.count(1)
-
-    def __next__(self) -> int:
-        return next(self._next)
-
-
 def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | None = None) -> IcebergType:
     """The Iceberg type of a new column whose rows have this Connect schema.
 
     Raises:
         DataError: There is none: a struct without fields, a decimal of more than 38 digits.
     """
-    ids = ids or _Ids()
+    ids = ids or itertools.count(1)
     name = logical_name(schema)
     if schema.type is Type.BYTES and schema.name == DECIMAL:
         return decimal_type(schema, options)
     if name is not None:
-        known = _CONNECT_NAMES.get((name, schema.type))
-        if known is None and options.logical_types is LogicalTypes.FULL:
+        full, moment, known = options.logical_types is LogicalTypes.FULL, named_moment(schema), None
+        if moment is not None and schema.type is moment.schema_type and (full or name in _CONNECT_NAMES):
+            known = moment.column_type
+        elif full:
             known = _FULL_NAMES.get((name, schema.type))
         if known is None and name == "uuid" and schema.type is Type.STRING and options.uuid:
             known = "uuid"
@@ -315,7 +284,7 @@ def decimal_type(schema: Schema, options: TypeOptions) -> str:
 
 def type_of_arrow(type_: pa.DataType, ids: Iterator[int] | None = None) -> IcebergType | None:
     """The Iceberg type of a new column of schemaless rows; None while its values say nothing."""
-    ids = ids or _Ids()
+    ids = ids or itertools.count(1)
     is_ = pa.types
     if is_.is_string(type_) or is_.is_large_string(type_):
         return "string"
@@ -365,7 +334,7 @@ def new_table_schema(
     Raises:
         DataError: The rows have no fields, a field has no Iceberg type, or Iceberg refuses the names of the fields.
     """
-    ids = _Ids()
+    ids = itertools.count(1)
     if schema is None:
         inferred = type_of_arrow(type_, ids) if pa.types.is_struct(type_) else None
         if not isinstance(inferred, dict):

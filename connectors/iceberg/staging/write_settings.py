@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from connectors.iceberg.staging.columns import leaves
+
 CODEC = "write.parquet.compression-codec"
 LEVEL = "write.parquet.compression-level"
 FILE_BYTES = "write.target-file-size-bytes"
@@ -98,7 +100,9 @@ class WriteSettings:
     def _bloom_options(self, schema: pa.Schema, rows: int) -> dict[str, dict[str, float]]:
         if not self.bloom_filters:
             return {}
-        paths = dict(path for column in schema for path in _leaves(column.name, column.name, column.type))
+        columns = zip(schema.names, schema.empty_table().columns, strict=True)
+        parts = [part for name, column in columns for part in leaves(name, column.combine_chunks())]
+        paths = {name: path for name, path, values in parts if not pa.types.is_boolean(values.type)}
         found = {}
         for name, wanted in self.bloom_filters.items():
             if name in paths:
@@ -143,17 +147,3 @@ def _share(text: str | None) -> float | None:
 def _most_values(size: int, fpp: float) -> int:
     """How many different values a split block filter of so many bytes takes at this rate of false positives."""
     return int(-size * math.log1p(-(fpp ** (1 / 8))))
-
-
-def _leaves(name: str, path: str, type_: pa.DataType) -> Iterator[tuple[str, str]]:
-    """The columns that can have a Bloom filter: as Iceberg names them, and as paths in a Parquet file."""
-    if pa.types.is_struct(type_):
-        for part in type_:
-            yield from _leaves(f"{name}.{part.name}", f"{path}.{part.name}", part.type)
-    elif pa.types.is_map(type_):
-        yield from _leaves(f"{name}.key", f"{path}.key_value.key", type_.key_type)
-        yield from _leaves(f"{name}.value", f"{path}.key_value.value", type_.item_type)
-    elif pa.types.is_list(type_):
-        yield from _leaves(f"{name}.element", f"{path}.list.element", type_.value_type)
-    elif not pa.types.is_boolean(type_):
-        yield name, path

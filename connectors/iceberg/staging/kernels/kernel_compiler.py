@@ -1,87 +1,50 @@
-"""`KernelCompiler`: the kernel for each pair of incoming type and column type."""
+"""The kernel for each pair of incoming type and column type."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from connect_py.api.batch import Path
-from connect_py.api.schema import Schema
-from connectors.iceberg.evolution.column_names import ColumnNames
-from connectors.iceberg.staging.kernels.container_kernels import ContainerKernels
-from connectors.iceberg.staging.kernels.incoming_moment import incoming_moment
-from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Kernel, Unfit, refuse
-from connectors.iceberg.staging.kernels.moment_kernels import MomentKernels
-from connectors.iceberg.staging.kernels.number_kernels import LIMITS, NumberKernels
-from connectors.iceberg.staging.kernels.text_kernels import TextKernels
-from connectors.iceberg.staging.kernels.variant_kernels import variant_kernel
-from connectors.iceberg.staging.types import IcebergType, arrow_type_of, decimal_parts, logical_name
+from connectors.iceberg.staging.kernels import container_kernels, moment_kernels, number_kernels, text_kernels
+from connectors.iceberg.staging.kernels.incoming_moment import logical_name
+from connectors.iceberg.staging.kernels.kernel import Conversion, Failure, Kernel, Run, Unfit
+from connectors.iceberg.staging.kernels.variant_kernels import variant
+
+_KERNELS: Mapping[str, Callable[[Conversion], Kernel | None]] = {
+    "int": number_kernels.integer, "long": number_kernels.integer, "float": number_kernels.floating,
+    "double": number_kernels.floating, "decimal": number_kernels.decimal, "boolean": text_kernels.boolean,
+    "string": text_kernels.string, "uuid": text_kernels.uuid, "binary": text_kernels.binary,
+    "fixed": text_kernels.binary, "date": moment_kernels.date, "time": moment_kernels.time,
+    "timestamp": moment_kernels.timestamp, "timestamptz": moment_kernels.timestamp,
+    "timestamp_ns": moment_kernels.timestamp, "timestamptz_ns": moment_kernels.timestamp, "variant": variant,
+}  # fmt: skip
+_CONTAINERS = {"struct": container_kernels.struct, "list": container_kernels.list_, "map": container_kernels.map_}
 
 
-class KernelCompiler:
-    """Chooses the kernel from an incoming type to a column's."""
+def compile_kernel(at: Conversion) -> Kernel | None:
+    """The kernel of a conversion; None: values pass as they are."""
+    wanted = at.wanted
+    if pa.types.is_null(at.type):
+        return lambda data, _: pa.nulls(len(data), wanted)
+    try:
+        if not isinstance(at.target, str):
+            return _CONTAINERS[at.target["type"]](at, compile_kernel)
+        make = _KERNELS.get(at.target.partition("(")[0].partition("[")[0])
+        if make is None:
+            raise Unfit
+        return make(at)
+    except Unfit:
+        shown = at.target if isinstance(at.target, str) else at.target["type"]
+        named = None if at.schema is None else logical_name(at.schema)
+        type_ = f"{at.type} ({named})" if named else str(at.type)
+        return _refusing(at, f"values of type {type_} do not fit a {shown} column")
 
-    def __init__(self, options: ConversionOptions, names: ColumnNames) -> None:
-        self._numbers = NumberKernels(options)
-        self._texts = TextKernels(options)
-        self._moments = MomentKernels(options, self._numbers)
-        self._containers = ContainerKernels(names, self.kernel)
 
-    def kernel(
-        self,
-        target: IcebergType,
-        schema: Schema | None,
-        type_: pa.DataType,
-        path: Path,
-        column: str,
-        mapping: Sequence[Mapping[str, Any]] | None,
-    ) -> Kernel | None:
-        """The kernel from an incoming type to a column's; None: values pass as they are.
+def _refusing(at: Conversion, reason: str) -> Kernel:
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        if data.null_count < len(data):
+            run.failures.append(Failure(data.is_valid(), at.column, reason))
+        return pa.nulls(len(data), at.wanted)
 
-        `path` is where the incoming member stands, `column` the table's name for the place.
-        """
-        wanted = arrow_type_of(target)
-        if pa.types.is_null(type_):
-            return lambda data, _: pa.nulls(len(data), wanted)
-        try:
-            if isinstance(target, str):
-                return self._primitive(target, wanted, schema, type_, path, column)
-            if target["type"] == "struct":
-                return self._containers.struct(target, wanted, schema, type_, path, column, mapping)
-            if target["type"] == "list":
-                return self._containers.list(target, wanted, schema, type_, path, column, mapping)
-            return self._containers.map(target, wanted, schema, type_, path, column, mapping)
-        except Unfit as unfit:
-            shown = target if isinstance(target, str) else target["type"]
-            named = f" ({logical_name(schema)})" if schema is not None and logical_name(schema) else ""
-            return refuse(wanted, column, str(unfit) or f"values of type {type_}{named} do not fit a {shown} column")
-
-    def _primitive(
-        self, target: str, wanted: pa.DataType, schema: Schema | None, type_: pa.DataType, path: Path, column: str
-    ) -> Kernel | None:
-        moment = incoming_moment(schema, type_)
-        if target in LIMITS:
-            return self._numbers.integer(target, wanted, type_, column)
-        if target in ("float", "double"):
-            return self._numbers.floating(wanted, type_, column)
-        if (parts := decimal_parts(target)) is not None:
-            return self._numbers.decimal(*parts, schema, type_, moment, column)
-        if target == "boolean":
-            return self._texts.boolean(type_, column)
-        if target == "string":
-            return self._texts.string(schema, type_, path, column)
-        if target == "uuid":
-            return self._texts.uuid(type_, column)
-        if target == "binary" or target.startswith("fixed["):
-            return self._texts.binary(wanted, type_, column)
-        if target == "date":
-            return self._moments.date(type_, schema, moment, column)
-        if target == "time":
-            return self._moments.time(type_, schema, moment, column)
-        if target == "variant":
-            return variant_kernel(schema, path, column)
-        if target.startswith("timestamp"):
-            return self._moments.timestamp(target, wanted, type_, schema, moment, column)
-        raise Unfit
+    return kernel
