@@ -58,7 +58,9 @@ def changes(
 ) -> tuple[SchemaChange, ...]:
     given = {"tables__evolve_schema_enabled": "true", **props}
     evolution = TableEvolution(have, config(**given))
-    return evolution.needed(Column(schema, pa.nulls(1, type_ or pa.struct([("id", pa.int32())]))))
+    if type_ is None:
+        type_ = pa.struct([("id", pa.int32())]) if schema is None else arrow.arrow_type(schema)
+    return evolution.needed(Column(schema, pa.nulls(1, type_)))
 
 
 def test_changes_are_additions_widenings_and_relaxations_at_every_depth() -> None:

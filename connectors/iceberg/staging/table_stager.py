@@ -274,15 +274,15 @@ class TableStager:
     def _prepare_changes(self, batch: Batch) -> StagedRows:
         """Each change as its rows; values that the source did not send are null."""
         opened = Changes(batch, self._read)
-        parts = []
+        found = []
         for images, places in opened.images():
             converter = self._converter(images)
             converted = converter.convert(images, self._unavailable_rows(images, converter, None))
             self._raise_failures(converted.failures, places=places)
-            parts.append(pa.Table.from_arrays(converted.columns, schema=self._nullable))
-        if not parts:
+            found.append(pa.Table.from_arrays(converted.columns, schema=self._nullable))
+        if not found:
             return StagedRows(self, {}, len(batch))
-        rows = pa.concat_tables(parts)
+        rows = pa.concat_tables(found)
         for name, data in opened.described(self._nullable).items():
             rows = rows.set_column(rows.schema.get_field_index(name), self._nullable.field(name), data)
         places = opened.places()
