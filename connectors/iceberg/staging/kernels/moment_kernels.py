@@ -32,6 +32,7 @@ _CLAMPED_NANOS = (-_MOST_MICROS * 1000, _MOST_MICROS * 1000)
 _CLAMPED = {
     "date": _CLAMPED_DAYS, "time": _CLAMPED_TIME, "timestamp_ns": _CLAMPED_NANOS, "timestamptz_ns": _CLAMPED_NANOS,
 }  # fmt: skip
+_OFFSET = r"[+-](0[0-9]|1[0-7]):?[0-5][0-9]$"  # Arrow takes larger ones, Java none above 18 hours
 _LEAST_TIMESTAMP = 13  # characters of a text; Arrow takes shorter ones, dates among them
 
 
@@ -157,7 +158,7 @@ def _of_texts(at: Conversion, parse: Callable[[str], int]) -> Kernel:
 
 
 def _cast(data: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
-    """Texts read by Arrow, all in UTC or all without a zone; None: it reads some of them otherwise, or none."""
+    """Texts read by Arrow: all in UTC, all with another offset, or all without a zone; None: it reads some wrongly."""
     lengths = pc.min_max(pc.binary_length(data)).as_py()
     if lengths["min"] is None:
         return pa.nulls(len(data), wanted)
@@ -167,6 +168,12 @@ def _cast(data: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
         if not pa.types.is_timestamp(wanted) or wanted.unit != "us" or lengths["min"] < _LEAST_TIMESTAMP:
             return None
         utc = pc.all(pc.ends_with(data, "Z")).as_py()
-        return (pc.utf8_slice_codeunits(data, 0, -1) if utc else data).cast(pa.timestamp("us")).view(wanted)
+        if utc and wanted.tz is None:
+            data = pc.utf8_slice_codeunits(data, 0, -1)
+        elif not utc and wanted.tz is not None:
+            ends = pc.unique(pc.utf8_slice_codeunits(data, -6))  # few where they are offsets
+            if not pc.all(pc.match_substring_regex(ends, _OFFSET)).as_py():
+                return data.cast(pa.timestamp("us")).view(wanted)
+        return data.cast(wanted)
     except pa.ArrowInvalid:
         return None

@@ -135,7 +135,7 @@ def _text_decimals(data: pa.Array, wanted: pa.Decimal128Type, run: Run, slow: Ke
     """Decimals from texts or floats, if Arrow reads all texts without an overflow, which it would not notice."""
     text = data.cast(pa.string())
     longest = pc.max(pc.binary_length(text)).as_py() or 0
-    if longest + wanted.scale <= _DIGITS and not any_true(pc.match_substring(text, "e", ignore_case=True)):
+    if longest + wanted.scale <= _DIGITS and not any_true(pc.match_substring(pc.ascii_lower(text), "e")):
         try:
             return text.cast(wanted)
         except pa.ArrowInvalid:
