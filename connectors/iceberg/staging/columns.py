@@ -34,15 +34,8 @@ def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, 
     index = data.type.get_field_index(name)
     if index < 0:
         return pa.nulls(len(data)), None
-    inner = None
-    if schema is not None and schema.type is Type.STRUCT:
-        inner = schema[name]
-    return field_of(data, index), inner
-
-
-def field_of(data: pa.StructArray, index: int) -> pa.Array:
-    """A field of a struct column in which nulls of the struct show."""
-    return pc.struct_field(data, [index]) if data.null_count else data.field(index)
+    inner = schema[name] if schema is not None and schema.type is Type.STRUCT else None
+    return pc.struct_field(data, [index]) if data.null_count else data.field(index), inner
 
 
 def list_offsets(data: pa.ListArray) -> tuple[pa.Int32Array, pa.BooleanArray | None]:

@@ -154,8 +154,6 @@ class Stage:
         Raises:
             BadRows: Rows that need a change which makes dead letters.
         """
-        if self._config.evolution.idle:
-            return None
         stager = self._stager(table, answer, epoch)
         changes = stager.wanted_changes(self._rows(table, batch))
         return TableRequest(None, "", changes, stager.description.schema_id).to_text() if changes else None

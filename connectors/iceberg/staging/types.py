@@ -282,28 +282,26 @@ def decimal_type(schema: Schema, options: TypeOptions) -> str:
     return f"decimal({digits}, {scale})"
 
 
+_OF_ARROW: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
+    (pa.types.is_string, "string"), (pa.types.is_large_string, "string"), (pa.types.is_boolean, "boolean"),
+    (pa.types.is_integer, "long"), (pa.types.is_floating, "double"), (pa.types.is_date, "date"),
+    (pa.types.is_time, "time"),
+)  # fmt: skip
+
+
 def type_of_arrow(type_: pa.DataType, ids: Iterator[int] | None = None) -> IcebergType | None:
     """The Iceberg type of a new column of schemaless rows; None while its values say nothing."""
     ids = ids or itertools.count(1)
     is_ = pa.types
-    if is_.is_string(type_) or is_.is_large_string(type_):
-        return "string"
-    if is_.is_boolean(type_):
-        return "boolean"
-    if is_.is_integer(type_):
-        return "long"
-    if is_.is_floating(type_):
-        return "double"
+    for of_kind, name in _OF_ARROW:
+        if of_kind(type_):
+            return name
     if is_.is_decimal(type_):
         precision, scale = type_.precision, type_.scale
         if scale < 0:
             precision, scale = precision - scale, 0
         precision = max(precision, scale)
         return f"decimal({precision}, {scale})" if precision <= DECIMAL_DIGITS else None
-    if is_.is_date(type_):
-        return "date"
-    if is_.is_time(type_):
-        return "time"
     if is_.is_timestamp(type_):
         return "timestamp" if type_.tz is None else "timestamptz"
     if is_.is_list(type_):
@@ -365,7 +363,13 @@ def _may_identify(field: Mapping[str, Any] | None) -> bool:
 
 # --- partition specs
 
-_TIMESTAMPS = frozenset({"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
+_TIMESTAMPS = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+_DATES = ("date", *_TIMESTAMPS)
+_SOURCES: Mapping[str, Sequence[str]] = {  # types of columns by transform; others take any
+    "year": _DATES, "month": _DATES, "day": _DATES, "hour": _TIMESTAMPS,
+    "truncate": ("int", "long", "string", "binary", "decimal"),
+}  # fmt: skip
+_NO_BUCKETS = ("boolean", "float", "double")
 
 
 def partition_spec(schema: Mapping[str, Any], terms: Sequence[PartitionTerm]) -> dict[str, Any]:
@@ -412,16 +416,6 @@ def _find(fields: Sequence[Mapping[str, Any]], path: str) -> Mapping[str, Any] |
 def _check_transform(term: PartitionTerm, type_: IcebergType) -> None:
     if not isinstance(type_, str):
         raise DataError(f"Cannot partition by {term.column}: it is a {type_['type']}")
-    allowed: Callable[[str], bool]
-    if term.transform in ("year", "month", "day"):
-        allowed = (_TIMESTAMPS | {"date"}).__contains__
-    elif term.transform == "hour":
-        allowed = _TIMESTAMPS.__contains__
-    elif term.transform == "truncate":
-        allowed = lambda t: t in ("int", "long", "string", "binary") or decimal_parts(t) is not None  # noqa: E731 - one of four predicates
-    elif term.transform == "bucket":
-        allowed = lambda t: t not in ("boolean", "float", "double")  # noqa: E731 - as above
-    else:
-        return
-    if not allowed(type_):
+    kind = type_.partition("(")[0]
+    if kind not in _SOURCES.get(term.transform, (kind,)) or (term.transform == "bucket" and kind in _NO_BUCKETS):
         raise DataError(f"Invalid source type {type_} for transform: {term.iceberg_transform}")

@@ -125,20 +125,6 @@ def keep(data: pa.Array, fits: pa.BooleanArray, column: str, reason: str, run: R
     return as_array(pc.if_else(bad, pa.scalar(None, data.type), data))
 
 
-def within(data: pa.Array, low: int, high: int, column: str, reason: str, run: Run) -> pa.Array:
-    ends = pc.min_max(data).as_py()
-    if ends["min"] is None or (ends["min"] >= low and ends["max"] <= high):
-        return data
-    return keep(data, pc.and_(pc.greater_equal(data, low), pc.less_equal(data, high)), column, reason, run)
-
-
-def try_cast(data: pa.Array, wanted: pa.DataType, run: Run, slow: Kernel) -> pa.Array:
-    try:
-        return data.cast(wanted)
-    except pa.ArrowInvalid:
-        return slow(data, run)
-
-
 def each(wanted: pa.DataType, column: str, convert: Callable[[Any], Any]) -> Kernel:
     """Value by value, each distinct one once."""
 

@@ -25,8 +25,6 @@ from connectors.iceberg.staging.kernels.kernel import (
     each,
     is_text,
     keep,
-    try_cast,
-    within,
 )
 from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN
 from connectors.iceberg.staging.types import VARIABLE_SCALE_DECIMAL
@@ -56,7 +54,8 @@ def integer(at: Conversion) -> Kernel | None:
 
         def narrow(data: pa.Array, run: Run) -> pa.Array:
             if not lenient:
-                data = within(data, low, high, at.column, f"does not fit a {target} column", run)
+                fits = pc.and_(pc.greater_equal(data, low), pc.less_equal(data, high))
+                data = keep(data, fits, at.column, f"does not fit a {target} column", run)
             return data.cast(wanted, safe=False)
 
         return narrow
@@ -109,9 +108,14 @@ def decimal(at: Conversion) -> Kernel | None:
     if pa.types.is_decimal(type_):
         slow = each(wanted, at.column, rescale)
         room = type_.precision + wanted.scale - type_.scale <= (38 if pa.types.is_decimal128(type_) else 76)
-        return lambda data, run: (
-            try_cast(data, wanted, run, slow) if room or _have_digits(data, wanted) else slow(data, run)
-        )  # fmt: skip
+
+        def rescaled(data: pa.Array, run: Run) -> pa.Array:
+            try:
+                return data.cast(wanted) if room or _have_digits(data, wanted) else slow(data, run)
+            except pa.ArrowInvalid:
+                return slow(data, run)
+
+        return rescaled
     if pa.types.is_integer(type_) and incoming_moment(at.schema, type_) is None:
         inner = decimal(replace(at, type=_LONGS))
         return lambda data, run: data.cast(_LONGS) if inner is None else inner(data.cast(_LONGS), run)
