@@ -17,7 +17,7 @@ from connectors.iceberg.evolution.column_names import ColumnField, ColumnNames, 
 from connectors.iceberg.evolution.evolution_policy import ChangeAction, EvolutionPolicy
 from connectors.iceberg.evolution.type_fit import takes
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.staging.kernels.container_kernels import incoming_members
+from connectors.iceberg.staging.kernels.kernel_compiler import incoming_members
 from connectors.iceberg.staging.types import (
     IcebergType,
     TypeOptions,

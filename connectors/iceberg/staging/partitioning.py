@@ -10,14 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import parse_transform
+from pyiceberg.types import NestedField
 
 from connect_py.api.arrow import floor_divide, storage_type
 from connectors.iceberg.staging.columns import as_array, member
 from connectors.iceberg.staging.full_names import columns_inside
 from connectors.iceberg.staging.timestamps import MICROS_PER_DAY, civil_from_days, date_text
-from connectors.iceberg.staging.types import without_variants, writable_fields
 
 _MICROS = {"hour": MICROS_PER_DAY // 24, "day": MICROS_PER_DAY}
 _UINT32 = pa.uint32()
@@ -30,21 +29,15 @@ class Partitioner:
         spec = json.loads(spec_json)
         self.spec_id: int = spec.get("spec-id", 0)
         self._terms: list[tuple[tuple[str, ...], Callable[[pa.Array], pa.Array], str]] = []
-        table = json.loads(schema_json)
-        table["fields"] = writable_fields(table["fields"])
-        table.pop("identifier-field-ids", None)  # checked by the catalog; not this class's business
-        schema = IcebergSchema.model_validate(without_variants(table))
-        paths = {field["id"]: path for path, field in columns_inside(table)}  # names may themselves hold dots
+        columns = {column["id"]: (path, column) for path, column in columns_inside(json.loads(schema_json))}
         for field in spec.get("fields", ()):
             if field["transform"] == "void":
                 self._terms.append(((), lambda data: pa.nulls(len(data)), "string"))
                 continue
-            source = schema.find_field(field["source-id"]).field_type
-            transform = parse_transform(field["transform"])
-            self._terms.append((
-                paths[field["source-id"]], _on_columns(field["transform"], transform, source),
-                str(transform.result_type(source)),
-            ))  # fmt: skip
+            path, column = columns[field["source-id"]]
+            source, transform = NestedField.model_validate(column).field_type, parse_transform(field["transform"])
+            apply = _on_columns(field["transform"], transform, source)
+            self._terms.append((path, apply, str(transform.result_type(source))))
 
     def split(self, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
         """The rows of each partition, with its values as Iceberg's single-value JSON text in spec order."""
@@ -166,15 +159,11 @@ def single_value_json(value: Any, type_: str) -> str:
         return json.dumps(date_text(value))
     if type_ == "time":
         return json.dumps(_clock(value))
-    if type_ in ("timestamp", "timestamptz"):
-        days, micros = divmod(value, MICROS_PER_DAY)
-        text = f"{date_text(days)}T{_clock(micros)}"
-        return json.dumps(text + ("+00:00" if type_ == "timestamptz" else ""))
-    if type_ in ("timestamp_ns", "timestamptz_ns"):
-        micros, nanos = divmod(value, 1_000)
+    if type_.startswith("timestamp"):
+        micros, nanos = divmod(value, 1_000) if type_.endswith("_ns") else (value, None)
         days, micros = divmod(micros, MICROS_PER_DAY)
-        text = f"{date_text(days)}T{_clock(micros)}{nanos:03d}"
-        return json.dumps(text + ("+00:00" if type_ == "timestamptz_ns" else ""))
+        text = f"{date_text(days)}T{_clock(micros)}" + ("" if nanos is None else f"{nanos:03d}")
+        return json.dumps(text + ("+00:00" if "tz" in type_ else ""))
     if type_ == "uuid":
         return json.dumps(str(uuid.UUID(bytes=value)))
     if isinstance(value, bytes):

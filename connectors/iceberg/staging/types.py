@@ -172,16 +172,6 @@ def arrow_type_of(type_: IcebergType) -> pa.DataType:
     raise DataError(f"columns of type {kind} cannot be written")
 
 
-def without_variants(type_: IcebergType) -> IcebergType:
-    """The same type for PyIceberg, which knows no variants: they are binary to it."""
-    if isinstance(type_, str):
-        return "binary" if type_ == "variant" else type_
-    if type_["type"] == "struct":
-        return {**type_, "fields": [{**f, "type": without_variants(f["type"])} for f in type_["fields"]]}
-    inner = {part: without_variants(type_[part]) for part in ("element", "key", "value") if part in type_}
-    return {**type_, **inner}
-
-
 def decimal_parts(type_: IcebergType) -> tuple[int, int] | None:
     """Precision and scale, if it is a decimal."""
     found = _DECIMAL.fullmatch(type_) if isinstance(type_, str) else None

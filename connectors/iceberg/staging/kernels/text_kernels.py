@@ -1,4 +1,4 @@
-"""Kernels into boolean, string, uuid, binary and fixed columns."""
+"""Kernels into boolean, string, uuid, binary, fixed and variant columns."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from connectors.iceberg.staging.kernels.kernel import (
     Kernel,
     Run,
     Unfit,
+    convert_each,
     each,
     is_bytes,
     is_text,
@@ -27,6 +28,7 @@ from connectors.iceberg.staging.kernels.kernel import (
     values_of,
 )
 from connectors.iceberg.staging.kernels.number_kernels import each_variable_scale, is_variable_scale
+from connectors.iceberg.staging.variant import encode_variant
 
 _UUID_TEXT = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 
@@ -109,6 +111,19 @@ def binary(at: Conversion) -> Kernel | None:
         decode = each(pa.binary(), at.column, _from_base64)
         return lambda data, run: sized(decode(data, run), run)
     raise Unfit
+
+
+def variant(at: Conversion) -> Kernel:
+    """Values of any type, one by one; what has no form as a variant fails its row."""
+
+    def one(value: Any) -> dict[str, bytes]:
+        metadata, encoded = encode_variant(value, at.schema)
+        return {"metadata": metadata, "value": encoded}
+
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        return pa.array(convert_each(values_of(at.schema, data, at.path, run), one, None, at.column, run), at.wanted)
+
+    return kernel
 
 
 def _from_base64(text: str) -> bytes:
