@@ -37,7 +37,7 @@ from connectors.iceberg.schema_change import SchemaChange
 from connectors.iceberg.staging.cdc import DELETED, Change, Placeholder, any_null, changes, last_per_key, last_truncate
 from connectors.iceberg.staging.changelog import Changes
 from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
-from connectors.iceberg.staging.conversion import RowConverter
+from connectors.iceberg.staging.conversion import Converted, RowConverter
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
@@ -234,7 +234,9 @@ class TableStager:
             rows, kept, pairs = self._merge_rows(batch)
         else:
             rows, kept = self._append_rows(batch)
-        partitions = batch.origin.partitions if kept is None else batch.origin.partitions.filter(kept)
+        partitions = batch.origin.partitions
+        if not pc.all(kept).as_py():
+            rows, partitions = rows.filter(kept), partitions.filter(kept)
         parts = _by_partition(batch.origin.topic, rows, partitions)
         kept_pairs = {tp: changed for tp, changed in pairs.items() if tp in parts}
         return StagedRows(self, parts, len(batch) - rows.num_rows, kept_pairs)
@@ -259,17 +261,13 @@ class TableStager:
                 del read[pair]
         self._budget.relieve()
 
-    def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None]:
+    def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray]:
+        """The rows, and which of them are no tombstones."""
         gone = tombstones(batch.value)
-        if gone is not None and pc.all(gone).as_py():
-            return self._schema.empty_table(), pc.invert(gone)
+        kept = pa.repeat(pa.scalar(True), len(batch)) if gone is None else pc.invert(gone)
         converted = self._converter(batch.value).convert(batch.value)
         self._raise_failures(converted.failures)
-        rows = pa.Table.from_arrays(converted.columns, schema=self._nullable)
-        if gone is None:
-            return rows, None
-        kept = pc.invert(gone)
-        return rows.filter(kept), kept
+        return pa.Table.from_arrays(converted.columns, schema=self._nullable), kept
 
     def _prepare_changes(self, batch: Batch) -> StagedRows:
         """Each change as its rows; values that the source did not send are null."""
@@ -277,7 +275,7 @@ class TableStager:
         found = []
         for images, places in opened.images():
             converter = self._converter(images)
-            converted = converter.convert(images, self._unavailable_rows(images, converter, None))
+            converted = converter.convert(images, self._unavailable_rows(images, converter, pa.scalar(True)))
             self._raise_failures(converted.failures, places=places)
             found.append(pa.Table.from_arrays(converted.columns, schema=self._nullable))
         if not found:
@@ -291,33 +289,31 @@ class TableStager:
         parts = _by_partition(batch.origin.topic, rows.take(ordered), partitions.take(ordered))
         return StagedRows(self, parts, len(batch) - len(pc.unique(places)))
 
-    def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None, dict[TopicPartition, pa.Table]]:
-        """The rows that mean something, which these are, and those that change a key."""
+    def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray, dict[TopicPartition, pa.Table]]:
+        """The rows, which of them mean something, and those that change a key."""
         raw = batch.value
         batch, change = self._meant(batch)
         meant, value = change, batch.value
-        ends = pc.min_max(change).as_py()
-        only_upserts = ends["max"] == Change.UPSERT
-        upsert = None if only_upserts else pc.equal(change, Change.UPSERT)
+        upsert = pc.equal(change, Change.UPSERT)
         converter = self._converter(value)
         hidden = self._unavailable_rows(value, converter, upsert)
         unknown = hidden  # and, of deletes that only mark, every other value
-        deletes = pc.equal(change, Change.DELETE) if self._marked is not None and not only_upserts else None
-        if deletes is not None:
+        deletes = pc.equal(change, Change.DELETE)
+        marking = self._marked is not None and any_true(deletes)
+        if marking:
             unknown = {name: pc.or_(deletes, hidden[name]) if name in hidden else deletes for name in self._unmarked}
         converted = converter.convert(value, unknown)
-        columns = converted.columns
-        excused = None if upsert is None else pc.invert(upsert)
-        failures = self._place_keys(batch, columns, converter, converted.failures)
+        columns, failures = converted.columns, converted.failures
+        self._place_keys(batch, columns, converter, failures)
         names = self._schema.names
         keyless = any_null([columns[names.index(k)] for k in self._keys], len(batch))
         if keyless is not None:
             change = self._without_key(batch, change, keyless, failures)
-        self._raise_failures(failures, excused)
+        self._raise_failures(failures, pc.invert(upsert))
         unavailable = self._unavailable_ids(unknown, len(batch))
         if self._marked is not None:
-            columns[names.index(self._marked)] = self._marks(deletes, len(batch))
-        if deletes is not None:
+            columns[names.index(self._marked)] = deletes.cast(self._schema.field(self._marked).type)
+        if marking:
             still = pc.and_(deletes, pc.not_equal(change, Change.IGNORE))
             change = as_array(pc.if_else(still, pa.scalar(Change.UPSERT, pa.int8()), change))
         extra, fields = [batch.origin.offsets, change, unavailable], list(_EXTRA)
@@ -328,11 +324,7 @@ class TableStager:
             extra.append(order)
             fields.append(_HELD_ORDER)
         rows = pa.Table.from_arrays([*columns, *extra], schema=pa.schema([*self._nullable, *fields]))
-        pairs = self._pairs(batch, raw, rows)
-        if only_upserts and keyless is None:
-            return rows, None, pairs
-        kept = pc.not_equal(change, Change.IGNORE)
-        return (rows, None, pairs) if pc.all(kept).as_py() else (rows.filter(kept), kept, pairs)
+        return rows, pc.not_equal(change, Change.IGNORE), self._pairs(batch, raw, rows)
 
     @staticmethod
     def _check_replayed(
@@ -352,11 +344,6 @@ class TableStager:
             why = "without iceberg.ext.ordering-columns only a whole row can be tried again, where its key is missing"
         if any_true(as_array(wrong)):
             raise BadRows(dict.fromkeys(pc.indices_nonzero(wrong).to_pylist(), DataError(f"a replay: {why}")))
-
-    def _marks(self, deletes: pa.BooleanArray | None, length: int) -> pa.Array:
-        """The column that says which rows are deleted."""
-        deleted = pa.repeat(pa.scalar(False), length) if deletes is None else deletes
-        return deleted.cast(self._schema.field(self._marked).type)
 
     def _order(self, batch: Batch, raw: Column) -> pa.StringArray:
         """Where each row stands; empty where it does not say, and null if it is a tombstone that only repeats."""
@@ -403,30 +390,22 @@ class TableStager:
         return batch, change
 
     def _place_keys(
-        self, batch: Batch, columns: list[pa.Array], converter: RowConverter, failures: Sequence[Failure]
-    ) -> list[Failure]:
+        self, batch: Batch, columns: list[pa.Array], converter: RowConverter, failures: list[Failure]
+    ) -> None:
         """Put keys from the record keys where the value has none: tombstones, and columns the value lacks."""
         gone = tombstones(batch.value)
         lacking = [k for k in self._keys if k not in converter.sources]
-        made = list(failures)
-        if gone is None and not lacking:
-            return made
-        keys = self._converted_keys(batch.key)
+        keys = None if gone is None and not lacking else self._converted_keys(batch.key)
         if keys is None:
-            return made
-        key_columns, key_failures = keys
+            return
         for name in self._keys:
             at = self._schema.get_field_index(name)
-            if name in lacking:
-                columns[at] = key_columns[at]
-            else:
-                columns[at] = choose(gone, key_columns[at], columns[at])
-        for failure in key_failures:
+            columns[at] = keys.columns[at] if name in lacking else choose(gone, keys.columns[at], columns[at])
+        for failure in keys.failures:
             rows = failure.rows if failure.column in lacking or gone is None else pc.and_(failure.rows, gone)
-            made.append(Failure(rows, failure.column, failure.reason))
-        return [f for f in made if any_true(f.rows)]
+            failures.append(Failure(rows, failure.column, failure.reason))
 
-    def _converted_keys(self, key: Column) -> tuple[list[pa.Array], list[Failure]] | None:
+    def _converted_keys(self, key: Column) -> Converted | None:
         """The key columns from the record keys; None when these hold nothing that could be one."""
         data, schema = key.data, key.schema
         if pa.types.is_null(data.type):
@@ -437,8 +416,7 @@ class TableStager:
             data = pa.StructArray.from_arrays([data], names=[self._keys[0]])
             schema = None if schema is None else struct((self._keys[0], schema))
             key = Column(schema, data)
-        converted = self._converter(key, of_key=True).convert(key)
-        return converted.columns, converted.failures
+        return self._converter(key, of_key=True).convert(key)
 
     def _without_key(
         self, batch: Batch, change: pa.Int8Array, keyless: pa.BooleanArray, failures: list[Failure]
@@ -460,7 +438,7 @@ class TableStager:
         return as_array(pc.if_else(keyless, ignore, change))
 
     def _unavailable_rows(
-        self, value: Column, converter: RowConverter, upsert: pa.BooleanArray | None
+        self, value: Column, converter: RowConverter, upsert: pa.BooleanArray | pa.BooleanScalar
     ) -> dict[str, pa.BooleanArray]:
         """Per table column, the upserts whose value is Debezium's placeholder."""
         found: dict[str, pa.BooleanArray] = {}
@@ -472,7 +450,7 @@ class TableStager:
             data = value.data.field(value.data.type.get_field_index(source))  # below a null there is no upsert
             rows = self._placeholder.rows(data, schemaless=value.schema is None)
             if rows is not None:
-                found[column] = rows if upsert is None else pc.and_(rows, upsert)
+                found[column] = pc.and_(rows, upsert)
                 found.update(dict.fromkeys(converter.siblings[column], found[column]))  # one of them has the value
         return {column: rows for column, rows in found.items() if any_true(rows)}
 
@@ -525,9 +503,9 @@ class TableStager:
             return None
         (key,) = Batch.of([SinkRecord("", 0, None, None, header.schema, value, 0)])
         converted = self._converted_keys(key.value)
-        if converted is None or converted[1]:
+        if converted is None or converted.failures:
             return None
-        found = [converted[0][self._schema.get_field_index(name)][0].as_py() for name in self._keys]
+        found = [converted.columns[self._schema.get_field_index(name)][0].as_py() for name in self._keys]
         return None if None in found else found
 
     def _unavailable_ids(self, hidden: Mapping[str, pa.BooleanArray], length: int) -> pa.StringArray:
