@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 import pyarrow as pa
@@ -19,6 +19,13 @@ def tombstones(column: Column) -> pa.BooleanArray | None:
     if column.data.null_count:
         return column.data.is_null()
     return column.tombstone if column.tombstone is not None and pc.any(column.tombstone).as_py() else None
+
+
+def column_at(column: Column | None, path: Iterable[str]) -> Column | None:
+    """The member that a path of names leads to; None: there is none."""
+    for name in path:
+        column = column.member(name) if column is not None and column.is_struct() else None
+    return column
 
 
 def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, Schema | None]:

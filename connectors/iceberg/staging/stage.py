@@ -20,7 +20,7 @@ from connectors.iceberg.file_io_properties import file_io_properties, lent_until
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.cdc import DELETED
 from connectors.iceberg.staging.changelog import changelog_schema
-from connectors.iceberg.staging.columns import any_true
+from connectors.iceberg.staging.columns import any_true, column_at
 from connectors.iceberg.staging.envelope import Envelope, shape
 from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.table_request import TableRequest
@@ -33,13 +33,6 @@ _RENEW_AHEAD_MS = 300_000  # before the end of lent keys to the storage; a commi
 _RENEW_SHARE = 2  # but no earlier than after half of the time that they were lent for
 _WRITE_AHEAD_MS = 10_000  # closing a cycle takes so long, and must not begin with keys that end meanwhile
 _WRITE_SHARE = 20
-
-
-def _member(value: Column, *path: str) -> Column | None:
-    column: Column | None = value
-    for name in path:
-        column = column.member(name) if column is not None and column.is_struct() else None
-    return column
 
 
 def _known_members(data: pa.Array) -> pa.DataType:
@@ -143,7 +136,7 @@ class Stage:
         """The fields of the records' keys, if these are to be the key of a table."""
         if self._config.key_source is KeySource.TABLE or self._config.mode_of(table) is WriteMode.APPEND:
             return ()
-        for column in (batch.key, _member(batch.value, "_cdc", "key")):
+        for column in (batch.key, column_at(batch.value, ("_cdc", "key"))):
             if column is not None and column.is_struct() and column.null_count < len(column):
                 return tuple(field.name for field in column.data.type)
         return ()
@@ -155,7 +148,7 @@ class Stage:
             BadRows: Rows that need a change which makes dead letters.
         """
         stager = self._stager(table, answer, epoch)
-        changes = stager.wanted_changes(self._rows(table, batch))
+        changes = stager.evolution.wanted(self._rows(table, batch))
         return TableRequest(None, "", changes, stager.description.schema_id).to_text() if changes else None
 
     def _rows(self, table: str, batch: Batch) -> Column:

@@ -33,8 +33,7 @@ from connectors.iceberg.config import (
 from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.key_changes import UnreadPair
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema_change import SchemaChange
-from connectors.iceberg.staging.cdc import DELETED, Change, Placeholder, any_null, changes, last_per_key, last_truncate
+from connectors.iceberg.staging.cdc import DELETED, Change, Placeholder, any_null, changes, last_per_key
 from connectors.iceberg.staging.changelog import Changes
 from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
 from connectors.iceberg.staging.conversion import Converted, RowConverter
@@ -201,7 +200,7 @@ class TableStager:
         self._partitioner = Partitioner(description.schema, description.spec)
         self._output = FileOutput(description, self._config.write_props)
         self._converters: dict[tuple[Schema | None, pa.DataType, bool], RowConverter] = {}
-        self._evolution = TableEvolution(description, self._config)
+        self.evolution = TableEvolution(description, self._config)
         self._keys = description.key_columns
         self._marked = DELETED if self._config.marks_deletes(description.name) else None
         if self._marked is not None and self._schema.get_field_index(self._marked) < 0:
@@ -210,14 +209,6 @@ class TableStager:
         missing = [name for name in self._keys if self._schema.get_field_index(name) < 0]
         if missing:
             raise DataError(f"table {description.name} has no key column {missing[0]}")
-
-    def wanted_changes(self, value: Column) -> tuple[SchemaChange, ...]:
-        """The changes to ask for before these rows can be staged; empty: none. Cheap when asked again.
-
-        Raises:
-            BadRows: Rows that need a change which makes dead letters; ask again with the others.
-        """
-        return self._evolution.wanted(value)
 
     # --- rows in
 
@@ -698,7 +689,7 @@ class TableStager:
                 )  # fmt: skip
                 whole = whole.filter(pc.invert(repeats))
             pieces = [whole]
-        truncated = last_truncate(whole.column(CHANGE), whole.column(OFFSET))
+        truncated = pc.max(whole.column(OFFSET).filter(pc.equal(whole.column(CHANGE), Change.TRUNCATE))).as_py()
         if truncated is not None:
             yield self._truncate(whole, truncated)
             pieces = [piece.filter(pc.greater(piece.column(OFFSET), truncated)) for piece in pieces]
