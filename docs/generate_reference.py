@@ -28,13 +28,13 @@ GROUPS = {
         ),
         "Merge": (
             "write-mode cdc-field upsert-mode id-columns null-key ordering-columns unavailable-value key-source "
-            "foreign-writers delete-mode deleted-column identifier-fields"
+            "foreign-writers delete-mode"
         ),
         "Debezium's events": "envelope -events changelog-suffix",
         "New tables and schema changes": (
             "auto-create partition-by schema-force schema-case evolve-schema .evolution."
         ),
-        "Types": "lenient-conversion logical-types json-type out-of-range variable-decimal",
+        "Types": "lenient-conversion logical-types json-type out-of-range",
         "Commits": (
             "control.topic control.commit commit-branch commit-engine commit-attempt recreated-topic waiting-ms "
             "channel-replication"

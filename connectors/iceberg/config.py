@@ -90,12 +90,9 @@ EVOLVE_WIDEN = "iceberg.ext.evolution.widen"
 EVOLVE_OPTIONAL = "iceberg.ext.evolution.make-optional"
 EVOLVE_RENAME = "iceberg.ext.evolution.rename"
 EVOLVE_INCOMPATIBLE = "iceberg.ext.evolution.incompatible"
-EVOLVE_VIEW = "iceberg.ext.evolution.view"
 LOGICAL_TYPES = "iceberg.ext.logical-types"
 JSON_TYPE = "iceberg.ext.json-type"
 OUT_OF_RANGE = "iceberg.ext.out-of-range"
-VARIABLE_SCALE = "iceberg.ext.variable-decimal-scale"
-SET_IDENTIFIER_FIELDS = "iceberg.ext.set-identifier-fields"
 NULL_KEY = "iceberg.ext.null-key"
 ORDERING_COLUMNS = "iceberg.ext.ordering-columns"
 UNAVAILABLE_VALUE = "iceberg.ext.unavailable-value"
@@ -105,7 +102,6 @@ ENVELOPE = "iceberg.ext.envelope"
 TRUNCATE = "iceberg.ext.truncate-events"
 SNAPSHOT_EVENTS = "iceberg.ext.snapshot-events"
 DELETE_MODE = "iceberg.ext.delete-mode"
-DELETED_COLUMN = "iceberg.ext.deleted-column"
 CHANGELOG_SUFFIX = "iceberg.ext.changelog-suffix"
 KEY_SOURCE = "iceberg.ext.key-source"
 FOREIGN_WRITERS = "iceberg.ext.foreign-writers"
@@ -358,10 +354,8 @@ _ROWS: tuple[Row, ...] = (
      "A field without a column has a column under a former name, named by an alias of its schema or by "
      "iceberg.table.<table>.renamed: rename it, add a new column all the same (`ignore`), hold, or dead letters."),
     (EVOLVE_INCOMPATIBLE, STRING, ChangeAction.IGNORE.value, M, _one_of(ChangeAction),
-     "A field's type does not fit its column: add a column for it and a view over both (`apply`), convert what can "
-     "be converted (`ignore`), hold, or dead letters."),
-    (EVOLVE_VIEW, STRING, "{table}_unified", L, None,
-     "Name of the view over a table with several columns for one field; {table} is the table. Empty: no view."),
+     "A field's type does not fit its column: add a column for it (`apply`), convert what can be converted "
+     "(`ignore`), hold, or dead letters."),
     (LOGICAL_TYPES, STRING, "auto", M, _auto_or(LogicalTypes),
      "Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and Avro's too. "
      "`auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no columns of "
@@ -370,9 +364,6 @@ _ROWS: tuple[Row, ...] = (
      "New columns of texts whose schema says that they are JSON: `string`, or `variant` in tables of format 3."),
     (OUT_OF_RANGE, STRING, "error", M, _one_of(OutOfRange),
      "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest."),
-    (VARIABLE_SCALE, INT, None, L, None,
-     "Scale of the decimal(38, scale) that Debezium's VariableScaleDecimal becomes in new columns. Unset: string."),
-    (SET_IDENTIFIER_FIELDS, BOOLEAN, True, L, None, "Set the identifier fields of new tables from their key columns."),
     (NULL_KEY, STRING, "fail", M, _one_of(NullKey),
      "MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`)."),
     (ORDERING_COLUMNS, LIST, None, L, None,
@@ -396,9 +387,7 @@ _ROWS: tuple[Row, ...] = (
      "MERGE: an event with op `r`, which a snapshot of the source made, is a new state (`apply`), or is left out "
      "(`ignore`)."),
     (DELETE_MODE, STRING, "remove", M, _one_of(DeleteMode),
-     "MERGE: a delete removes the row (`remove`), or sets the deleted-column and leaves the rest (`mark`)."),
-    (DELETED_COLUMN, STRING, "__deleted", L, None,
-     "MERGE with delete-mode `mark`: the boolean or text column that is true in rows that were deleted."),
+     "MERGE: a delete removes the row (`remove`), or makes its column `__deleted` true and leaves the rest (`mark`)."),
     (KEY_SOURCE, STRING, "table", L, _one_of(KeySource),
      "MERGE: `record` takes the key columns of a table without id-columns and identifier fields from its records' "
      "keys, or from `_cdc.key`."),
@@ -472,6 +461,10 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType({
     "iceberg.write-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
     "iceberg.writer-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
     "experimental.write-exception-handler.class": "belongs to a fork; use errors.tolerance and a dead-letter queue",
+    "iceberg.ext.evolution.view": "has no effect; create a view that coalesces the columns c, c_v2 and so on",
+    "iceberg.ext.variable-decimal-scale": "has no effect; create the column as decimal, else it becomes a string",
+    "iceberg.ext.deleted-column": "has no effect; the column is __deleted",
+    "iceberg.ext.set-identifier-fields": "has no effect; new tables get the identifier fields of their keys",
 })  # fmt: skip
 # Below these there may be anything; it is for Iceberg, Hadoop, Kafka or Spark.
 _FREE_PREFIXES = (CATALOG_PREFIX, HADOOP_PREFIX, KAFKA_PREFIX, SPARK_PREFIX, AUTO_CREATE_PREFIX, *WRITE_PREFIXES)
@@ -545,7 +538,6 @@ class IcebergSinkConfig:
     upsert: bool
     auto_create: bool
     evolution: EvolutionPolicy
-    evolution_view: str  # name of the view over versions of columns, with {table}; empty: none
     force_optional: bool
     case_insensitive: bool
     auto_create_props: Mapping[str, str]
@@ -572,8 +564,6 @@ class IcebergSinkConfig:
     logical_types: LogicalTypes
     json_type: JsonType
     out_of_range: OutOfRange
-    variable_scale: int | None
-    set_identifier_fields: bool
     null_key: NullKey
     ordering_columns: tuple[str, ...]
     unavailable_value: bytes
@@ -583,7 +573,6 @@ class IcebergSinkConfig:
     truncate_events: TruncateEvents
     snapshot_events: SnapshotEvents
     delete_mode: DeleteMode
-    deleted_column: str
     changelog_suffix: str | None
     key_source: KeySource
     foreign_writers: ForeignWriters
@@ -1068,7 +1057,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         route_field=_path(route_field), topic_rules=rules, unrouted=Unrouted(values[UNROUTED]),
         preserve_case=values[PRESERVE_CASE], cdc_field=_path(values[CDC_FIELD]), upsert=values[UPSERT_MODE],
         auto_create=values[AUTO_CREATE], evolution=_evolution(values),
-        evolution_view=(values[EVOLVE_VIEW] or "").strip(), force_optional=values[FORCE_OPTIONAL],
+        force_optional=values[FORCE_OPTIONAL],
         case_insensitive=values[CASE_INSENSITIVE], auto_create_props=create,
         write_props={k: v for prefix in WRITE_PREFIXES for k, v in with_prefix(known, prefix).items()},
         catalog_name=values[CATALOG_NAME], catalog=catalog, hadoop_conf_dir=values[HADOOP_CONF_DIR],
@@ -1082,13 +1071,12 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         commit_attempt_timeout_ms=values[COMMIT_ATTEMPT_TIMEOUT],
         missing_table=MissingTable(values[MISSING_TABLE]), lenient=values[LENIENT],
         logical_types=logical, json_type=JsonType(values[JSON_TYPE]),
-        out_of_range=OutOfRange(values[OUT_OF_RANGE]), variable_scale=values[VARIABLE_SCALE],
-        set_identifier_fields=values[SET_IDENTIFIER_FIELDS], null_key=NullKey(values[NULL_KEY]),
+        out_of_range=OutOfRange(values[OUT_OF_RANGE]), null_key=NullKey(values[NULL_KEY]),
         ordering_columns=tuple(values[ORDERING_COLUMNS] or ()), unavailable_value=unavailable,
         unknown_value=UnknownValue(values[UNKNOWN_VALUE]), key_change_wait_ms=values[KEY_CHANGE_WAIT],
         envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),
         snapshot_events=SnapshotEvents(values[SNAPSHOT_EVENTS]),
-        delete_mode=DeleteMode(values[DELETE_MODE]), deleted_column=values[DELETED_COLUMN],
+        delete_mode=DeleteMode(values[DELETE_MODE]),
         changelog_suffix=values[CHANGELOG_SUFFIX] or None, key_source=KeySource(values[KEY_SOURCE]),
         foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
         recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],

@@ -31,7 +31,6 @@ from connectors.iceberg.errors import (
     CatalogUnavailableError,
     SparkDiedError,
     SparkLostError,
-    TableForbiddenError,
     TableMissingError,
     TableNotCreatedError,
     TableUnsuitableError,
@@ -39,7 +38,6 @@ from connectors.iceberg.errors import (
 from connectors.iceberg.events import CommitListener
 from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError, PendingSchemaChanges
-from connectors.iceberg.evolution.versioned_column_view import UnifiedView
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.file_io_properties import file_io_properties
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
@@ -230,36 +228,16 @@ class TableManager:
         """Make the changes that may be made; hold the rows if they need others."""
         policy, name = self._config.evolution, loaded.description.name
         wanted = [c for c in request.changes if policy.action(c.kind) is ChangeAction.APPLY]
-        changed = bool(wanted) and self._lake.evolve(name, wanted)
-        if changed:
+        if wanted and self._lake.evolve(name, wanted):
             made = ", ".join(map(str, wanted))
             log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
             loaded = self._load(name)
-        elsewhere = request.schema_id is not None and loaded.description.schema_id != request.schema_id
-        if changed or elsewhere:  # also by an earlier attempt, which may have ended before the view was made
-            self._show_unified(loaded.description)
         held = [c for c in request.changes if policy.action(c.kind) is ChangeAction.HOLD]
         if held and loaded.description.schema_id == request.schema_id:
             self._held.hold(name, held)
             raise ChangesHeldError(name, held)
         self._held.release(name)
         return loaded
-
-    def _show_unified(self, description: TableDescription) -> None:
-        """Make or renew the view over versions of columns. Without it nothing is lost: the columns can be read."""
-        view = UnifiedView.of(description) if self._config.evolution_view else None
-        if view is None:
-            return
-        name = self._config.evolution_view.replace("{table}", description.name)
-        try:
-            shown = self._lake.replace_view(name, view.schema, view.sql)
-        except (TableForbiddenError, TableUnsuitableError) as error:
-            log.warning("view %s over table %s is not made: %s", name, description.name, error.why)
-            return
-        if shown:
-            log.info("view %s shows table %s with one column per field", name, description.name)
-        else:
-            log.warning("this catalog has no views: %s over table %s is not made", name, description.name)
 
     def _create(self, name: str, request: TableRequest) -> None:
         config = self._config

@@ -41,8 +41,7 @@ from connectors.iceberg.evolution.column_default import column_default
 from connectors.iceberg.evolution.column_history import HISTORY, ColumnHistory
 from connectors.iceberg.evolution.pending_schema_changes import PendingSchemaChanges
 from connectors.iceberg.evolution.table_evolution import TableEvolution
-from connectors.iceberg.evolution.type_fit import common_type, takes
-from connectors.iceberg.evolution.versioned_column_view import UnifiedView
+from connectors.iceberg.evolution.type_fit import takes
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.staging.types import TypeOptions
@@ -59,7 +58,9 @@ def changes(
 ) -> tuple[SchemaChange, ...]:
     given = {"tables__evolve_schema_enabled": "true", **props}
     evolution = TableEvolution(have, config(**given))
-    return evolution.needed(Column(schema, pa.nulls(1, type_ or pa.struct([("id", pa.int32())]))))
+    if type_ is None:
+        type_ = pa.struct([("id", pa.int32())]) if schema is None else arrow.arrow_type(schema)
+    return evolution.needed(Column(schema, pa.nulls(1, type_)))
 
 
 def test_changes_are_additions_widenings_and_relaxations_at_every_depth() -> None:
@@ -288,7 +289,7 @@ def test_versions_take_the_rows_that_fit_them_and_a_third_type_makes_a_third(tmp
     props = {"tables__evolve_schema_enabled": "true", "ext__evolution__incompatible": "apply"}
     made = stager(have, **props)
     numbers, texts = struct(("id", INT32), ("c", INT32)), struct(("id", INT32), ("c", STRING))
-    assert made.wanted_changes(batch([record(Struct(texts, [1, "x"]), 0)]).value) == ()
+    assert made.evolution.wanted(batch([record(Struct(texts, [1, "x"]), 0)]).value) == ()
     files = stage(made, batch([record(Struct(numbers, [1, 7]), 0)]), batch([record(Struct(texts, [2, "x"]), 1)]))
 
     assert pq.read_table(files[0].path).to_pylist() == [
@@ -311,47 +312,6 @@ def test_an_unavailable_value_is_looked_for_in_every_version_of_its_column(tmp_p
         stager(have, tables__upsert_mode_enabled="true"), batch([record(value, 0, key=1, key_schema=INT32)])
     )
     assert set(patch.unavailable) == {"c", "c_v2"}
-
-
-@pytest.mark.parametrize(
-    ("older", "newer", "common"),
-    [
-        ("int", "long", "long"),
-        ("int", "string", "string"),
-        ("string", "int", "string"),
-        ("date", "int", "string"),
-        ("date", "timestamp", "timestamp"),
-        ("decimal(6, 2)", "decimal(12, 4)", "decimal(12, 4)"),
-        ("decimal(12, 2)", "decimal(6, 4)", "decimal(14, 4)"),
-        ("decimal(38, 2)", "decimal(38, 9)", "string"),
-        ("long", "double", "double"),
-        ("int", "decimal(12, 2)", "decimal(12, 2)"),
-        ("boolean", "int", "string"),
-    ],
-)
-def test_versions_are_shown_in_a_type_that_has_all_their_values(older: str, newer: str, common: str) -> None:
-    assert common_type(older, newer) == common
-
-
-def test_a_view_shows_one_column_for_all_versions() -> None:
-    columns = [
-        ("id", "int"),
-        ("c", "decimal(6, 2)"),
-        ("odd `name", LIST),
-        ("c_v2", "decimal(12, 4)"),
-        ("n_v2", "string"),
-    ]
-    have = table(columns, properties={HISTORY: '{"versions":{"2":[4],"3":[5]}}'})
-    view = UnifiedView.of(have)
-    assert view is not None
-    assert view.sql == (
-        "SELECT `id`, coalesce(CAST(`c_v2` AS DECIMAL(12, 4)), CAST(`c` AS DECIMAL(12, 4))) AS `c`, "
-        "coalesce(CAST(`n_v2` AS STRING), to_json(`odd ``name`)) AS `odd ``name` FROM `db`.`orders`"
-    )
-    assert [(f["name"], f["type"]) for f in json.loads(view.schema)["fields"]] == [
-        ("id", "int"), ("c", "decimal(12, 4)"), ("odd `name", "string"),
-    ]  # fmt: skip
-    assert UnifiedView.of(table(columns)) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"names":[]}', '{"versions":{"x":[1]}}'])

@@ -22,12 +22,10 @@ from connectors.iceberg.errors import (
     TableMissingError,
     TableUnsuitableError,
 )
-from connectors.iceberg.evolution.column_history import HISTORY
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.protocol.messages import Need
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.table_request import TableRequest
@@ -141,13 +139,11 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
 
 
 class EvolvedCatalog:
-    """A table that changes at the first asking; the first making of its view fails."""
+    """A table that changes at the first asking."""
 
     def __init__(self, before: TableDescription, after: TableDescription) -> None:
         self._now, self._after = before, after
         self._view = TableView(before.uuid, [], True, frozenset(), None)
-        self.failures = [CatalogUnavailableError("not now")]
-        self.views: list[str] = []
 
     def alive(self) -> bool:
         return True
@@ -164,29 +160,6 @@ class EvolvedCatalog:
         changed = self._now is not self._after
         self._now = self._after
         return changed
-
-    def replace_view(self, name: str, _schema: str, _sql: str) -> bool:
-        if self.failures:
-            raise self.failures.pop()
-        self.views.append(name)
-        return True
-
-
-def test_a_view_that_an_unavailable_catalog_refused_is_made_when_the_task_asks_again() -> None:
-    settings = {"ext__evolution__add_column": "apply", "ext__evolution__view": "{table}_all"}
-    catalog = EvolvedCatalog(
-        table([("id", "int")]),
-        table([("id", "int"), ("id_v2", "string")], schema_id=1, properties={HISTORY: '{"versions":{"1":[2]}}'}),
-    )
-    keeper = keeper_of(catalog, **settings)
-    wish = TableRequest(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 0).to_text()
-    with pytest.raises(CatalogUnavailableError):
-        keeper.prepare("db.orders", Need.EVOLVE, wish)
-    keeper.prepare("db.orders", Need.EVOLVE, wish)
-    assert catalog.views == ["db.orders_all"]
-    now = TableRequest(None, "", (SchemaChange(ChangeKind.ADD, ("id_v2",), '"string"'),), 1).to_text()
-    keeper.prepare("db.orders", Need.EVOLVE, now)
-    assert catalog.views == ["db.orders_all"], "nothing has changed since"
 
 
 @pytest.mark.parametrize(

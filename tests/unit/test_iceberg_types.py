@@ -97,11 +97,6 @@ def test_full_logical_types_know_debezium_and_avro(schema: Schema, expected: str
     assert type_of_schema(schema, FULL) == expected
 
 
-def test_variable_scale_decimals_become_a_decimal_if_a_scale_is_configured() -> None:
-    schema = struct(("scale", INT32), ("value", BYTES), name="io.debezium.data.VariableScaleDecimal")
-    assert type_of_schema(schema, TypeOptions(LogicalTypes.FULL, variable_scale=6)) == "decimal(38, 6)"
-
-
 def test_a_decimal_without_an_iceberg_type_is_refused() -> None:
     with pytest.raises(DataError, match="no Iceberg type"):
         type_of_schema(decimal(-2), CONNECT)

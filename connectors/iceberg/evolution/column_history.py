@@ -38,10 +38,6 @@ class ColumnHistory:
         members = {"names": self.names, "versions": self.versions}
         return json.dumps({key: value for key, value in members.items() if value}, separators=(",", ":"))
 
-    def version_ids(self) -> frozenset[int]:
-        """The ids of all columns that are versions of another one."""
-        return frozenset(id_ for ids in self.versions.values() for id_ in ids)
-
     def versions_of(self, column: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The versions of a column that are still among the fields of its level, oldest first."""
         by_id = {f["id"]: f for f in fields}

@@ -91,8 +91,8 @@ _CHANGES: tuple[tuple[str, Callable[[Props, ClassFamily], bool], str], ...] = (
     ("iceberg.tables.evolve-schema-enabled", _is_true("iceberg.tables.evolve-schema-enabled"),
      "the coordinator alone changes tables; iceberg.ext.evolution.* choose per kind of change"),
     ("iceberg.tables.auto-create-enabled", _is_true("iceberg.tables.auto-create-enabled"),
-     "identifier fields are set from id-columns (iceberg.ext.set-identifier-fields), and a partition-by that makes no "
-     "sense is an error instead of an unpartitioned table"),
+     "identifier fields are set from id-columns, and a partition-by that makes no sense is an error instead of an "
+     "unpartitioned table"),
     ("iceberg.control.topic", _always,
      "commits are still announced here; tasks and coordinator talk on <this>-<connect group id>, which is made"),
     ("iceberg.control.commit.timeout-ms", _always,

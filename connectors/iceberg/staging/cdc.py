@@ -28,6 +28,7 @@ class Change(IntEnum):
 
 
 INT8 = pa.int8()
+DELETED = "__deleted"  # field of deleted rows; with delete-mode `mark` a column of the table
 RAW_OPERATIONS = frozenset({"op", "__op"})  # fields that hold Debezium's own letters
 SNAPSHOT = "r"  # Debezium's letter of rows that a snapshot reads
 _NO_ROW = {"T": Change.TRUNCATE, "M": Change.IGNORE}
@@ -65,7 +66,7 @@ def _by_field(value: Column, path: Sequence[str], read: Change) -> pa.Int8Array 
         return None
     encoded = data.dictionary_encode()
     raw = path[-1] in RAW_OPERATIONS
-    deleted_flag = path[-1] == "__deleted"
+    deleted_flag = path[-1] == DELETED
     meanings = [_meaning(v, read, raw=raw, deleted_flag=deleted_flag) for v in encoded.dictionary.to_pylist()]
     if all(m is Change.UPSERT for m in meanings):
         return None
@@ -93,12 +94,6 @@ def last_per_key(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Int64Arra
     table = pa.table([*plain, order], names=[*names, "order"])
     last = table.group_by(names, use_threads=False).aggregate([("order", "max")])
     return None if last.num_rows == table.num_rows else as_array(last.column("order_max"))
-
-
-def last_truncate(change: pa.ChunkedArray, order: pa.ChunkedArray) -> int | None:
-    """The highest `order` of a truncate; None: there is none."""
-    highest: int | None = pc.max(order.filter(pc.equal(change, Change.TRUNCATE))).as_py()
-    return highest
 
 
 def groupable(key: pa.Array | pa.ChunkedArray) -> pa.Array:
