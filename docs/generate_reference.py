@@ -23,9 +23,7 @@ SHOWN_BOUNDS = ("String must be one of", "Value must be at least", "Value must b
 # The keys of a class under headings: each goes below the first one with a part of its name.
 GROUPS = {
     "IcebergSinkConnector": {
-        "Tables and routes": (
-            "iceberg.tables dynamic-enabled route-field topic-to-table ext.unrouted preserve-case missing-table"
-        ),
+        "Tables and routes": ("iceberg.tables dynamic-enabled route-field topic-to-table ext.unrouted missing-table"),
         "Merge": (
             "write-mode cdc-field upsert-mode id-columns null-key ordering-columns unavailable-value key-source "
             "foreign-writers delete-mode"
@@ -36,11 +34,10 @@ GROUPS = {
         ),
         "Types": "lenient-conversion logical-types json-type out-of-range",
         "Commits": (
-            "control.topic control.commit commit-branch commit-engine commit-attempt recreated-topic waiting-ms "
-            "channel-replication"
+            "control.topic control.commit commit-branch commit-engine commit-attempt recreated-topic waiting-ms"
         ),
         "Memory and files": "staged staging target-file-size",
-        "Catalog, storage and Spark": "iceberg.catalog iceberg.catalog. hadoop iceberg.kafka. quick-jvm spark-driver",
+        "Catalog, storage and Spark": "iceberg.catalog iceberg.catalog. hadoop iceberg.kafka. spark-driver",
         "Dead letters": "errors.",
         "Others": "",
     },

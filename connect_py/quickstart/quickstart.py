@@ -217,7 +217,6 @@ def connector_config(directory: Path) -> Mapping[str, str]:
         "iceberg.tables.default-id-columns": "id",
         f"iceberg.table.{NAMESPACE}.order_lines.id-columns": ",".join(KEYS["order_lines"]),
         "iceberg.control.commit.interval-ms": "2000",
-        "iceberg.ext.quick-jvm": "true",  # minutes, not days
     }
 
 

@@ -6,7 +6,7 @@
 | `routing`, `staging` | which table; conversion to its schema; Parquet |
 | `channel` | how tasks and coordinator talk |
 | `protocol` | every decision, as plain data in and answers out |
-| `coordinator`, `table_keeper` | carries the decisions out |
+| `coordinator`, `table_manager` | carries the decisions out |
 | `spark` | the driver, the catalog, the engines that commit |
 """
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
+from connectors.iceberg.config import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX
+
 ALLOWED: Final = "connect_py.spark.settings.allowed"  # worker property: patterns of keys, comma separated, `*` is any
-SPARK_PREFIX: Final = "iceberg.spark."
-CATALOG_PREFIX: Final = "iceberg.catalog."
-HADOOP_PREFIX: Final = "iceberg.hadoop."
 
 _TUNING: Final = re.compile(
     r"spark\.("

@@ -57,10 +57,8 @@ class FencedError(ConnectError):
     """Another coordinator has taken over, or it is no longer certain that none has."""
 
 
-def create_topic(
-    client_config: ClientConfig, topic: str, replication: int, config: Mapping[str, str] | None = None
-) -> None:
-    """Make a topic of one partition unless it exists.
+def create_topic(client_config: ClientConfig, topic: str, config: Mapping[str, str] | None = None) -> None:
+    """Make a topic of one partition unless it exists, replicated as the broker does by default.
 
     Raises:
         RetriableError: The cluster does not answer.
@@ -70,7 +68,7 @@ def create_topic(
     try:
         if topic in admin.list_topics(timeout=REQUEST_SECONDS).topics:
             return
-        wanted = NewTopic(topic, num_partitions=1, replication_factor=replication, config=dict(config or {}))
+        wanted = NewTopic(topic, num_partitions=1, config=dict(config or {}))
         admin.create_topics([wanted], operation_timeout=REQUEST_SECONDS)[topic].result(REQUEST_SECONDS)
         log.info("created topic %s", topic)
     except KafkaException as error:
@@ -81,7 +79,7 @@ def create_topic(
         raise kind(f"cannot create topic {topic}: {error.args[0].str()}") from error
 
 
-def create_channel(client_config: ClientConfig, topic: str, replication: int) -> None:
+def create_channel(client_config: ClientConfig, topic: str) -> None:
     """Make the channel topic unless it exists; errors as for `create_topic`."""
     config = {
         "cleanup.policy": "delete",
@@ -89,7 +87,7 @@ def create_channel(client_config: ClientConfig, topic: str, replication: int) ->
         "retention.bytes": str(RETENTION_BYTES),
         "segment.bytes": str(SEGMENT_BYTES),
     }
-    create_topic(client_config, topic, replication, config)
+    create_topic(client_config, topic, config)
 
 
 _AWAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})

@@ -16,6 +16,7 @@ from connectors.iceberg.table import StagedFile, WriteMode
 MAIN = "main"
 SNAPSHOT_ID = "{snapshot-id}"  # in `CommitRequest.property_template`: the id of the new snapshot goes here
 COMMIT_ID_KEY = "kafka.connect.commit-id"
+TASK_ID_KEY = "kafka.connect.task-id"
 
 
 class EngineName(Enum):
@@ -66,12 +67,14 @@ class CommitRequest:
 
 
 class CommitStatus(Enum):
-    """What became of a commit."""
+    """What became of a commit, as far as the committer can tell."""
 
     COMMITTED = "committed"
     CONFLICT = "conflict"  # our ledger, the property or the table is not what was expected: open the table again
     FAILED_RETRY = "failed, retry"  # foreign commits were in the way too often: ask again later
     UNKNOWN = "unknown"  # not among the ancestors now, and may still land: ask again with the same request
+    MISSING = "missing"  # the table does not exist
+    FAILED = "failed"  # certainly not landed: forbidden, invalid, out of space
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,24 +5,25 @@
 object that everything after `start` reads.
 """
 
+# ruff: noqa: RUF009 - a call defines the key whose value a member is
+
 from __future__ import annotations
 
 import difflib
 import hashlib
 import os
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 from connect_py.api.config import (
     ConfigDef,
     ConfigValue,
     Importance,
     Parsed,
-    Password,
     Type,
     Validator,
     at_least,
@@ -61,30 +62,18 @@ CDC_FIELD = "iceberg.tables.cdc-field"
 UPSERT_MODE = "iceberg.tables.upsert-mode-enabled"
 AUTO_CREATE = "iceberg.tables.auto-create-enabled"
 EVOLVE_SCHEMA = "iceberg.tables.evolve-schema-enabled"
-FORCE_OPTIONAL = "iceberg.tables.schema-force-optional"
-CASE_INSENSITIVE = "iceberg.tables.schema-case-insensitive"
 CATALOG_NAME = "iceberg.catalog"
 HADOOP_CONF_DIR = "iceberg.hadoop-conf-dir"
-CONTROL_TOPIC = "iceberg.control.topic"
-CONTROL_GROUP_PREFIX = "iceberg.control.group-id-prefix"
 CONTROL_GROUP = "iceberg.control.group-id"
 CONNECT_GROUP = "iceberg.connect.group-id"
 COMMIT_INTERVAL = "iceberg.control.commit.interval-ms"
 COMMIT_TIMEOUT = "iceberg.control.commit.timeout-ms"
 COMMIT_THREADS = "iceberg.control.commit.threads"
 COMMIT_MAX_FAILURES = "iceberg.control.commit.max-consecutive-failures"
-TRANSACTIONAL_PREFIX = "iceberg.coordinator.transactional.prefix"
-KEEP_ALIVE = "iceberg.coordinator-executor-keep-alive-timeout-ms"
 
 WRITE_MODE = "iceberg.ext.write-mode"
 COMMIT_ENGINE = "iceberg.ext.commit-engine"
-COMMIT_ATTEMPT_TIMEOUT = "iceberg.ext.commit-attempt-timeout-ms"
-KEEP_WRITE_MODE = "iceberg.ext.keep-write-mode"
 TOPIC_TO_TABLE = "iceberg.ext.topic-to-table"
-UNROUTED = "iceberg.ext.unrouted"
-PRESERVE_CASE = "iceberg.ext.preserve-case"
-MISSING_TABLE = "iceberg.ext.missing-table"
-LENIENT = "iceberg.ext.lenient-conversion"
 EVOLVE_ADD = "iceberg.ext.evolution.add-column"
 EVOLVE_WIDEN = "iceberg.ext.evolution.widen"
 EVOLVE_OPTIONAL = "iceberg.ext.evolution.make-optional"
@@ -92,28 +81,15 @@ EVOLVE_RENAME = "iceberg.ext.evolution.rename"
 EVOLVE_INCOMPATIBLE = "iceberg.ext.evolution.incompatible"
 LOGICAL_TYPES = "iceberg.ext.logical-types"
 JSON_TYPE = "iceberg.ext.json-type"
-OUT_OF_RANGE = "iceberg.ext.out-of-range"
-NULL_KEY = "iceberg.ext.null-key"
 ORDERING_COLUMNS = "iceberg.ext.ordering-columns"
 UNAVAILABLE_VALUE = "iceberg.ext.unavailable-value"
 UNKNOWN_VALUE = "iceberg.ext.unknown-value"
-KEY_CHANGE_WAIT = "iceberg.ext.key-change-wait-ms"
 ENVELOPE = "iceberg.ext.envelope"
-TRUNCATE = "iceberg.ext.truncate-events"
 SNAPSHOT_EVENTS = "iceberg.ext.snapshot-events"
-DELETE_MODE = "iceberg.ext.delete-mode"
 CHANGELOG_SUFFIX = "iceberg.ext.changelog-suffix"
-KEY_SOURCE = "iceberg.ext.key-source"
-FOREIGN_WRITERS = "iceberg.ext.foreign-writers"
-RECREATED_TOPIC = "iceberg.ext.recreated-topic"
 FAIL_AFTER_WAITING = "iceberg.ext.fail-after-waiting-ms"
-MAX_STAGED_CYCLES = "iceberg.ext.max-staged-cycles"
 MAX_STAGED_BYTES = "iceberg.ext.max-staged-bytes"
-STAGING_MEMORY = "iceberg.ext.staging-memory-bytes"
 TARGET_FILE_SIZE = "iceberg.ext.target-file-size-bytes"
-CHANNEL_REPLICATION = "iceberg.ext.channel-replication-factor"
-QUICK_JVM = "iceberg.ext.quick-jvm"
-SPARK_DRIVER = "iceberg.ext.spark-driver"
 DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
 REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
 
@@ -131,6 +107,9 @@ _SECRETS = (
 )  # fmt: skip
 
 
+T = TypeVar("T")
+
+
 class ClassFamily(Enum):
     """Under which name the user asked for the sink; group names and defaults of new tables differ."""
 
@@ -142,28 +121,12 @@ class ClassFamily(Enum):
         return ClassFamily.TABULAR if connector_class.startswith("io.tabular.") else ClassFamily.APACHE
 
 
-class CommitEngine(Enum):
-    """How staged files become a snapshot (see the commit engines of the coordinator)."""
-
-    AUTO = "auto"
-    APPEND = "append"
-    MERGE = "merge"
-    DELTA = "delta"
-
-
 class Unrouted(Enum):
     """What becomes of a row that no table takes."""
 
     IGNORE = "ignore"
     FAIL = "fail"
     DLQ = "dlq"
-
-
-class MissingTable(Enum):
-    """What a table that cannot be committed does to the others."""
-
-    FAIL = "fail"
-    SKIP = "skip"
 
 
 class LogicalTypes(Enum):
@@ -173,89 +136,12 @@ class LogicalTypes(Enum):
     FULL = "full"  # Debezium's and Avro's too
 
 
-class JsonType(Enum):
-    """What new columns of JSON texts (`io.debezium.data.Json`) are."""
-
-    STRING = "string"
-    VARIANT = "variant"
-
-
 class OutOfRange(Enum):
     """What becomes of a moment that Iceberg cannot hold: infinity, years of five digits, 24:00."""
 
     ERROR = "error"
     NULL = "null"
     CLAMP = "clamp"
-
-
-class NullKey(Enum):
-    """MERGE mode: what becomes of a row whose key has a null column."""
-
-    FAIL = "fail"  # a data error: the task fails, or the row is a dead letter under `errors.tolerance=all`
-    SKIP = "skip"  # counted
-
-
-class UnknownValue(Enum):
-    """MERGE mode: what becomes of the insert of a changed key whose values are nowhere."""
-
-    ERROR = "error"  # the task fails
-    NULL = "null"  # the values are null, and counted
-
-
-class KeySource(Enum):
-    """MERGE mode: where the key columns of a table come from that neither the configuration nor the table names."""
-
-    TABLE = "table"  # nowhere: such a table is refused
-    RECORD = "record"  # the fields of the record's key, or of `_cdc.key`
-
-
-class EnvelopeKind(Enum):
-    """What the values of records are."""
-
-    NONE = "none"  # rows, as a transformation or the producer made them
-    DEBEZIUM = "debezium"  # change events: op, before, after, source
-
-
-class TruncateEvents(Enum):
-    """MERGE mode: what an event does that says its table was truncated."""
-
-    IGNORE = "ignore"  # nothing; it is counted and logged
-    APPLY = "apply"  # every row before it goes
-
-
-class SnapshotEvents(Enum):
-    """MERGE mode: what Debezium's events of snapshots do, whose op is `r`."""
-
-    APPLY = "apply"  # they are new states
-    IGNORE = "ignore"  # nothing
-
-
-class DeleteMode(Enum):
-    """MERGE mode: what a delete does to its row."""
-
-    REMOVE = "remove"
-    MARK = "mark"  # it stays, and a column says that it is deleted
-
-
-class SparkDriverUse(Enum):
-    """Whose process runs the connector's Spark."""
-
-    SHARED = "shared"  # that of all connectors of the worker with equal static settings of Spark
-    OWN = "own"
-
-
-class ForeignWriters(Enum):
-    """MERGE mode: whether rows that another writer added since the scan make the commit fail."""
-
-    ALLOW = "allow"
-    REFUSE = "refuse"
-
-
-class RecreatedTopic(Enum):
-    """What to do when a topic was deleted and created again."""
-
-    STOP = "stop"
-    RESTART = "restart"
 
 
 def _one_of(choices: type[Enum]) -> Validator:
@@ -276,165 +162,52 @@ def _at_least_if_set(low: int) -> Validator:
     return check_if_set
 
 
-Row: TypeAlias = tuple[str, Type, Parsed, Importance, Validator | None, str]
 H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-BOOLEAN, STRING, INT, SHORT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.SHORT, Type.LONG, Type.LIST
-PASSWORD = Type.PASSWORD
+BOOLEAN, STRING, INT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.LONG, Type.LIST
+CONFIG_DEF = ConfigDef()
 _CHANGES = (
     ": change the table, leave it as it is, hold the rows until a user changes it, or make dead letters of them. "
     f"`auto` is apply with {EVOLVE_SCHEMA}, else ignore."
 )
-_ROWS: tuple[Row, ...] = (
-    (TABLES, LIST, None, H, None, "Destination tables, comma separated."),
-    (DYNAMIC, BOOLEAN, False, M, None, "Take each row's table name from the route field, lower-cased."),
-    (ROUTE_FIELD, STRING, None, M, None, "Field whose value routes a row; dots lead into nested fields."),
-    (COMMIT_BRANCH, STRING, None, M, None,
-     "Branch to commit to, for tables without a commit-branch of their own. Unset: main."),
-    (ID_COLUMNS, STRING, None, M, None, "Comma separated key columns, for tables without id-columns of their own."),
-    (PARTITION_BY, STRING, None, M, None,
-     "Partition fields of tables that the sink creates, such as `days(ts),bucket(id, 16)`."),
-    (CDC_FIELD, STRING, None, M, None,
-     "Field that holds the kind of change (I, U, D or Debezium's c, r, u, d). Setting it turns on MERGE."),
-    (UPSERT_MODE, BOOLEAN, False, M, None, "Keep one row per key: the last one. Setting it turns on MERGE."),
-    (AUTO_CREATE, BOOLEAN, False, M, None, "Create tables that are missing."),
-    (EVOLVE_SCHEMA, BOOLEAN, False, M, None,
-     "Add columns, widen int and float columns and relax required ones as the records ask for it."),
-    (FORCE_OPTIONAL, BOOLEAN, False, M, None, "Make every column optional that the sink creates, on every level."),
-    (CASE_INSENSITIVE, BOOLEAN, False, M, None, "Find columns whatever the case of their names."),
-    (CATALOG_NAME, STRING, "iceberg", M, None, "Name of the catalog."),
-    (HADOOP_CONF_DIR, STRING, None, M, None,
-     "Folder with core-site.xml, hdfs-site.xml and hive-site.xml; iceberg.hadoop.* wins."),
-    (CONTROL_TOPIC, STRING, "control-iceberg", M, None,
-     "Topic on which commits are announced; `<this>-<connect group id>` carries the sink's own messages, with what a "
-     "topic's name cannot have quoted."),
-    (CONTROL_GROUP_PREFIX, STRING, "cg-control-", L, None,
-     "Accepted for compatibility; the sink needs no such groups."),
-    (CONTROL_GROUP, STRING, None, L, None,
-     "Group in which the Tabular sink kept offsets; read when taking over. Unset: `cg-control-<name>`."),
-    (CONNECT_GROUP, STRING, None, L, None, "The connector's consumer group. Unset: `connect-<name>`."),
-    (COMMIT_INTERVAL, INT, 300_000, M, at_least(1), "Milliseconds between table commits."),
-    (COMMIT_TIMEOUT, INT, 30_000, M, at_least(1),
-     "Milliseconds to wait for all tasks; then what was reported is committed."),
-    (COMMIT_THREADS, INT, 2 * (os.cpu_count() or 1), M, at_least(1),
-     "Accepted without effect: one thread commits the tables, one after the other."),
-    (COMMIT_MAX_FAILURES, INT, 1, M, at_least(1),
-     "Cycles in a row in which a table could not be committed, after which the task fails; also commit intervals for "
-     "which it was not available, or the coordinator could not begin. Only if it is set: else the rows wait, and "
-     "other tables go on."),
-    (TRANSACTIONAL_PREFIX, STRING, None, L, None, "Prefix of transactional ids, where access rules ask for one."),
-    (KEEP_ALIVE, LONG, 120_000, L, at_least(0), "Accepted for compatibility."),
-    (WRITE_MODE, STRING, "auto", M, _auto_or(WriteMode),
-     "`append` writes every record as a row, `merge` keeps the last row per key; `auto` merges when cdc-field or "
-     "upsert-mode-enabled is set."),
-    (COMMIT_ENGINE, STRING, "auto", M, _one_of(CommitEngine),
-     "`merge` has Spark's MERGE insert and update rows itself. By default MERGE removes replaced rows, and staged "
-     "files join the table as they are. `append` and `delta` are accepted, and mean the default."),
-    (KEEP_WRITE_MODE, BOOLEAN, False, L, None,
-     "Whether a merge table without the property `write.merge.mode` stays so: Spark then rewrites whole files. By "
-     "default the sink sets the property to merge-on-read, once."),
-    (COMMIT_ATTEMPT_TIMEOUT, LONG, 600_000, L, at_least(1_000),
-     "Milliseconds that a table's commit may take. Then its statement is interrupted, and the commit is tried again."),
-    (TOPIC_TO_TABLE, STRING, None, M, None,
-     "Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. Patterns are regular "
-     "expressions; templates may hold {topic}, {1}, {2} and named groups, and several are joined by `+`."),
-    (UNROUTED, STRING, "ignore", M, _one_of(Unrouted),
-     "What becomes of rows that no table takes: counted and ignored, an error, or dead letters."),
-    (PRESERVE_CASE, BOOLEAN, False, L, None, "Do not lower-case table names in dynamic routing."),
-    (MISSING_TABLE, STRING, "fail", M, _one_of(MissingTable),
-     "A table is not available or takes no commit. `fail`: its partitions wait for it, without limit unless "
-     "iceberg.control.commit.max-consecutive-failures is set. `skip`: its rows are counted and left out."),
-    (LENIENT, BOOLEAN, False, M, None,
-     "Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, any other text is false."),
-    (EVOLVE_ADD, STRING, "auto", M, _auto_or(ChangeAction), f"A field has no column{_CHANGES}"),
-    (EVOLVE_WIDEN, STRING, "auto", M, _auto_or(ChangeAction),
-     f"A field is wider than its column (long for int, double for float, more digits){_CHANGES}"),
-    (EVOLVE_OPTIONAL, STRING, "auto", M, _auto_or(ChangeAction),
-     f"A field is optional, its column is not{_CHANGES}"),
-    (EVOLVE_RENAME, STRING, ChangeAction.IGNORE.value, M, _one_of(ChangeAction),
-     "A field without a column has a column under a former name, named by an alias of its schema or by "
-     "iceberg.table.<table>.renamed: rename it, add a new column all the same (`ignore`), hold, or dead letters."),
-    (EVOLVE_INCOMPATIBLE, STRING, ChangeAction.IGNORE.value, M, _one_of(ChangeAction),
-     "A field's type does not fit its column: add a column for it (`apply`), convert what can be converted "
-     "(`ignore`), hold, or dead letters."),
-    (LOGICAL_TYPES, STRING, "auto", M, _auto_or(LogicalTypes),
-     "Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and Avro's too. "
-     "`auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no columns of "
-     "type time, because Spark cannot read them."),
-    (JSON_TYPE, STRING, "string", L, _one_of(JsonType),
-     "New columns of texts whose schema says that they are JSON: `string`, or `variant` in tables of format 3."),
-    (OUT_OF_RANGE, STRING, "error", M, _one_of(OutOfRange),
-     "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest."),
-    (NULL_KEY, STRING, "fail", M, _one_of(NullKey),
-     "MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`)."),
-    (ORDERING_COLUMNS, LIST, None, L, None,
-     "MERGE: fields that order changes of one key over several partitions, the most significant first: paths into "
-     "the value (`source.sequence` of an envelope, `__source_sequence` of a row), or names of headers."),
-    (UNKNOWN_VALUE, STRING, "error", M, _one_of(UnknownValue),
-     "MERGE: the insert of a changed key lacks values, and the delete of the old key is nowhere: the task fails "
-     "(`error`), or the values are null (`null`)."),
-    (KEY_CHANGE_WAIT, LONG, 600_000, L, at_least(0),
-     "MERGE: milliseconds that a partition stops before the insert of a changed key until the delete of the old key "
-     "was read, which may be in another partition."),
-    (UNAVAILABLE_VALUE, STRING, UNAVAILABLE_DEFAULT, L, None,
-     "MERGE: Debezium's placeholder for a value that it could not read; the table keeps its value. `hex:` starts "
-     "bytes."),
-    (ENVELOPE, STRING, "none", M, _one_of(EnvelopeKind),
-     "`debezium`: values are Debezium's change events as they come, without a transformation that unwraps them. The "
-     "sink takes the row from `after` and the kind of change from `op`."),
-    (TRUNCATE, STRING, "ignore", M, _one_of(TruncateEvents),
-     "MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`)."),
-    (SNAPSHOT_EVENTS, STRING, "apply", M, _one_of(SnapshotEvents),
-     "MERGE: an event with op `r`, which a snapshot of the source made, is a new state (`apply`), or is left out "
-     "(`ignore`)."),
-    (DELETE_MODE, STRING, "remove", M, _one_of(DeleteMode),
-     "MERGE: a delete removes the row (`remove`), or makes its column `__deleted` true and leaves the rest (`mark`)."),
-    (KEY_SOURCE, STRING, "table", L, _one_of(KeySource),
-     "MERGE: `record` takes the key columns of a table without id-columns and identifier fields from its records' "
-     "keys, or from `_cdc.key`."),
-    (CHANGELOG_SUFFIX, STRING, None, L, None,
-     "MERGE with envelopes: beside each table, one whose name ends so gets every change as rows: the row before and "
-     "the row after. No other table's name may end so. Unset: none."),
-    (FOREIGN_WRITERS, STRING, "allow", L, _one_of(ForeignWriters),
-     "MERGE: `refuse` fails a commit when another writer added rows since the scan."),
-    (RECREATED_TOPIC, STRING, "stop", L, _one_of(RecreatedTopic),
-     "A topic that was deleted and created again stops the connector, or is read from its start."),
-    (FAIL_AFTER_WAITING, INT, None, M, _at_least_if_set(1),
-     "Milliseconds after which a task fails that waits for something: the catalog, a table, a commit, a schema "
-     "registry. Unset: it waits for ever, and its status says so."),
-    (MAX_STAGED_CYCLES, INT, 2, L, at_least(1), "Cycles that may wait for their commit before tasks pause."),
-    (MAX_STAGED_BYTES, LONG, 4096 * MEGABYTE, L, at_least(MEGABYTE),
-     "Bytes of rows, in memory and on disk, that a task collects for one cycle; beyond, it pauses."),
-    (STAGING_MEMORY, LONG, 128 * MEGABYTE, L, at_least(MEGABYTE),
-     "Bytes of rows that a task holds in memory; more goes to disk."),
-    (TARGET_FILE_SIZE, LONG, TARGET_FILE_BYTES, L, at_least(MEGABYTE),
-     "Bytes of rows after which a staged file is followed by another one. Unless it is set, the table's property "
-     "`write.target-file-size-bytes` wins over the default."),
-    (CHANNEL_REPLICATION, SHORT, -1, L, None,
-     "Replication factor of the topic that carries the sink's own messages; -1: the broker's default."),
-    (QUICK_JVM, BOOLEAN, True, L, None,
-     "Start the coordinator's JVM with Java's quick compiler only. `false` adds the optimizing one: for SQL MERGE, "
-     "or tables of very many files, over hours."),
-    (SPARK_DRIVER, STRING, "shared", L, _one_of(SparkDriverUse),
-     "`own` gives the connector a Spark driver process of its own. By default connectors of a worker share one if "
-     "their static settings of Spark are equal. The worker's `connect_py.spark.drivers.max` limits their number."),
-    (DEAD_LETTER_TABLE, STRING, None, M, None,
-     "Table in which records that fail are kept with their original bytes, exactly once; beside or instead of the "
-     "dead-letter topic. Needs `errors.tolerance=all`. Unset: none."),
-    (REPLAY_TOPIC, STRING, None, M, None,
-     "Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
-     "created. The connector then reads committed records only. Unset: none."),
-    *((name, PASSWORD, None, L, None, "A secret, passed on.") for name in _SECRETS),
-)  # fmt: skip
 
 
-def _config_def() -> ConfigDef:
-    definition = ConfigDef()
-    for name, kind, default, importance, validator, doc in _ROWS:
-        definition.define(name, kind, default=default, importance=importance, validator=validator, doc=doc)
-    return definition
+def _define(
+    key: str, kind: Type, default: Parsed, importance: Importance, doc: str, validator: Validator | None = None
+) -> None:  # fmt: skip
+    CONFIG_DEF.define(key, kind, default=default, importance=importance, validator=validator, doc=doc)
 
 
-CONFIG_DEF = _config_def()
+def _option(
+    key: str, kind: Type, default: Parsed, importance: Importance, doc: str, validator: Validator | None = None,
+    read: Callable[[Any], Any] = lambda value: value,
+) -> Any:  # fmt: skip
+    """A key whose value is a member of the configuration, read so, unless `_parse` says what else it is."""
+    _define(key, kind, default, importance, doc, validator)
+    return field(metadata={"key": key, "read": read})
+
+
+def _choice(key: str, default: Enum, importance: Importance, doc: str) -> Any:
+    """A key that has one of the values of an enumeration."""
+    choices = type(default)
+    return _option(key, STRING, default.value, importance, doc, _one_of(choices), choices)
+
+
+def _either(key: str, default: str, other: str, importance: Importance, doc: str) -> Any:
+    """A key that has one of two values; the member says whether it is the other one."""
+    return _option(key, STRING, default, importance, doc, one_of(default, other), lambda value: value == other)
+
+
+def _tuple(items: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(items or ())
+
+
+def _path(text: str | None) -> tuple[str, ...]:
+    return tuple(text.strip().split(".")) if text else ()
+
+
+def _text(text: str | None) -> str | None:
+    return (text or "").strip() or None
+
 
 _OLD_SPELLINGS: Mapping[str, str] = MappingProxyType({
     "iceberg.tables.dynamic.enabled": DYNAMIC,
@@ -461,6 +234,9 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType({
     "iceberg.write-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
     "iceberg.writer-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
     "experimental.write-exception-handler.class": "belongs to a fork; use errors.tolerance and a dead-letter queue",
+    "iceberg.ext.preserve-case": "has no effect; names of the route field are lower-cased, others keep their case",
+    "iceberg.ext.channel-replication-factor": "has no effect; create the topics before, or set the broker's default",
+    "iceberg.ext.quick-jvm": "has no effect; the worker's connect_py.spark.driver.extraJavaOptions sets the JVM's",
     "iceberg.ext.evolution.view": "has no effect; create a view that coalesces the columns c, c_v2 and so on",
     "iceberg.ext.variable-decimal-scale": "has no effect; create the column as decimal, else it becomes a string",
     "iceberg.ext.deleted-column": "has no effect; the column is __deleted",
@@ -521,75 +297,228 @@ class TableConfig:
     renamed: Mapping[str, str] = field(default_factory=dict)  # field of the records -> the name it had
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergSinkConfig:
     """The configuration, parsed once. Secrets do not show in its `repr`."""
 
     connector: str
     family: ClassFamily
-    mode: WriteMode
-    tables: tuple[str, ...]  # static tables; empty: dynamic or by topic
-    dynamic: bool
-    route_field: tuple[str, ...]  # path; empty: none
+    default_table: TableConfig
+    warnings: tuple[str, ...]  # to be logged when the connector starts
     topic_rules: tuple[TopicRule, ...]
-    unrouted: Unrouted
-    preserve_case: bool
-    cdc_field: tuple[str, ...]  # path; empty: none
-    upsert: bool
-    auto_create: bool
     evolution: EvolutionPolicy
-    force_optional: bool
-    case_insensitive: bool
     auto_create_props: Mapping[str, str]
     write_props: Mapping[str, str]
-    catalog_name: str
+    table_props: Mapping[str, str] = field(repr=False)  # everything below `iceberg.table.`, new spellings
     catalog: Mapping[str, str] = field(repr=False)
-    hadoop_conf_dir: str | None
     hadoop: Mapping[str, str] = field(repr=False)
-    control_topic: str
-    connect_group: str
-    control_group: str
-    transactional_prefix: str
-    commit_interval_ms: int
-    commit_timeout_ms: int
-    commit_threads: int
-    commit_max_failures: int | None  # None: not set; a table that cannot be committed holds its rows, however long
     kafka: Mapping[str, str] = field(repr=False)
     spark: Mapping[str, str] = field(repr=False)  # keys as Spark knows them: `spark.master`
-    commit_engine: CommitEngine
-    keep_write_mode: bool
-    commit_attempt_timeout_ms: int
-    missing_table: MissingTable
-    lenient: bool
-    logical_types: LogicalTypes
-    json_type: JsonType
-    out_of_range: OutOfRange
-    null_key: NullKey
-    ordering_columns: tuple[str, ...]
-    unavailable_value: bytes
-    unknown_value: UnknownValue
-    key_change_wait_ms: int
-    envelope: EnvelopeKind
-    truncate_events: TruncateEvents
-    snapshot_events: SnapshotEvents
-    delete_mode: DeleteMode
-    changelog_suffix: str | None
-    key_source: KeySource
-    foreign_writers: ForeignWriters
-    recreated_topic: RecreatedTopic
-    fail_after_waiting_ms: int | None  # None: never
-    max_staged_cycles: int
-    max_staged_bytes: int
-    staging_memory_bytes: int
-    target_file_size_bytes: int | None  # None: not set
-    channel_replication: int
-    quick_jvm: bool
-    spark_driver: SparkDriverUse
-    dead_letter_table: str | None
-    replay_topic: str | None
-    warnings: tuple[str, ...]  # to be logged when the connector starts
-    table_props: Mapping[str, str] = field(repr=False)  # everything below `iceberg.table.`, new spellings
-    default_table: TableConfig
+    # Each key beside the member that it is, in the order of the reference; `_define`: it is read together with others.
+    # fmt: off
+    tables: tuple[str, ...] = _option(TABLES, LIST, None, H, "Destination tables, comma separated.", read=_tuple)
+    dynamic: bool = _option(
+        DYNAMIC, BOOLEAN, False, M, "Take each row's table name from the route field, lower-cased.")
+    route_field: tuple[str, ...] = _option(  # a path; empty: none
+        ROUTE_FIELD, STRING, None, M, "Field whose value routes a row; dots lead into nested fields.", read=_path)
+    _define(
+        COMMIT_BRANCH, STRING, None, M,
+        "Branch to commit to, for tables without a commit-branch of their own. Unset: main.")
+    _define(
+        ID_COLUMNS, STRING, None, M, "Comma separated key columns, for tables without id-columns of their own.")
+    _define(
+        PARTITION_BY, STRING, None, M,
+        "Partition fields of tables that the sink creates, such as `days(ts),bucket(id, 16)`.")
+    cdc_field: tuple[str, ...] = _option(  # a path; empty: none
+        CDC_FIELD, STRING, None, M,
+        "Field that holds the kind of change (I, U, D or Debezium's c, r, u, d). Setting it turns on MERGE.",
+        read=_path)
+    upsert: bool = _option(
+        UPSERT_MODE, BOOLEAN, False, M, "Keep one row per key: the last one. Setting it turns on MERGE.")
+    auto_create: bool = _option(AUTO_CREATE, BOOLEAN, False, M, "Create tables that are missing.")
+    _define(
+        EVOLVE_SCHEMA, BOOLEAN, False, M,
+        "Add columns, widen int and float columns and relax required ones as the records ask for it.")
+    force_optional: bool = _option(
+        "iceberg.tables.schema-force-optional", BOOLEAN, False, M,
+        "Make every column optional that the sink creates, on every level.")
+    case_insensitive: bool = _option(
+        "iceberg.tables.schema-case-insensitive", BOOLEAN, False, M, "Find columns whatever the case of their names.")
+    catalog_name: str = _option(CATALOG_NAME, STRING, "iceberg", M, "Name of the catalog.")
+    hadoop_conf_dir: str | None = _option(
+        HADOOP_CONF_DIR, STRING, None, M,
+        "Folder with core-site.xml, hdfs-site.xml and hive-site.xml; iceberg.hadoop.* wins.")
+    control_topic: str = _option(
+        "iceberg.control.topic", STRING, "control-iceberg", M,
+        "Topic on which commits are announced; `<this>-<connect group id>` carries the sink's own messages, with what "
+        "a topic's name cannot have quoted.")
+    _define(
+        "iceberg.control.group-id-prefix", STRING, "cg-control-", L,
+        "Accepted for compatibility; the sink needs no such groups.")
+    control_group: str = _option(
+        CONTROL_GROUP, STRING, None, L,
+        "Group in which the Tabular sink kept offsets; read when taking over. Unset: `cg-control-<name>`.")
+    connect_group: str = _option(
+        CONNECT_GROUP, STRING, None, L, "The connector's consumer group. Unset: `connect-<name>`.")
+    commit_interval_ms: int = _option(
+        COMMIT_INTERVAL, INT, 300_000, M, "Milliseconds between table commits.", at_least(1))
+    commit_timeout_ms: int = _option(
+        COMMIT_TIMEOUT, INT, 30_000, M, "Milliseconds to wait for all tasks; then what was reported is committed.",
+        at_least(1))
+    _define(
+        COMMIT_THREADS, INT, 2 * (os.cpu_count() or 1), M,
+        "Accepted without effect: one thread commits the tables, one after the other.", at_least(1))
+    commit_max_failures: int | None = _option(  # None: not set; a table that cannot be committed holds its rows
+        COMMIT_MAX_FAILURES, INT, 1, M,
+        "Cycles in a row in which a table could not be committed, after which the task fails; also commit intervals "
+        "for which it was not available, or the coordinator could not begin. Only if it is set: else the rows wait, "
+        "and other tables go on.", at_least(1))
+    transactional_prefix: str = _option(
+        "iceberg.coordinator.transactional.prefix", STRING, None, L,
+        "Prefix of transactional ids, where access rules ask for one.", read=lambda text: text or "")
+    _define(
+        "iceberg.coordinator-executor-keep-alive-timeout-ms", LONG, 120_000, L, "Accepted for compatibility.",
+        at_least(0))
+    mode: WriteMode = _option(
+        WRITE_MODE, STRING, "auto", M,
+        "`append` writes every record as a row, `merge` keeps the last row per key; `auto` merges when cdc-field or "
+        "upsert-mode-enabled is set.", _auto_or(WriteMode))
+    full_merge: bool = _option(
+        COMMIT_ENGINE, STRING, "auto", M,
+        "`merge` has Spark's MERGE insert and update rows itself. By default MERGE removes replaced rows, and staged "
+        "files join the table as they are. `append` and `delta` are accepted, and mean the default.",
+        one_of("auto", "append", "merge", "delta"), lambda engine: engine == "merge")
+    keep_write_mode: bool = _option(
+        "iceberg.ext.keep-write-mode", BOOLEAN, False, L,
+        "Whether a merge table without the property `write.merge.mode` stays so: Spark then rewrites whole files. By "
+        "default the sink sets the property to merge-on-read, once.")
+    commit_attempt_timeout_ms: int = _option(
+        "iceberg.ext.commit-attempt-timeout-ms", LONG, 600_000, L,
+        "Milliseconds that a table's commit may take. Then its statement is interrupted, and the commit is tried "
+        "again.", at_least(1_000))
+    _define(
+        TOPIC_TO_TABLE, STRING, None, M,
+        "Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. Patterns are regular "
+        "expressions; templates may hold {topic}, {1}, {2} and named groups, and several are joined by `+`.")
+    unrouted: Unrouted = _choice(
+        "iceberg.ext.unrouted", Unrouted.IGNORE, M,
+        "What becomes of rows that no table takes: counted and ignored, an error, or dead letters.")
+    skip_missing: bool = _either(
+        "iceberg.ext.missing-table", "fail", "skip", M,
+        "A table is not available or takes no commit. `fail`: its partitions wait for it, without limit unless "
+        "iceberg.control.commit.max-consecutive-failures is set. `skip`: its rows are counted and left out.")
+    lenient: bool = _option(
+        "iceberg.ext.lenient-conversion", BOOLEAN, False, M,
+        "Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, any other text is "
+        "false.")
+    _define(EVOLVE_ADD, STRING, "auto", M, f"A field has no column{_CHANGES}", _auto_or(ChangeAction))
+    _define(
+        EVOLVE_WIDEN, STRING, "auto", M,
+        f"A field is wider than its column (long for int, double for float, more digits){_CHANGES}",
+        _auto_or(ChangeAction))
+    _define(
+        EVOLVE_OPTIONAL, STRING, "auto", M, f"A field is optional, its column is not{_CHANGES}",
+        _auto_or(ChangeAction))
+    _define(
+        EVOLVE_RENAME, STRING, "ignore", M,
+        "A field without a column has a column under a former name, named by an alias of its schema or by "
+        "iceberg.table.<table>.renamed: rename it, add a new column all the same (`ignore`), hold, or dead letters.",
+        _one_of(ChangeAction))
+    _define(
+        EVOLVE_INCOMPATIBLE, STRING, "ignore", M,
+        "A field's type does not fit its column: add a column for it (`apply`), convert what can be converted "
+        "(`ignore`), hold, or dead letters.", _one_of(ChangeAction))
+    logical_types: LogicalTypes = _option(
+        LOGICAL_TYPES, STRING, "auto", M,
+        "Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and Avro's too. "
+        "`auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no columns of "
+        "type time, because Spark cannot read them.", _auto_or(LogicalTypes))
+    json_variants: bool = _either(
+        JSON_TYPE, "string", "variant", L,
+        "New columns of texts whose schema says that they are JSON: `string`, or `variant` in tables of format 3.")
+    out_of_range: OutOfRange = _choice(
+        "iceberg.ext.out-of-range", OutOfRange.ERROR, M,
+        "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest.")
+    skip_null_keys: bool = _either(
+        "iceberg.ext.null-key", "fail", "skip", M,
+        "MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`).")
+    ordering_columns: tuple[str, ...] = _option(
+        ORDERING_COLUMNS, LIST, None, L,
+        "MERGE: fields that order changes of one key over several partitions, the most significant first: paths into "
+        "the value (`source.sequence` of an envelope, `__source_sequence` of a row), or names of headers.",
+        read=_tuple)
+    null_unknown: bool = _either(
+        UNKNOWN_VALUE, "error", "null", M,
+        "MERGE: the insert of a changed key lacks values, and the delete of the old key is nowhere: the task fails "
+        "(`error`), or the values are null (`null`).")
+    key_change_wait_ms: int = _option(
+        "iceberg.ext.key-change-wait-ms", LONG, 600_000, L,
+        "MERGE: milliseconds that a partition stops before the insert of a changed key until the delete of the old "
+        "key was read, which may be in another partition.", at_least(0))
+    unavailable_value: bytes = _option(
+        UNAVAILABLE_VALUE, STRING, UNAVAILABLE_DEFAULT, L,
+        "MERGE: Debezium's placeholder for a value that it could not read; the table keeps its value. `hex:` starts "
+        "bytes.")
+    envelopes: bool = _either(  # as Debezium makes them: op, before, after, source
+        ENVELOPE, "none", "debezium", M,
+        "`debezium`: values are Debezium's change events as they come, without a transformation that unwraps them. "
+        "The sink takes the row from `after` and the kind of change from `op`.")
+    apply_truncates: bool = _either(
+        "iceberg.ext.truncate-events", "ignore", "apply", M,
+        "MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).")
+    ignore_snapshots: bool = _either(
+        SNAPSHOT_EVENTS, "apply", "ignore", M,
+        "MERGE: an event with op `r`, which a snapshot of the source made, is a new state (`apply`), or is left out "
+        "(`ignore`).")
+    mark_deletes: bool = _either(
+        "iceberg.ext.delete-mode", "remove", "mark", M,
+        "MERGE: a delete removes the row (`remove`), or makes its column `__deleted` true and leaves the rest "
+        "(`mark`).")
+    record_keys: bool = _either(
+        "iceberg.ext.key-source", "table", "record", L,
+        "MERGE: `record` takes the key columns of a table without id-columns and identifier fields from its records' "
+        "keys, or from `_cdc.key`.")
+    changelog_suffix: str | None = _option(
+        CHANGELOG_SUFFIX, STRING, None, L,
+        "MERGE with envelopes: beside each table, one whose name ends so gets every change as rows: the row before "
+        "and the row after. No other table's name may end so. Unset: none.", read=_text)
+    refuse_foreign_rows: bool = _either(
+        "iceberg.ext.foreign-writers", "allow", "refuse", L,
+        "MERGE: `refuse` fails a commit when another writer added rows since the scan.")
+    restart_recreated: bool = _either(
+        "iceberg.ext.recreated-topic", "stop", "restart", L,
+        "A topic that was deleted and created again stops the connector, or is read from its start.")
+    fail_after_waiting_ms: int | None = _option(
+        FAIL_AFTER_WAITING, INT, None, M,
+        "Milliseconds after which a task fails that waits for something: the catalog, a table, a commit, a schema "
+        "registry. Unset: it waits for ever, and its status says so.", _at_least_if_set(1))
+    max_staged_cycles: int = _option(
+        "iceberg.ext.max-staged-cycles", INT, 2, L, "Cycles that may wait for their commit before tasks pause.",
+        at_least(1))
+    max_staged_bytes: int = _option(
+        MAX_STAGED_BYTES, LONG, 4096 * MEGABYTE, L,
+        "Bytes of rows, in memory and on disk, that a task collects for one cycle; beyond, it pauses.",
+        at_least(MEGABYTE))
+    staging_memory_bytes: int = _option(
+        "iceberg.ext.staging-memory-bytes", LONG, 128 * MEGABYTE, L,
+        "Bytes of rows that a task holds in memory; more goes to disk.", at_least(MEGABYTE))
+    target_file_size_bytes: int | None = _option(  # None: not set
+        TARGET_FILE_SIZE, LONG, TARGET_FILE_BYTES, L,
+        "Bytes of rows after which a staged file is followed by another one. Unless it is set, the table's property "
+        "`write.target-file-size-bytes` wins over the default.", at_least(MEGABYTE))
+    own_driver: bool = _either(
+        "iceberg.ext.spark-driver", "shared", "own", L,
+        "`own` gives the connector a Spark driver process of its own. By default connectors of a worker share one if "
+        "their static settings of Spark are equal. The worker's `connect_py.spark.drivers.max` limits their number.")
+    dead_letter_table: str | None = _option(
+        DEAD_LETTER_TABLE, STRING, None, M,
+        "Table in which records that fail are kept with their original bytes, exactly once; beside or instead of the "
+        "dead-letter topic. Needs `errors.tolerance=all`. Unset: none.", read=_text)
+    replay_topic: str | None = _option(
+        REPLAY_TOPIC, STRING, None, M,
+        "Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
+        "created. The connector then reads committed records only. Unset: none.", read=_text)
+    # fmt: on
 
     def hadoop_settings(self) -> dict[str, str]:
         """Hadoop's settings: those of the files in `iceberg.hadoop-conf-dir`, and `iceberg.hadoop.*`, which win.
@@ -629,7 +558,7 @@ class IcebergSinkConfig:
         if given is not None:
             return int(given)
         merged = mode is WriteMode.MERGE and self.family is ClassFamily.APACHE
-        return 3 if merged or self.json_type is JsonType.VARIANT else 2
+        return 3 if merged or self.json_variants else 2
 
     def mode_of(self, name: str) -> WriteMode:
         """How rows reach a table: dead letters and changes are facts, whatever the others are."""
@@ -642,11 +571,11 @@ class IcebergSinkConfig:
     @property
     def deletes_are_events(self) -> bool:
         """Whether the source tells deletes by records with a value; then tombstones only repeat them."""
-        return self.envelope is EnvelopeKind.DEBEZIUM or bool(self.cdc_field)
+        return self.envelopes or bool(self.cdc_field)
 
     def marks_deletes(self, name: str) -> bool:
         """Whether deleted rows of a table stay, and say so."""
-        return self.delete_mode is DeleteMode.MARK and self.mode_of(name) is WriteMode.MERGE
+        return self.mark_deletes and self.mode_of(name) is WriteMode.MERGE
 
     def may_create(self, name: str) -> bool:
         """Whether the sink creates a table that is missing; the dead letters' always."""
@@ -675,6 +604,8 @@ class IcebergSinkConfig:
         return config
 
 
+for _name in _SECRETS:
+    _define(_name, Type.PASSWORD, None, L, "A secret, passed on.")
 _WHOLE_MESSAGES = frozenset({CATALOG_PREFIX, TABLES, ROUTE_FIELD, DYNAMIC})  # Java's texts stand alone
 
 
@@ -780,19 +711,12 @@ def _channel_topic(control: str, group: str) -> str:
     return f"{control}.{quoted}"
 
 
-def _columns(text: str | None) -> tuple[str, ...]:
-    return tuple(item.strip() for item in (text or "").split(",") if item.strip())
-
-
-def _id_columns(key: str, text: str | None) -> tuple[str, ...]:
+def _checked(key: str, read: Callable[[str], T], text: str) -> T:
+    """What a text of a key is read as."""
     try:
-        return list_items(text or "")
+        return read(text)
     except ValueError as error:
         raise ConfigError(key, str(error)) from error
-
-
-def _path(text: str | None) -> tuple[str, ...]:
-    return tuple(text.split(".")) if text else ()
 
 
 def _table_config(
@@ -815,17 +739,17 @@ def _table_config(
     prefix = f"{TABLE_PREFIX}{name}."
     return TableConfig(
         name,
-        default.id_columns if ids is None else _id_columns(prefix + "id-columns", ids),
-        default.partition_by if parts is None else _terms(prefix + "partition-by", parts),
+        default.id_columns if ids is None else _checked(prefix + "id-columns", list_items, ids),
+        default.partition_by if parts is None else _checked(prefix + "partition-by", _terms, parts),
         default.commit_branch if branch is None else branch.strip() or None,
-        None if route is None else _pattern(prefix + "route-regex", route),
+        None if route is None else _checked(prefix + "route-regex", compile_java_pattern, route),
         {} if renamed is None else _renamed(prefix + "renamed", renamed),
     )
 
 
 def _renamed(key: str, text: str) -> dict[str, str]:
     """`new:old` pairs, comma separated."""
-    pairs = [item.partition(":") for item in _columns(text)]
+    pairs = [item.partition(":") for item in text.split(",") if item.strip()]
     if not all(new.strip() and old.strip() for new, _, old in pairs):
         raise ConfigError(key, "expected new:old, comma separated")
     return {new.strip(): old.strip() for new, _, old in pairs}
@@ -833,28 +757,12 @@ def _renamed(key: str, text: str) -> dict[str, str]:
 
 def _evolution(values: Mapping[str, Any]) -> EvolutionPolicy:
     usual = ChangeAction.APPLY if values[EVOLVE_SCHEMA] else ChangeAction.IGNORE
-
-    def action(key: str) -> ChangeAction:
-        return usual if values[key] == "auto" else ChangeAction(values[key])
-
-    return EvolutionPolicy(
-        action(EVOLVE_ADD), action(EVOLVE_WIDEN), action(EVOLVE_OPTIONAL), action(EVOLVE_RENAME),
-        action(EVOLVE_INCOMPATIBLE),
-    )  # fmt: skip
+    keys = (EVOLVE_ADD, EVOLVE_WIDEN, EVOLVE_OPTIONAL, EVOLVE_RENAME, EVOLVE_INCOMPATIBLE)
+    return EvolutionPolicy(*(usual if values[key] == "auto" else ChangeAction(values[key]) for key in keys))
 
 
-def _terms(key: str, text: str | None) -> tuple[PartitionTerm, ...]:
-    try:
-        return parse_partition_by(list_items(text or ""))
-    except ValueError as error:
-        raise ConfigError(key, str(error)) from error
-
-
-def _pattern(key: str, text: str) -> re.Pattern[str]:
-    try:
-        return compile_java_pattern(text)
-    except ValueError as error:
-        raise ConfigError(key, str(error)) from error
+def _terms(text: str) -> tuple[PartitionTerm, ...]:
+    return parse_partition_by(list_items(text))
 
 
 def _topic_rules(text: str | None) -> tuple[TopicRule, ...]:
@@ -863,7 +771,8 @@ def _topic_rules(text: str | None) -> tuple[TopicRule, ...]:
         pattern, colon, template = item.rpartition(":")
         if not colon or not pattern.strip() or not template.strip():
             raise ConfigError(TOPIC_TO_TABLE, f"{item} is not of the form pattern:template")
-        rule = TopicRule(_pattern(TOPIC_TO_TABLE, pattern.strip()), tuple(part.strip() for part in template.split("+")))
+        matches = _checked(TOPIC_TO_TABLE, compile_java_pattern, pattern.strip())
+        rule = TopicRule(matches, tuple(part.strip() for part in template.split("+")))
         for part in rule.templates:
             _check_template(rule.pattern, part)
         rules.append(rule)
@@ -891,7 +800,7 @@ def _spark(props: Mapping[str, str]) -> dict[str, str]:
     return {"spark." + key.removeprefix("spark."): value for key, value in with_prefix(props, SPARK_PREFIX).items()}
 
 
-def _remote_problems(spark: Mapping[str, str], engine: CommitEngine) -> tuple[list[tuple[str, str]], list[str]]:
+def _remote_problems(spark: Mapping[str, str], engine: str) -> tuple[list[tuple[str, str]], list[str]]:
     """What does not go together with Spark Connect: problems by key, and warnings."""
     remote = SPARK_PREFIX + "remote"
     problems: list[tuple[str, str]] = []
@@ -902,7 +811,7 @@ def _remote_problems(spark: Mapping[str, str], engine: CommitEngine) -> tuple[li
         problems.append((remote, error.why))
     if "spark.master" in spark:
         problems.append((remote, f"names a Spark, and {SPARK_PREFIX}master another one"))
-    if engine is CommitEngine.DELTA:
+    if engine == "delta":
         problems.append((COMMIT_ENGINE, f"delta is not SQL: it cannot go through {remote}"))
     ours = ("spark.remote", "spark.driver.memory", "spark.driver.extraJavaOptions")
     idle = [key for key in spark if key not in ours and not key.startswith(("spark.sql.", "spark.hadoop."))]
@@ -919,25 +828,17 @@ def _unavailable(text: str) -> bytes:
         raise ConfigError(UNAVAILABLE_VALUE, "expected hexadecimal digits after hex:") from error
 
 
-def _plain(value: Parsed) -> Any:
-    return value.value if isinstance(value, Password) else value
-
-
-def _catalog_props(props: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in with_prefix(props, CATALOG_PREFIX).items() if key}
-
-
 def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tuple[str, str]]]:
     """The configuration, or the (key, problem) pairs that stand against it."""
     known, warnings = respelled(props)
-    values = {key: _plain(value) for key, value in CONFIG_DEF.parse(known).items()}
+    values = CONFIG_DEF.parse(known)
     problems: list[tuple[str, str]] = []
     connector = props.get("name", "")
     family = ClassFamily.of(props.get("connector.class", ""))
 
     tables = tuple(values[TABLES]) if values[TABLES] is not None else None
     route_field = (values[ROUTE_FIELD] or "").strip()
-    catalog = _catalog_props(known)
+    catalog = {key: value for key, value in with_prefix(known, CATALOG_PREFIX).items() if key}
     if not catalog:
         problems.append((CATALOG_PREFIX, "Must specify Iceberg catalog properties"))
     if "type" in catalog and "catalog-impl" in catalog:
@@ -962,8 +863,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     try:
         default_table = TableConfig(
             "",
-            _id_columns(ID_COLUMNS, values[ID_COLUMNS]),
-            _terms(PARTITION_BY, values[PARTITION_BY]),
+            _checked(ID_COLUMNS, list_items, values[ID_COLUMNS] or ""),
+            _checked(PARTITION_BY, _terms, values[PARTITION_BY] or ""),
             values[COMMIT_BRANCH] or None,
         )
         rules = _topic_rules(values[TOPIC_TO_TABLE])
@@ -976,20 +877,20 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((error.key, error.why))
 
     asked = bool(values[CDC_FIELD]) or values[UPSERT_MODE]
-    envelope = EnvelopeKind(values[ENVELOPE])
-    if envelope is not EnvelopeKind.NONE and values[CDC_FIELD]:
+    envelopes = values[ENVELOPE] == "debezium"
+    if envelopes and values[CDC_FIELD]:
         problems.append((ENVELOPE, f"says itself what each change is; cannot be combined with {CDC_FIELD}"))
     mode = WriteMode.MERGE if asked else WriteMode.APPEND
     if values[WRITE_MODE] != "auto":
         mode = WriteMode(values[WRITE_MODE])
-    if envelope is not EnvelopeKind.NONE and mode is not WriteMode.MERGE:
+    if envelopes and mode is not WriteMode.MERGE:
         problems.append((ENVELOPE, f"needs MERGE: set {UPSERT_MODE}"))
-    no_letters = envelope is EnvelopeKind.NONE and (values[CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
-    if values[SNAPSHOT_EVENTS] == SnapshotEvents.IGNORE.value and (no_letters or mode is not WriteMode.MERGE):
+    no_letters = not envelopes and (values[CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
+    if values[SNAPSHOT_EVENTS] == "ignore" and (no_letters or mode is not WriteMode.MERGE):
         problems.append(
             (SNAPSHOT_EVENTS, f"needs {ENVELOPE}=debezium, or a {CDC_FIELD} that is Debezium's own op or __op")
         )
-    if values[CHANGELOG_SUFFIX] and (envelope is EnvelopeKind.NONE or mode is not WriteMode.MERGE):
+    if values[CHANGELOG_SUFFIX] and (not envelopes or mode is not WriteMode.MERGE):
         problems.append((CHANGELOG_SUFFIX, f"needs MERGE, and {ENVELOPE}=debezium to see the rows before"))
     elif values[CHANGELOG_SUFFIX]:
         named = [*(tables or ()), *(name for rule in rules for name in rule.templates), values[DEAD_LETTER_TABLE] or ""]
@@ -999,11 +900,11 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         ]  # fmt: skip
     if asked and mode is WriteMode.MERGE and family is ClassFamily.APACHE:
         warnings.append(f"{CDC_FIELD} and {UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
-    engine = CommitEngine(values[COMMIT_ENGINE])
-    if engine in (CommitEngine.APPEND, CommitEngine.DELTA):
-        warnings.append(f"{COMMIT_ENGINE}={engine.value} means {CommitEngine.AUTO.value}: there is one engine now")
-    if engine is CommitEngine.MERGE and mode is WriteMode.APPEND:
-        problems.append((COMMIT_ENGINE, f"{engine.value} needs keys; rows are appended here"))
+    engine = values[COMMIT_ENGINE]
+    if engine in ("append", "delta"):
+        warnings.append(f"{COMMIT_ENGINE}={engine} means auto: there is one engine now")
+    if engine == "merge" and mode is WriteMode.APPEND:
+        problems.append((COMMIT_ENGINE, "merge needs keys; rows are appended here"))
     logical = LogicalTypes.CONNECT
     if values[LOGICAL_TYPES] != "auto":
         logical = LogicalTypes(values[LOGICAL_TYPES])
@@ -1026,7 +927,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     version = create.get("format-version", "2")
     if version not in ("1", "2", "3"):
         problems.append((AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3"))
-    elif values[JSON_TYPE] == JsonType.VARIANT.value and version != "3" and "format-version" in create:
+    elif values[JSON_TYPE] == "variant" and version != "3" and "format-version" in create:
         problems.append((JSON_TYPE, "variant needs format version 3"))
     elif version == "1" and mode is WriteMode.MERGE:
         problems.append((AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3"))
@@ -1052,39 +953,20 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         return None, problems
     changelogs = [name + values[CHANGELOG_SUFFIX] for name in tables or () if values[CHANGELOG_SUFFIX]]
     warnings += _unknown_keys(known, list(filter(None, [*tables, *changelogs, dead_letters])) if tables else ())
+    options = [(member.name, member.metadata) for member in fields(IcebergSinkConfig) if member.metadata]
+    members = {name: option["read"](values[option["key"]]) for name, option in options} | {
+        "mode": mode,
+        "logical_types": logical,
+        "unavailable_value": unavailable,
+        "connect_group": group,
+        "control_group": values[CONTROL_GROUP] or f"cg-control-{connector}",
+        "commit_max_failures": values[COMMIT_MAX_FAILURES] if COMMIT_MAX_FAILURES in known else None,
+        "target_file_size_bytes": values[TARGET_FILE_SIZE] if TARGET_FILE_SIZE in known else None,
+    }
     return IcebergSinkConfig(
-        connector=connector, family=family, mode=mode, tables=tables or (), dynamic=values[DYNAMIC],
-        route_field=_path(route_field), topic_rules=rules, unrouted=Unrouted(values[UNROUTED]),
-        preserve_case=values[PRESERVE_CASE], cdc_field=_path(values[CDC_FIELD]), upsert=values[UPSERT_MODE],
-        auto_create=values[AUTO_CREATE], evolution=_evolution(values),
-        force_optional=values[FORCE_OPTIONAL],
-        case_insensitive=values[CASE_INSENSITIVE], auto_create_props=create,
+        connector=connector, family=family, default_table=default_table, warnings=tuple(dict.fromkeys(warnings)),
+        topic_rules=rules, evolution=_evolution(values), auto_create_props=create,
         write_props={k: v for prefix in WRITE_PREFIXES for k, v in with_prefix(known, prefix).items()},
-        catalog_name=values[CATALOG_NAME], catalog=catalog, hadoop_conf_dir=values[HADOOP_CONF_DIR],
-        hadoop=with_prefix(known, HADOOP_PREFIX), control_topic=values[CONTROL_TOPIC], connect_group=group,
-        control_group=values[CONTROL_GROUP] or f"cg-control-{connector}",
-        transactional_prefix=values[TRANSACTIONAL_PREFIX] or "", commit_interval_ms=values[COMMIT_INTERVAL],
-        commit_timeout_ms=values[COMMIT_TIMEOUT], commit_threads=values[COMMIT_THREADS],
-        commit_max_failures=values[COMMIT_MAX_FAILURES] if COMMIT_MAX_FAILURES in known else None,
-        kafka=with_prefix(known, KAFKA_PREFIX), spark=_spark(known),
-        commit_engine=engine, keep_write_mode=values[KEEP_WRITE_MODE],
-        commit_attempt_timeout_ms=values[COMMIT_ATTEMPT_TIMEOUT],
-        missing_table=MissingTable(values[MISSING_TABLE]), lenient=values[LENIENT],
-        logical_types=logical, json_type=JsonType(values[JSON_TYPE]),
-        out_of_range=OutOfRange(values[OUT_OF_RANGE]), null_key=NullKey(values[NULL_KEY]),
-        ordering_columns=tuple(values[ORDERING_COLUMNS] or ()), unavailable_value=unavailable,
-        unknown_value=UnknownValue(values[UNKNOWN_VALUE]), key_change_wait_ms=values[KEY_CHANGE_WAIT],
-        envelope=envelope, truncate_events=TruncateEvents(values[TRUNCATE]),
-        snapshot_events=SnapshotEvents(values[SNAPSHOT_EVENTS]),
-        delete_mode=DeleteMode(values[DELETE_MODE]),
-        changelog_suffix=values[CHANGELOG_SUFFIX] or None, key_source=KeySource(values[KEY_SOURCE]),
-        foreign_writers=ForeignWriters(values[FOREIGN_WRITERS]),
-        recreated_topic=RecreatedTopic(values[RECREATED_TOPIC]), max_staged_cycles=values[MAX_STAGED_CYCLES],
-        fail_after_waiting_ms=values[FAIL_AFTER_WAITING], max_staged_bytes=values[MAX_STAGED_BYTES],
-        staging_memory_bytes=values[STAGING_MEMORY],
-        target_file_size_bytes=values[TARGET_FILE_SIZE] if TARGET_FILE_SIZE in known else None,
-        channel_replication=values[CHANNEL_REPLICATION], quick_jvm=values[QUICK_JVM],
-        spark_driver=SparkDriverUse(values[SPARK_DRIVER]),
-        dead_letter_table=dead_letters or None, replay_topic=replay or None,
-        warnings=tuple(dict.fromkeys(warnings)), table_props=table_props, default_table=default_table,
+        table_props=table_props, catalog=catalog, hadoop=with_prefix(known, HADOOP_PREFIX),
+        kafka=with_prefix(known, KAFKA_PREFIX), spark=spark, **members,
     ), []  # fmt: skip

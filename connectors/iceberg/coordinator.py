@@ -18,8 +18,9 @@ import time
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,8 @@ from connect_py.api.errors import CommitStateUnknownError, ConnectError, Retriab
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
-from connectors.iceberg.config import IcebergSinkConfig, MissingTable, RecreatedTopic, Unrouted
+from connectors.iceberg.commit_request import CommitStatus
+from connectors.iceberg.config import IcebergSinkConfig, Unrouted
 from connectors.iceberg.errors import (
     DuplicateKeyError,
     PairUnreadError,
@@ -36,7 +38,7 @@ from connectors.iceberg.errors import (
     TableMissingError,
     TableNotCreatedError,
 )
-from connectors.iceberg.events import CommitListener
+from connectors.iceberg.events import EventPublisher
 from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.freshness import Freshness
@@ -67,10 +69,9 @@ from connectors.iceberg.protocol.actions import (
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
     CoordinatorState,
-    Outcome,
     TopicInfo,
 )
-from connectors.iceberg.protocol.ledger import TableView
+from connectors.iceberg.protocol.ledger import TableView, look_up
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch
@@ -90,20 +91,20 @@ Answer = Callable[[], list[CoordinatorAction]]
 
 
 class Coordinator:
-    """Owns its thread, the table thread and the table keeper; started and stopped by task 0."""
+    """Owns its thread, the table thread and the table manager; started and stopped by task 0."""
 
     def __init__(
         self,
         config: IcebergSinkConfig,
         context: SinkTaskContext,
         tables: TableManager,
-        listener: CommitListener,
+        events: EventPublisher,
         metrics: IcebergMetrics,
     ) -> None:
         self._config = config
         self._context = context
         self._tables = tables
-        self._listener = listener
+        self._events = events
         self._metrics = metrics
         self._freshness = Freshness(metrics)
         self._retries = RetryTracker(metrics, context, config.commit_max_failures, config.commit_interval_ms)
@@ -130,7 +131,7 @@ class Coordinator:
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             life = _CoordinatorEpoch(
-                self._config, self._context, self._tables, self._listener, self._retries, self._freshness,
+                self._config, self._context, self._tables, self._events, self._retries, self._freshness,
                 self._stopping,
             )  # fmt: skip
             self._metrics.coordinator_begins()
@@ -167,283 +168,6 @@ class Coordinator:
         return True
 
 
-class _CoordinatorEpoch:
-    """One epoch of a coordinator."""
-
-    def __init__(
-        self,
-        config: IcebergSinkConfig,
-        context: SinkTaskContext,
-        tables: TableManager,
-        listener: CommitListener,
-        retries: RetryTracker,
-        freshness: Freshness,
-        stopping: threading.Event,
-    ) -> None:
-        self._config = config
-        self._context = context
-        self._tables = tables
-        self._listener = listener
-        self._retries = retries
-        self._freshness = freshness
-        self._stopping = stopping
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self._described_at = 0.0
-        self._looked_at = time.monotonic()
-        self._to_look_at = RoundRobin()
-        self.begun = False  # what it needs was there
-        self.worked = False  # at least one cycle was completed
-
-    def run(self) -> None:
-        """Live until stopped, fenced or overtaken.
-
-        Raises:
-            FencedError: A newer coordinator exists, or that is not known.
-            RetriableError: Kafka or the catalog is away; a new life may find them.
-            ConnectError: Something that a person must decide.
-        """
-        config, context = self._config, self._context
-        with ExitStack() as stack:
-            executor = stack.enter_context(_TableThread(self._stopping))
-            starting = executor.submit(self._tables.start)
-            create_channel(context.client_config, config.channel_topic, config.channel_replication)
-            reader = stack.enter_context(closing(ChannelReader(context.client_config, config.channel_topic)))
-            writer = CoordinatorWriter(context.client_config, config.channel_topic, config.coordinator_transactional_id)
-            stack.enter_context(closing(writer))
-            fault_point("after_fencing")
-            highest = _highest_epoch(reader.read_to_end())
-            self._await(starting)
-            state, actions = self._begin(executor, highest)
-            self.begun = True
-            self._retries.begun()
-            log.info("coordinator of epoch %d begins", state.epoch.number, extra={"action": "epoch_started"})
-            self._carry_out(state, actions, executor, writer)
-            while not self._stopping.is_set() and not state.ended:
-                for message in reader.poll(POLL_SECONDS):
-                    decided = state.on_message(message, _now_ms())
-                    if isinstance(message, Report):
-                        fault_point("after_accept")
-                    self._carry_out(state, decided, executor, writer)
-                while not self._answers.empty():
-                    self._carry_out(state, self._answers.get()(), executor, writer)
-                if time.monotonic() - self._described_at > DESCRIBE_SECONDS:
-                    self._describe(state, executor)
-                if time.monotonic() - self._looked_at > LOOK_SECONDS:
-                    self._look(state, executor)
-                self._carry_out(state, state.on_tick(_now_ms()), executor, writer)
-
-    def _await(self, future: Future[Any]) -> Any:
-        """Wait for a call on the table thread, unless a stop is asked for meanwhile."""
-        while True:
-            try:
-                return future.result(POLL_SECONDS)
-            except TimeoutError:
-                if future.done():
-                    raise
-                if self._stopping.is_set():
-                    raise RetriableError("stopped while the table thread was busy") from None
-
-    # --- the start of a life
-
-    def _begin(self, executor: _TableThread, highest: Epoch | None) -> tuple[CoordinatorState, list[CoordinatorAction]]:
-        config, context = self._config, self._context
-        topics = describe_topics(context)
-        known = likely_tables(config, topics)
-        group = group_offsets(context, topics)
-        views = {name: self._await(executor.submit(self._tables.view, name)) for name in known}
-        if not group and not any(view and self._tables.has_ledger(view) for view in views.values()):
-            group = self._first_positions(topics)
-        settings = CoordinatorSettings(
-            cluster=context.cluster_id,
-            start_number=context.start_number,
-            commit_interval_ms=config.commit_interval_ms,
-            commit_timeout_ms=config.commit_timeout_ms,
-            tables=tuple(known),
-            dynamic=config.dynamic or bool(config.topic_rules),
-            skip_missing=config.missing_table is MissingTable.SKIP,
-            skip_unknown=(config.dynamic or bool(config.topic_rules)) and config.unrouted is not Unrouted.FAIL,
-            new_topic_allowed=config.recreated_topic is RecreatedTopic.RESTART,
-        )
-        state = CoordinatorState(settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4()))
-        ranges = context.log_range(partitions_of(topics))
-        ends = {tp: end for tp, (_, end) in ranges.items()}  # read after the tables: no ledger may lie beyond
-        return state, state.begin(topics, group, views, highest, _now_ms(), ends)
-
-    def _first_positions(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, GroupOffset]:
-        """Resolve `auto.offset.reset=latest` once, at the very first start, to numbers; afterwards never."""
-        if not begins_at_end(self._context):
-            return {}
-        return {tp: GroupOffset(offset, None) for tp, offset in first_positions(self._context, topics).items()}
-
-    # --- carrying out
-
-    def _carry_out(
-        self,
-        state: CoordinatorState,
-        actions: Iterable[CoordinatorAction],
-        executor: _TableThread,
-        writer: CoordinatorWriter,
-    ) -> None:
-        """Do what was decided, in order; messages that stand together go out in one transaction."""
-        messages: list[Message] = []
-        for action in actions:
-            if isinstance(action, Send):
-                messages.append(action.message)
-                continue
-            self._send(state, writer, messages)
-            messages = []
-            self._do(state, action, executor, writer)
-        self._send(state, writer, messages)
-
-    def _send(self, state: CoordinatorState, writer: CoordinatorWriter, messages: list[Message]) -> None:
-        if not messages:
-            return
-        for message in messages:
-            if isinstance(message, EpochStarted):
-                fault_point("before_epoch_started")
-            elif isinstance(message, StartCommit):
-                fault_point("before_start_commit")
-            elif isinstance(message, CommitComplete):
-                fault_point("before_commit_complete")
-        writer.send(messages)
-        for message in messages:
-            if isinstance(message, StartCommit):
-                fault_point("after_start_commit")
-            elif isinstance(message, CommitComplete):
-                self.worked = True
-                self._retries.cycle_ended(state.failing)
-                self._freshness.tell(state.ages())
-                self._listener.on_cycle_complete(str(uuid.uuid4()), None)
-                fault_point("after_commit_complete")
-
-    def _do(
-        self, state: CoordinatorState, action: CoordinatorAction, executor: _TableThread, writer: CoordinatorWriter
-    ) -> None:
-        match action:
-            case Stop(reason):
-                raise FencedError(reason)
-            case Fail(reason):
-                raise ConnectError(reason)
-            case Warn(text):
-                log.warning("%s", text)
-            case ReportFailure(table, reason, consecutive):
-                self._retries.not_committed(table, consecutive, reason)
-            case ProveLeadership(token):
-                writer.send([EpochStarted(state.epoch)])  # fenced: raises, and the life is over
-                self._answers.put(lambda: state.on_leadership(token, True, _now_ms()))
-            case DescribeTopics():
-                self._describe(state, executor)
-            case ReadGroupOffsets():
-                topics = executor.submit(describe_topics, self._context)
-                self._then(topics, lambda found: state.on_group_offsets(group_offsets(self._context, found), _now_ms()))
-            case LoadTable(table):
-                future = executor.submit(self._tables.view, table)
-                self._then(
-                    future,
-                    lambda view: state.on_table_loaded(table, view, _now_ms()),
-                    lambda error: state.on_load_failed(table, _why(table, error), _now_ms()),
-                )
-            case PrepareTable(table, need, schema):
-                future = executor.submit(self._tables.prepare, table, need, schema)
-                self._then(
-                    future,
-                    lambda found: self._prepared(state, table, *found),
-                    lambda error: self._not_prepared(state, table, error),
-                )
-            case CommitTable(request):
-                future = executor.submit(self._tables.commit, request, state.epoch)
-                self._then(
-                    future,
-                    lambda o: state.on_commit_outcome(
-                        request.table, request.commit, o.outcome, o.reason, o.snapshot, _now_ms()
-                    ),
-                    lambda error: (
-                        [Stop(str(error))]  # all is read again, and the tasks wait where they have to
-                        if isinstance(error, PairUnreadError)
-                        else state.on_commit_outcome(
-                            request.table,
-                            request.commit,
-                            _outcome_of(error),
-                            _why(request.table, error),
-                            None,
-                            _now_ms(),
-                        )
-                    ),
-                )
-            case CleanFiles(table, table_uuid, epoch):
-                self._then(executor.submit(self._tables.clean, table, table_uuid, epoch), lambda _: [], _clean_later)
-
-    def _prepared(self, state: CoordinatorState, table: str, view: TableView, answer: str) -> list[CoordinatorAction]:
-        self._retries.opened(table)
-        return state.on_table_prepared(table, view, answer, _now_ms())
-
-    def _not_prepared(self, state: CoordinatorState, table: str, error: ConnectError) -> list[CoordinatorAction]:
-        """A table that waits may get better by itself or by a user's hand: tasks that wait for it ask again."""
-        why = _why(table, error)
-        if isinstance(error, RetriableError | CommitStateUnknownError):
-            self._retries.cannot_open(table, why)
-            return state.on_table_held(table)
-        if isinstance(error, ChangesHeldError):
-            self._retries.held(table, why)
-            return state.on_table_held(table)
-        self._retries.opened(table)  # there or not, that is known now
-        missing = isinstance(error, TableMissingError)
-        if isinstance(error, TableNotCreatedError):  # who holds the rows tells where they are from
-            return state.on_table_refused(table, why, missing=missing, rows=True)
-        if not missing:  # else it may be looked for in every cycle, and left out; tasks that wait for it say so
-            log.warning(
-                "table %s is refused to tasks: %s", table, why, extra={"action": "table_refused", "table": table}
-            )
-        return state.on_table_refused(table, why, missing=missing)
-
-    def _look(self, state: CoordinatorState, executor: _TableThread) -> None:
-        """Look at some of the tables for which no rows come, the next ones the next time: see `on_table_seen`."""
-        self._looked_at = time.monotonic()
-        for name in self._to_look_at.next(state.quiet_tables, LOOKS):
-            future = executor.submit(self._tables.view, name)
-            self._then(future, partial(state.on_table_seen, name), lambda _: [])
-
-    def _describe(self, state: CoordinatorState, executor: _TableThread) -> None:
-        self._described_at = time.monotonic()
-
-        def described(topics: Mapping[str, TopicInfo]) -> list[CoordinatorAction]:
-            actions = state.on_topics(topics)
-            self._freshness.tell(state.ages())
-            return actions
-
-        self._then(executor.submit(describe_topics, self._context), described, _describe_later)
-
-    def _then(
-        self,
-        future: Future[Any],
-        answer: Callable[[Any], list[CoordinatorAction]],
-        failed: Callable[[ConnectError], list[CoordinatorAction]] | None = None,
-    ) -> None:
-        """When the table thread is done, give its result to the state, on the coordinator's own thread."""
-
-        def done(finished: Future[Any]) -> None:
-            self._answers.put(lambda: self._answer(finished, answer, failed))
-
-        future.add_done_callback(done)
-
-    def _answer(
-        self,
-        finished: Future[Any],
-        answer: Callable[[Any], list[CoordinatorAction]],
-        failed: Callable[[ConnectError], list[CoordinatorAction]] | None,
-    ) -> list[CoordinatorAction]:
-        error = finished.exception()
-        if error is None:
-            return answer(finished.result())
-        if (
-            isinstance(error, DuplicateKeyError | SparkLostError)
-            or not isinstance(error, ConnectError)
-            or failed is None
-        ):
-            raise error
-        return failed(error)
-
-
 class RoundRobin:
     """Takes turns among names that come and go."""
 
@@ -459,22 +183,251 @@ class RoundRobin:
         return found
 
 
-class _TableThread:
-    """One thread for everything that talks to tables; leaving it drops what has not begun."""
+@dataclass
+class _CoordinatorEpoch:
+    """One epoch of a coordinator."""
 
-    def __init__(self, stopping: threading.Event) -> None:
-        self._stopping = stopping
-        self._executor = ThreadPoolExecutor(1, "tables")
+    _config: IcebergSinkConfig
+    _context: SinkTaskContext
+    _tables: TableManager
+    _events: EventPublisher
+    _retries: RetryTracker
+    _freshness: Freshness
+    _stopping: threading.Event
+    _executor: Executor = field(init=False)  # one thread for everything that talks to tables
+    _writer: CoordinatorWriter = field(init=False)
+    _state: CoordinatorState = field(init=False)
+    _answers: queue.SimpleQueue[Answer] = field(default_factory=queue.SimpleQueue)
+    _described_at: float = 0.0
+    _looked_at: float = field(default_factory=time.monotonic)
+    _to_look_at: RoundRobin = field(default_factory=RoundRobin)
+    begun: bool = False  # what it needs was there
+    worked: bool = False  # at least one cycle was completed
 
-    def __enter__(self) -> _TableThread:
-        return self
+    def run(self) -> None:
+        """Live until stopped, fenced or overtaken.
 
-    def __exit__(self, *_: object) -> None:
-        # A life does not begin while a commit of the last one runs; but who stops us also ends the driver.
-        self._executor.shutdown(wait=not self._stopping.is_set(), cancel_futures=True)
+        Raises:
+            FencedError: A newer coordinator exists, or that is not known.
+            RetriableError: Kafka or the catalog is away; a new life may find them.
+            ConnectError: Something that a person must decide.
+        """
+        config, context = self._config, self._context
+        with ExitStack() as stack:
+            executor = self._executor = ThreadPoolExecutor(1, "tables")
+            # A life does not begin while a commit of the last one runs; but who stops us also ends the driver.
+            stack.callback(lambda: executor.shutdown(wait=not self._stopping.is_set(), cancel_futures=True))
+            starting = executor.submit(self._tables.start)
+            create_channel(context.client_config, config.channel_topic)
+            reader = stack.enter_context(closing(ChannelReader(context.client_config, config.channel_topic)))
+            self._writer = CoordinatorWriter(
+                context.client_config, config.channel_topic, config.coordinator_transactional_id
+            )
+            stack.enter_context(closing(self._writer))
+            fault_point("after_fencing")
+            highest = _highest_epoch(reader.read_to_end())
+            self._await(starting)
+            actions = self._begin(highest)
+            state = self._state
+            self.begun = True
+            self._retries.begun()
+            log.info("coordinator of epoch %d begins", state.epoch.number, extra={"action": "epoch_started"})
+            self._carry_out(actions)
+            while not self._stopping.is_set() and not state.ended:
+                for message in reader.poll(POLL_SECONDS):
+                    decided = state.on_message(message, _now_ms())
+                    if isinstance(message, Report):
+                        fault_point("after_accept")
+                    self._carry_out(decided)
+                while not self._answers.empty():
+                    self._carry_out(self._answers.get()())
+                if time.monotonic() - self._described_at > DESCRIBE_SECONDS:
+                    self._describe()
+                if time.monotonic() - self._looked_at > LOOK_SECONDS:
+                    self._look()
+                self._carry_out(state.on_tick(_now_ms()))
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        return self._executor.submit(function, *arguments)
+    def _await(self, future: Future[Any]) -> Any:
+        """Wait for a call on the table thread, unless a stop is asked for meanwhile."""
+        while True:
+            try:
+                return future.result(POLL_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if self._stopping.is_set():
+                    raise RetriableError("stopped while the table thread was busy") from None
+
+    # --- the start of a life
+
+    def _begin(self, highest: Epoch | None) -> list[CoordinatorAction]:
+        config, context = self._config, self._context
+        topics = describe_topics(context)
+        known = likely_tables(config, topics)
+        group = group_offsets(context, topics)
+        views = {name: self._await(self._executor.submit(self._tables.view, name)) for name in known}
+        if not group and not any(view and look_up(view).ledger for view in views.values()):
+            group = self._first_positions(topics)
+        settings = CoordinatorSettings(
+            cluster=context.cluster_id,
+            start_number=context.start_number,
+            commit_interval_ms=config.commit_interval_ms,
+            commit_timeout_ms=config.commit_timeout_ms,
+            dynamic=config.dynamic or bool(config.topic_rules),
+            skip_missing=config.skip_missing,
+            skip_unknown=(config.dynamic or bool(config.topic_rules)) and config.unrouted is not Unrouted.FAIL,
+            new_topic_allowed=config.restart_recreated,
+        )
+        self._state = CoordinatorState(settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4()))
+        ranges = context.log_range(partitions_of(topics))
+        ends = {tp: end for tp, (_, end) in ranges.items()}  # read after the tables: no ledger may lie beyond
+        return self._state.begin(topics, group, views, highest, _now_ms(), ends)
+
+    def _first_positions(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, GroupOffset]:
+        """Resolve `auto.offset.reset=latest` once, at the very first start, to numbers; afterwards never."""
+        if not begins_at_end(self._context):
+            return {}
+        return {tp: GroupOffset(offset, None) for tp, offset in first_positions(self._context, topics).items()}
+
+    # --- carrying out
+
+    def _carry_out(self, actions: Iterable[CoordinatorAction]) -> None:
+        """Do what was decided, in order; messages that stand together go out in one transaction."""
+        messages: list[Message] = []
+        for action in actions:
+            if isinstance(action, Send):
+                messages.append(action.message)
+                continue
+            self._send(messages)
+            messages = []
+            self._do(action)
+        self._send(messages)
+
+    def _send(self, messages: list[Message]) -> None:
+        if not messages:
+            return
+        for message in messages:
+            if isinstance(message, EpochStarted):
+                fault_point("before_epoch_started")
+            elif isinstance(message, StartCommit):
+                fault_point("before_start_commit")
+            elif isinstance(message, CommitComplete):
+                fault_point("before_commit_complete")
+        self._writer.send(messages)
+        for message in messages:
+            if isinstance(message, StartCommit):
+                fault_point("after_start_commit")
+            elif isinstance(message, CommitComplete):
+                self.worked = True
+                self._retries.cycle_ended(self._state.failing)
+                self._freshness.tell(self._state.ages())
+                self._events.on_cycle_complete(str(uuid.uuid4()), None)
+                fault_point("after_commit_complete")
+
+    def _do(self, action: CoordinatorAction) -> None:
+        state = self._state
+        match action:
+            case Stop(reason):
+                raise FencedError(reason)
+            case Fail(reason):
+                raise ConnectError(reason)
+            case Warn(text):
+                log.warning("%s", text)
+            case ReportFailure(table, reason, consecutive):
+                self._retries.not_committed(table, consecutive, reason)
+            case ProveLeadership(token):
+                self._writer.send([EpochStarted(state.epoch)])  # fenced: raises, and the life is over
+                self._answers.put(lambda: state.on_leadership(token, True, _now_ms()))
+            case DescribeTopics():
+                self._describe()
+            case ReadGroupOffsets():
+                topics = self._executor.submit(describe_topics, self._context)
+                self._then(topics, lambda found: state.on_group_offsets(group_offsets(self._context, found), _now_ms()))
+            case LoadTable(table):
+                self._then(
+                    self._executor.submit(self._tables.view, table),
+                    lambda view: state.on_table_loaded(table, view, _now_ms()),
+                    lambda error: state.on_load_failed(table, _why(table, error), _now_ms()),
+                )
+            case PrepareTable(table, need, schema):
+                self._then(
+                    self._executor.submit(self._tables.prepare, table, need, schema),
+                    lambda found: self._prepared(table, *found),
+                    lambda error: self._not_prepared(table, error),
+                )
+            case CommitTable(table, commit):
+                self._then(
+                    self._executor.submit(self._tables.commit, action, state.epoch),
+                    lambda o: state.on_commit_outcome(table, commit, o.status, o.reason, o.snapshot_id, _now_ms()),
+                    lambda error: self._not_committed(table, commit, error),
+                )
+            case CleanFiles(table, table_uuid, epoch):
+                cleaned = self._executor.submit(self._tables.clean, table, table_uuid, epoch)
+                self._then(cleaned, lambda _: [], _clean_later)
+
+    def _prepared(self, table: str, view: TableView, answer: str) -> list[CoordinatorAction]:
+        self._retries.opened(table)
+        return self._state.on_table_prepared(table, view, answer, _now_ms())
+
+    def _not_prepared(self, table: str, error: ConnectError) -> list[CoordinatorAction]:
+        """A table that waits may get better by itself or by a user's hand: tasks that wait for it ask again."""
+        why = _why(table, error)
+        if isinstance(error, RetriableError | CommitStateUnknownError):
+            self._retries.cannot_open(table, why)
+            return self._state.on_table_held(table)
+        if isinstance(error, ChangesHeldError):
+            self._retries.held(table, why)
+            return self._state.on_table_held(table)
+        self._retries.opened(table)  # there or not, that is known now
+        missing = isinstance(error, TableMissingError)
+        rows = isinstance(error, TableNotCreatedError)  # who holds the rows tells where they are from
+        if not missing and not rows:  # else it may be looked for in every cycle, and left out; tasks that wait say so
+            log.warning(
+                "table %s is refused to tasks: %s", table, why, extra={"action": "table_refused", "table": table}
+            )
+        return self._state.on_table_refused(table, why, missing=missing, rows=rows)
+
+    def _not_committed(self, table: str, commit: str, error: ConnectError) -> list[CoordinatorAction]:
+        if isinstance(error, PairUnreadError):
+            return [Stop(str(error))]  # all is read again, and the tasks wait where they have to
+        return self._state.on_commit_outcome(table, commit, _status_of(error), _why(table, error), None, _now_ms())
+
+    def _look(self) -> None:
+        """Look at some of the tables for which no rows come, the next ones the next time: see `on_table_seen`."""
+        self._looked_at = time.monotonic()
+        for name in self._to_look_at.next(self._state.quiet_tables, LOOKS):
+            future = self._executor.submit(self._tables.view, name)
+            self._then(future, partial(self._state.on_table_seen, name), lambda _: [])
+
+    def _describe(self) -> None:
+        self._described_at = time.monotonic()
+
+        def described(topics: Mapping[str, TopicInfo]) -> list[CoordinatorAction]:
+            actions = self._state.on_topics(topics)
+            self._freshness.tell(self._state.ages())
+            return actions
+
+        self._then(self._executor.submit(describe_topics, self._context), described, _describe_later)
+
+    def _then(
+        self,
+        future: Future[Any],
+        answer: Callable[[Any], list[CoordinatorAction]],
+        failed: Callable[[ConnectError], list[CoordinatorAction]] | None = None,
+    ) -> None:
+        """When the table thread is done, give its result to the state, on the coordinator's own thread."""
+
+        def decide() -> list[CoordinatorAction]:
+            error = future.exception()
+            if error is None:
+                return answer(future.result())
+            if failed is None or not isinstance(error, ConnectError):
+                raise error
+            if isinstance(error, DuplicateKeyError | SparkLostError):
+                raise error
+            return failed(error)
+
+        future.add_done_callback(lambda _: self._answers.put(decide))
 
 
 def _why(table: str, error: ConnectError) -> str:
@@ -482,8 +435,8 @@ def _why(table: str, error: ConnectError) -> str:
     return error.why if isinstance(error, TableError) else str(error).removeprefix(f"{table}: ")
 
 
-def _outcome_of(error: ConnectError) -> Outcome:
-    return Outcome.MISSING if isinstance(error, TableMissingError) else Outcome.FAILED
+def _status_of(error: ConnectError) -> CommitStatus:
+    return CommitStatus.MISSING if isinstance(error, TableMissingError) else CommitStatus.FAILED
 
 
 def _clean_later(error: ConnectError) -> list[CoordinatorAction]:

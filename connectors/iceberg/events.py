@@ -14,9 +14,13 @@ import struct
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
-from connectors.iceberg.protocol.actions import CommitRequest
+from confluent_kafka import KafkaError, Producer
+
+from connect_py.api.errors import ConnectError
+from connectors.iceberg.channel import MESSAGE_MS, ClientConfig, create_topic, producer_settings
+from connectors.iceberg.protocol.actions import CommitTable
 
 log = logging.getLogger(__name__)
 
@@ -28,36 +32,79 @@ _UUID = {"type": "fixed", "name": "uuid_fixed", "size": 16, "logicalType": "uuid
 _TIMESTAMP = {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True}
 
 
-class CommitListener(Protocol):
-    """Hears of commits, on the coordinator's threads; must not raise."""
-
-    def on_table_commit(self, request: CommitRequest, snapshot: int, valid_through: datetime | None) -> None:
-        """A snapshot of a table is visible."""
-
-    def on_cycle_complete(self, commit: str, valid_through: datetime | None) -> None:
-        """All tables of a cycle are done."""
+def _record(name: str, *members: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": f"org.apache.iceberg.connect.events.{name}", "fields": list(members)}
 
 
-class ByteWriter(Protocol):
-    """Where encoded events go: a producer of the control topic."""
+def _member(name: str, kind: object, field_id: int) -> dict[str, Any]:
+    return {"name": name, "type": kind, "field-id": field_id}
 
-    def write(self, key: bytes, value: bytes) -> None: ...
+
+def _optional(name: str, kind: object, field_id: int) -> dict[str, Any]:
+    return {"name": name, "type": ["null", kind], "default": None, "field-id": field_id}
+
+
+_REFERENCE = _record(
+    "TableReference",
+    _member("catalog", "string", 10600),
+    _member("namespace", {"type": "array", "items": "string", "element-id": 10602}, 10601),
+    _member("name", "string", 10603),
+    _optional("uuid", "uuid_fixed", 10604),
+)
+_PAYLOADS = {
+    COMMIT_TO_TABLE: _record(
+        "CommitToTable",
+        _member("commit_id", "uuid_fixed", 10400),
+        _member("table_reference", _REFERENCE, 10401),
+        _optional("snapshot_id", "long", 10402),
+        _optional("valid_through_ts", _TIMESTAMP, 10403),
+    ),
+    COMMIT_COMPLETE: _record(
+        "CommitComplete",
+        _member("commit_id", "uuid_fixed", 10000),
+        _optional("valid_through_ts", _TIMESTAMP, 10001),
+    ),
+}
+
+
+class EventWriter:
+    """Writes to the control topic, best effort: no caller waits. Safe to call from any thread."""
+
+    def __init__(self, client_config: ClientConfig, topic: str, overrides: Mapping[str, str]) -> None:
+        """Make the topic unless it exists, as a broker that creates topics by itself would for a Java sink."""
+        try:
+            create_topic(client_config, topic)
+        except ConnectError as error:
+            log.warning("events for outside listeners may be lost: %s", error)
+        self._topic = topic
+        self._producer = Producer(producer_settings(client_config, MESSAGE_MS, **overrides))
+
+    def write(self, key: bytes, value: bytes) -> None:
+        self._producer.produce(self._topic, value, key, on_delivery=_log_failure)
+        self._producer.poll(0)
+
+
+def _log_failure(error: KafkaError | None, _record: object) -> None:
+    if error is not None:
+        log.warning("an event for outside listeners was not written: %s", error.str())
 
 
 class EventPublisher:
-    """Encodes commits as events for the control topic."""
+    """Announces commits on the control topic, from the coordinator's threads; never raises."""
 
-    def __init__(self, group: str, catalog: str, writer: ByteWriter) -> None:
+    def __init__(self, group: str, catalog: str, writer: EventWriter) -> None:
         self._group = group
         self._catalog = catalog
         self._writer = writer
         self._key = str(uuid.uuid4()).encode()
 
-    def on_table_commit(self, request: CommitRequest, snapshot: int, valid_through: datetime | None) -> None:
+    def on_table_commit(self, request: CommitTable, snapshot: int, valid_through: datetime | None) -> None:
+        """A snapshot of a table is visible."""
         *namespace, name = request.table.split(".")
-        reference = {"catalog": self._catalog, "namespace": namespace, "name": name, "uuid": request.expected.uuid}
+        table_uuid = _bytes(request.expected.uuid) if request.expected.uuid else None
+        reference = {"catalog": self._catalog, "namespace": namespace, "name": name, "uuid": table_uuid}
         payload = {
-            "commit_id": request.commit,
+            "commit_id": _bytes(request.commit),
             "table_reference": reference,
             "snapshot_id": snapshot,
             "valid_through_ts": valid_through,
@@ -65,7 +112,8 @@ class EventPublisher:
         self._write(COMMIT_TO_TABLE, payload)
 
     def on_cycle_complete(self, commit: str, valid_through: datetime | None) -> None:
-        self._write(COMMIT_COMPLETE, {"commit_id": commit, "valid_through_ts": valid_through})
+        """All tables of a cycle are done."""
+        self._write(COMMIT_COMPLETE, {"commit_id": _bytes(commit), "valid_through_ts": valid_through})
 
     def _write(self, kind: int, payload: Mapping[str, Any]) -> None:
         try:
@@ -74,80 +122,31 @@ class EventPublisher:
             log.exception("an event for outside listeners was not written")
 
 
-def event_schema(kind: int) -> dict[str, Any]:
-    """The Avro schema of an event with this payload, Iceberg's field ids included."""
-    optional_time = {"name": "valid_through_ts", "type": ["null", _TIMESTAMP], "default": None}
-    if kind == COMMIT_TO_TABLE:
-        reference = {
-            "type": "record",
-            "name": "org.apache.iceberg.connect.events.TableReference",
-            "fields": [
-                {"name": "catalog", "type": "string", "field-id": 10600},
-                {
-                    "name": "namespace",
-                    "type": {"type": "array", "items": "string", "element-id": 10602},
-                    "field-id": 10601,
-                },
-                {"name": "name", "type": "string", "field-id": 10603},
-                {"name": "uuid", "type": ["null", "uuid_fixed"], "default": None, "field-id": 10604},
-            ],
-        }
-        payload = {
-            "type": "record",
-            "name": "org.apache.iceberg.connect.events.CommitToTable",
-            "fields": [
-                {"name": "commit_id", "type": "uuid_fixed", "field-id": 10400},
-                {"name": "table_reference", "type": reference, "field-id": 10401},
-                {"name": "snapshot_id", "type": ["null", "long"], "default": None, "field-id": 10402},
-                {**optional_time, "field-id": 10403},
-            ],
-        }
-    else:
-        payload = {
-            "type": "record",
-            "name": "org.apache.iceberg.connect.events.CommitComplete",
-            "fields": [
-                {"name": "commit_id", "type": "uuid_fixed", "field-id": 10000},
-                {**optional_time, "field-id": 10001},
-            ],
-        }
-    return {
-        "type": "record",
-        "name": "org.apache.iceberg.connect.events.Event",
-        "fields": [
-            {"name": "id", "type": _UUID, "field-id": 10500},
-            {"name": "type", "type": "int", "field-id": 10501},
-            {"name": "timestamp", "type": _TIMESTAMP, "field-id": 10502},
-            {"name": "group_id", "type": "string", "field-id": 10503},
-            {"name": "payload", "type": payload, "field-id": 10504},
-        ],
-    }
-
-
 def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetime) -> bytes:
     """The bytes of one event."""
     import fastavro  # only the coordinator needs it
 
-    schema = event_schema(kind)
+    schema = _record(
+        "Event",
+        _member("id", _UUID, 10500),
+        _member("type", "int", 10501),
+        _member("timestamp", _TIMESTAMP, 10502),
+        _member("group_id", "string", 10503),
+        _member("payload", _PAYLOADS[kind], 10504),
+    )
     text = json.dumps(schema, separators=(",", ":")).encode()  # ASCII: modified UTF is the same
     document = {
         "id": uuid.uuid4().bytes,
         "type": kind,
         "timestamp": now,
         "group_id": group,
-        "payload": _with_bytes(payload),
+        "payload": payload,
     }
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(text)), document)
     return MAGIC + struct.pack(">H", len(text)) + text + body.getvalue()
 
 
-def _with_bytes(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """UUIDs as the 16 bytes that Avro's fixed holds."""
-    found: dict[str, Any] = {}
-    for name, value in payload.items():
-        if isinstance(value, Mapping):
-            found[name] = _with_bytes(value)
-        else:
-            found[name] = uuid.UUID(value).bytes if name in ("commit_id", "uuid") and value else value
-    return found
+def _bytes(text: str) -> bytes:
+    """A UUID as the 16 bytes that Avro's fixed holds."""
+    return uuid.UUID(text).bytes

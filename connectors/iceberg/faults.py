@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -47,6 +48,12 @@ _ERRORS: Mapping[str, Callable[[str], Exception]] = {
 }
 
 
+_ITEM = re.compile(
+    r"(?P<name>\w+)=(?:(?P<action>kill|killgroup|stop)|delay:(?P<delay>\d+)|raise(?::(?P<error>\w+))?)"
+    r"(?:@(?P<at>\d+)(?P<onwards>\+)?)?"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     action: str
@@ -67,19 +74,13 @@ def parse_faults(spec: str) -> dict[str, _Plan]:
     """
     plans = {}
     for item in filter(None, (part.strip() for part in spec.split(","))):
-        name, separator, rest = item.partition("=")
-        action, _, at = rest.partition("@")
-        action, _, more = action.partition(":")
-        if not separator or action not in {"kill", "killgroup", "stop", "delay", "raise"}:
+        read = _ITEM.fullmatch(item)
+        if read is None or (read["error"] or "") not in _ERRORS:
             raise ValueError(f"{SPEC_VARIABLE}: cannot read {item!r}")
-        if action == "raise":
-            if more not in _ERRORS:
-                raise ValueError(f"{SPEC_VARIABLE}: {item!r}: raises {', '.join(filter(None, _ERRORS))}")
-        elif bool(more) != (action == "delay"):
-            raise ValueError(f"{SPEC_VARIABLE}: {item!r}: delay:ms, and no number for other actions")
-        onwards = at.endswith("+")
-        delay, error = (more, "") if action == "delay" else ("0", more)
-        plans[name.strip()] = _Plan(action, int(delay), int(at.rstrip("+") or 1), onwards, error)
+        action = read["action"] or ("delay" if read["delay"] else "raise")
+        plans[read["name"]] = _Plan(
+            action, int(read["delay"] or 0), int(read["at"] or 1), bool(read["onwards"]), read["error"] or ""
+        )
     return plans
 
 

@@ -5,20 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.coordinator_state import TableAge
 
 MEASURE_MS = 1_000
 STALE_MS = 90_000  # after which what was said last says nothing about now; it is said every 30 s
-
-
-@dataclass(slots=True)
-class _Known:
-    through_ms: int
-    complete: bool
-    said_ms: int
 
 
 class Freshness:
@@ -28,7 +20,7 @@ class Freshness:
         self._metrics = metrics
         self._now_ms = now_ms
         self._lock = threading.Lock()
-        self._tables: dict[str, _Known] = {}
+        self._tables: dict[str, tuple[int, bool, int]] = {}  # until when, whether it is complete, when that was said
         self._measured_ms = 0
 
     def tell(self, ages: Mapping[str, TableAge]) -> None:
@@ -38,9 +30,9 @@ class Freshness:
             for name, age in ages.items():
                 through = age.through_ms
                 if through is None and name in self._tables:
-                    through = self._tables[name].through_ms
+                    through, *_ = self._tables[name]
                 if through is not None:
-                    self._tables[name] = _Known(through, age.complete, now)
+                    self._tables[name] = through, age.complete, now
             self._measured_ms = 0
         self.measure()
 
@@ -51,7 +43,6 @@ class Freshness:
             if now - self._measured_ms < MEASURE_MS:
                 return
             self._measured_ms = now
-            for name, known in self._tables.items():
-                complete = known.complete and now - known.said_ms <= STALE_MS
-                lag_ms = 0 if complete else max(0, now - known.through_ms)
-                self._metrics.age(name, known.through_ms / 1000, lag_ms / 1000)
+            for name, (through_ms, complete, said_ms) in self._tables.items():
+                lag_ms = 0 if complete and now - said_ms <= STALE_MS else max(0, now - through_ms)
+                self._metrics.age(name, through_ms / 1000, lag_ms / 1000)

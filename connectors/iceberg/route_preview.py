@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from connectors.iceberg.config import IcebergSinkConfig, Unrouted
 from connectors.iceberg.routing import tables_of_text, tables_of_topic
@@ -57,9 +56,6 @@ class RoutePreview:
         named = dict.fromkeys((*config.tables, *(table for route in routes for table in route.tables)))
         plans = tuple(_plan(config, table) for table in named)
         return RoutePreview(routes, plans, config.unrouted.value, config.auto_create, by_field and not values)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def lines(self) -> Iterable[str]:
         """For people."""

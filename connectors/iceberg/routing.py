@@ -201,6 +201,6 @@ def tables_of_topic(config: IcebergSinkConfig, topic: str) -> tuple[str, ...]:
 def tables_of_text(config: IcebergSinkConfig, text: str) -> list[str]:
     """The tables of rows whose route field has this text, as Java prints it."""
     if config.dynamic:
-        return [text if config.preserve_case else text.lower()] if is_table_name(text) else []
+        return [text.lower()] if is_table_name(text) else []
     patterns = {name: config.table(name).route_regex for name in config.tables}
     return [table for table, regex in patterns.items() if regex is not None and regex.fullmatch(text)]

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -39,15 +39,11 @@ from connectors.iceberg.config import (
     MAX_STAGED_BYTES,
     UNKNOWN_VALUE,
     IcebergSinkConfig,
-    MissingTable,
-    UnknownValue,
     Unrouted,
 )
 from connectors.iceberg.coordinator import Coordinator
-from connectors.iceberg.dead_letters.dead_letter_buffer import DeadLetterBuffer
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
-from connectors.iceberg.event_writer import EventWriter
-from connectors.iceberg.events import EventPublisher
+from connectors.iceberg.events import EventPublisher, EventWriter
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.key_changes import WAITING, KeyChangeWaits, UnreadPair
@@ -108,20 +104,15 @@ class _Converted(NamedTuple):
 class _Poll:
     """What the poll that is being worked on brought so far."""
 
-    converted: list[_Converted]
-    letters: DeadLetterBuffer
-    latest: dict[TopicPartition, int]  # timestamp
+    converted: list[_Converted] = field(default_factory=list)
+    letters: dict[TopicPartition, dict[int, DeadLetter]] = field(default_factory=dict)  # the last one of each offset
+    latest: dict[TopicPartition, int] = field(default_factory=dict)  # timestamp
 
     def drop(self, partition: TopicPartition) -> None:
         """Its rows come again, to us or to another task."""
         self.converted = [item.without(partition) for item in self.converted]
-        self.letters.drop(partition)
+        self.letters.pop(partition, None)
         self.latest.pop(partition, None)
-
-    def clear(self) -> None:
-        self.converted.clear()
-        self.letters.clear()
-        self.latest.clear()
 
 
 class IcebergSinkTask(SinkTask):
@@ -141,7 +132,7 @@ class IcebergSinkTask(SinkTask):
         )
         self._router = Router(config)
         self._stage = Stage(config, self._name, context.partition_count)
-        self._poll = _Poll([], DeadLetterBuffer(), {})
+        self._poll = _Poll()
         self._letter_rows = DeadLetterRows(config.connector, context.task, props)
         self._unrouted = 0  # rows since the start that no table took
         self._tell_unrouted_at = 0.0
@@ -153,7 +144,7 @@ class IcebergSinkTask(SinkTask):
         self._key_waits = KeyChangeWaits(config.key_change_wait_ms)
         self._awaited: frozenset[str] = frozenset()  # tables, as last reported
         context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
-        create_channel(context.client_config, config.channel_topic, config.channel_replication)
+        create_channel(context.client_config, config.channel_topic)
         self._reader = ChannelReader(context.client_config, config.channel_topic)
         self._reader.start_at_end()
         self._writer = ChannelWriter(context.client_config, config.channel_topic)
@@ -161,7 +152,7 @@ class IcebergSinkTask(SinkTask):
             events = EventPublisher(
                 config.connect_group,
                 config.catalog_name,
-                EventWriter(context.client_config, config.control_topic, config.channel_replication, config.kafka),
+                EventWriter(context.client_config, config.control_topic, config.kafka),
             )
             tables = TableManager(config, events, self._metrics, context)
             tables.request()
@@ -268,7 +259,7 @@ class IcebergSinkTask(SinkTask):
         if limit is not None and offset >= limit:
             return
         if self._state.is_reading(partition) and offset >= self._state.next_offset(partition):
-            self._poll.letters.add(letter)
+            self._poll.letters.setdefault(partition, {})[offset] = letter
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
         """Stage what the poll brought, and its dead letters: from now on everything below `consumed` is handled."""
@@ -282,7 +273,7 @@ class IcebergSinkTask(SinkTask):
         for tp, following in consumed.items():
             if self._state.is_reading(tp):
                 self._state.advance(tp, following, self._poll.latest.get(tp))
-        self._poll.clear()
+        self._poll = _Poll()
         self._hold_at_unread_pairs()
         self._turn()
 
@@ -344,7 +335,7 @@ class IcebergSinkTask(SinkTask):
                 f"offset {unread.offset}, which lacks values of the old row, and no delete of the old key was read "
                 f"from the partitions {others or partition.partition}"
             )
-            if self._config.unknown_value is UnknownValue.ERROR:
+            if not self._config.null_unknown:
                 raise ConnectError(f"{why}; {UNKNOWN_VALUE}=null would go on without them")
             log.warning("%s: they are null", why, extra={"action": "values_unavailable", "table": unread.table})
             self._stage.stage_alone(unread.table, partition, unread.offset)
@@ -369,9 +360,9 @@ class IcebergSinkTask(SinkTask):
 
     def _convert_letters(self, consumed: Mapping[TopicPartition, int]) -> None:
         """Make rows of the poll's dead letters; a partition whose letters have no table yet is held."""
-        table, letters = self._config.dead_letter_table, self._poll.letters
+        table = self._config.dead_letter_table
         found: list[DeadLetter] = []
-        for tp in letters.partitions():
+        for tp, letters in list(self._poll.letters.items()):
             if table is None or tp not in consumed or not self._state.is_reading(tp):
                 continue
             if self._state.is_skipped(table):
@@ -379,7 +370,8 @@ class IcebergSinkTask(SinkTask):
             if self._state.filter_position(table, tp) is None or self._state.answer(table) is None:
                 self._hold_partition(tp, _Blocked(table, Need.CREATE, self._letter_rows.creation(self._config)))
                 continue
-            found += letters.of(tp, self._state.next_offset(tp), consumed[tp])
+            start = self._state.next_offset(tp)
+            found += [letters[offset] for offset in sorted(letters) if start <= offset < consumed[tp]]
         for batch in self._letter_rows.batches(found):
             try:
                 self._poll.converted.append(self._convert(Routed(table or "", batch)))
@@ -466,7 +458,7 @@ class IcebergSinkTask(SinkTask):
                     found.append(rest)
             elif not self._state.is_skipped(item.table):
                 found.append(item)
-            elif self._config.unrouted is Unrouted.DLQ and self._config.missing_table is MissingTable.FAIL:
+            elif self._config.unrouted is Unrouted.DLQ and not self._config.skip_missing:
                 error = DataError(f"table {item.table} does not exist")
                 raise item.in_whole_batch(BadRows(dict.fromkeys(range(len(item.batch)), error)))
             else:

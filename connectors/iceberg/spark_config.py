@@ -9,24 +9,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.allowed_settings import (
-    CATALOG_PREFIX,
-    HADOOP_PREFIX,
-    SPARK_PREFIX,
-    refused_settings,
-)
-from connectors.iceberg.config import IcebergSinkConfig, SparkDriverUse
+from connectors.iceberg.allowed_settings import refused_settings
+from connectors.iceberg.config import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX, IcebergSinkConfig
 from connectors.iceberg.spark.gateway import JARS_VARIABLE
 
 STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
 DEFAULT_HEAP: Final = "1g"
-# C2 is asked ten times later than by default: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work
-# that comes a few times a minute. What is hot for hours gets there all the same.
-STEADY_JVM_OPTIONS: Final = (
-    "-XX:+UseSerialGC", "-XX:Tier4InvocationThreshold=50000", "-XX:Tier4MinInvocationThreshold=6000",
-    "-XX:Tier4CompileThreshold=150000", "-XX:Tier4BackEdgeThreshold=400000",
-)  # fmt: skip
-QUICK_JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# Without C2: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work that comes a few times a minute.
+JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 WORKER_PREFIX: Final = "connect_py.spark."  # of worker properties: the defaults of all drivers
 DRIVERS_MAX_KEY: Final = f"{WORKER_PREFIX}drivers.max"
 DRIVERS_MAX: Final = 4
@@ -51,7 +41,6 @@ class SparkConfig:
     catalog_properties: Mapping[str, str] = field(default_factory=dict)  # without `iceberg.catalog.`
     hadoop_properties: Mapping[str, str] = field(default_factory=dict)  # without `iceberg.hadoop.`
     spark_properties: Mapping[str, str] = field(default_factory=dict)  # `spark.…`
-    quick_jvm: bool = False  # C1 and SerialGC: best for runs of minutes, worse for days
     own_driver_of: str = ""  # the connector that has a driver process of its own; empty: it is shared
     drivers_max: int = DRIVERS_MAX  # drivers with different settings that a worker may run
 
@@ -67,7 +56,7 @@ class SparkConfig:
 
     def jvm_options(self) -> list[str]:
         """Options that Spark cannot apply itself, because the JVM runs before the session exists."""
-        own = [*(QUICK_JVM_OPTIONS if self.quick_jvm else STEADY_JVM_OPTIONS)]
+        own = list(JVM_OPTIONS)
         extra = self.spark_properties.get("spark.driver.extraJavaOptions", "").split()
         if any(_CHOOSES_COLLECTOR.fullmatch(option) for option in extra):  # Java refuses two
             own = [option for option in own if not _CHOOSES_COLLECTOR.fullmatch(option)]
@@ -164,10 +153,10 @@ def worker_spark_config(config: IcebergSinkConfig, worker_settings: Callable[[st
     defaults = {key[begin:]: value for key, value in worker_settings(WORKER_PREFIX).items()}
     for of_worker in ("spark.drivers.max", "spark.settings.allowed", "spark.user-code.allowed"):
         defaults.pop(of_worker, None)
-    own = config.connector if config.spark_driver is SparkDriverUse.OWN else ""
+    own = config.connector if config.own_driver else ""
     return SparkConfig(
-        config.catalog_name, config.catalog, config.hadoop_settings(), {**defaults, **config.spark}, config.quick_jvm,
-        own, _drivers_max(worker_settings(DRIVERS_MAX_KEY).get(DRIVERS_MAX_KEY, str(DRIVERS_MAX))),
+        config.catalog_name, config.catalog, config.hadoop_settings(), {**defaults, **config.spark}, own,
+        _drivers_max(worker_settings(DRIVERS_MAX_KEY).get(DRIVERS_MAX_KEY, str(DRIVERS_MAX))),
     )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +20,7 @@ from connectors.iceberg.commit_request import (
     COMMIT_ID_KEY,
     MAIN,
     SNAPSHOT_ID,
+    TASK_ID_KEY,
     CommitOutcome,
     CommitRequest,
     CommitStatus,
@@ -35,15 +35,14 @@ from connectors.iceberg.errors import (
     TableNotCreatedError,
     TableUnsuitableError,
 )
-from connectors.iceberg.events import CommitListener
+from connectors.iceberg.events import EventPublisher
 from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError, PendingSchemaChanges
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.file_io_properties import file_io_properties
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.protocol import actions
-from connectors.iceberg.protocol.coordinator_state import Outcome
-from connectors.iceberg.protocol.ledger import TableView, ledger_key, look_up, source_offsets_key
+from connectors.iceberg.protocol.actions import CommitTable
+from connectors.iceberg.protocol.ledger import TableView, ledger_key, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
@@ -59,26 +58,9 @@ from connectors.iceberg.table import TableDescription, WriteMode
 
 log = logging.getLogger(__name__)
 
-TASK_ID_KEY = "kafka.connect.task-id"
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
 DEATHS = 3  # of the driver while it makes one commit; then the task fails
 WRITE_MODES = ("write.merge.mode", "write.update.mode", "write.delete.mode")
-
-_OUTCOMES: Mapping[CommitStatus, Outcome] = {
-    CommitStatus.COMMITTED: Outcome.COMMITTED,
-    CommitStatus.CONFLICT: Outcome.CONFLICT,
-    CommitStatus.FAILED_RETRY: Outcome.CONFLICT,
-    CommitStatus.UNKNOWN: Outcome.UNKNOWN,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """How a commit ended, in the protocol's words."""
-
-    outcome: Outcome
-    reason: str
-    snapshot: int | None
 
 
 class TableManager:
@@ -87,14 +69,14 @@ class TableManager:
     def __init__(
         self,
         config: IcebergSinkConfig,
-        listener: CommitListener,
+        events: EventPublisher,
         metrics: IcebergMetrics,
         services: SharedServices,
     ) -> None:
         self._config = config
-        self._listener = listener
+        self._events = events
         self._metrics = metrics
-        self._full_merge = config.commit_engine.value == "merge" or bool(config.spark.get("spark.remote"))
+        self._full_merge = config.full_merge or bool(config.spark.get("spark.remote"))
         self._lake = _lake_of(config, services)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
@@ -141,9 +123,6 @@ class TableManager:
             return self._load(name).view
         except TableMissingError:
             return None
-
-    def has_ledger(self, view: TableView) -> bool:
-        return look_up(view).ledger is not None
 
     def _load(self, name: str) -> LoadedTable:
         self.start()
@@ -264,7 +243,7 @@ class TableManager:
         if created:
             log.info("created table %s", name, extra={"action": "table_created", "table": name})
 
-    def commit(self, request: actions.CommitRequest, epoch: Epoch) -> Committed:
+    def commit(self, request: CommitTable, epoch: Epoch) -> CommitOutcome:
         """Make one snapshot (steps 4 and 5).
 
         Raises:
@@ -321,8 +300,8 @@ class TableManager:
             extra={"action": "table_commit", "table": request.table, "commit_id": request.commit},
         )  # fmt: skip
         if outcome.snapshot_id is not None:
-            self._listener.on_table_commit(request, outcome.snapshot_id, valid_through)
-        return Committed(_OUTCOMES[outcome.status], outcome.reason, outcome.snapshot_id)
+            self._events.on_table_commit(request, outcome.snapshot_id, valid_through)
+        return outcome
 
     def _commit(self, request: CommitRequest) -> CommitOutcome:
         """Ask the driver; a request that killed it several times fails its own task, and no other connector's."""
@@ -368,7 +347,7 @@ def why_not_merged(table: TableDescription) -> str | None:
 
 def _lake_of(config: IcebergSinkConfig, services: SharedServices) -> LakeClient:
     spark = worker_spark_config(config, services.worker_settings)
-    settings = EngineSettings(config.commit_engine.value == "merge", config.foreign_writers.value == "refuse")
+    settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
     commit_seconds = config.commit_attempt_timeout_ms / 1000
     return LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=commit_seconds)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from connectors.iceberg.protocol.ledger import SnapshotView, TableView
+from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, SnapshotView, TableView
 
 MAIN: Final = "main"
 LEDGERS: Final = 20  # of our snapshots a view shows that many; older ones decide nothing
@@ -149,9 +148,7 @@ class TableMetadata:
     def _named_snapshot(self, key: str) -> int | None:
         """The snapshot that the property names, unless it was copied from another table."""
         try:
-            document = json.loads(self.properties.get(key, "null"))
-        except ValueError:
+            found = LedgerProperty.from_json(self.properties.get(key, ""))
+        except LedgerFormatError:
             return None
-        if not isinstance(document, dict) or document.get("table") != self.uuid or document.get("snapshot") is None:
-            return None
-        return int(document["snapshot"])
+        return found.snapshot if found.ledger.table == self.uuid else None

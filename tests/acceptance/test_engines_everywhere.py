@@ -104,7 +104,7 @@ def assert_proven(lakehouse: Lakehouse, tables: Collection[str]) -> None:
     del catalog["iceberg.catalog"]
     with (
         FakeSharedServices() as services,
-        LakeClient(services, SparkConfig("lake", catalog, quick_jvm=True)) as lake,
+        LakeClient(services, SparkConfig("lake", catalog)) as lake,
     ):
         for table in tables:
             report = audit(TableHistory.read(lake, table, "main"))

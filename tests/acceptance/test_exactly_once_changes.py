@@ -86,7 +86,6 @@ def live_and_die(points: Sequence[str], folder: Path, broker: KafkaBroker, prefi
         "iceberg.ext.truncate-events": "apply",
         "iceberg.control.commit.interval-ms": "1000",
         "iceberg.control.commit.timeout-ms": "5000",
-        "iceberg.ext.quick-jvm": "true",
     }
     try:
         for life, point in enumerate(points):

@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "protocol.md"
 CITING = ("connectors", "docs", "tests")
 SUFFIXES = (".py", ".java", ".md")
 SWITCHES = {
-    "Rule": ROOT / "connectors" / "iceberg" / "protocol" / "rules.py",
+    "Rule": ROOT / "tests" / "property" / "iceberg_protocol_rules.py",
     "Switch": ROOT / "tests" / "property" / "iceberg_protocol_storm.py",
 }
 # "rule 8", "Rules 7 and 8", "rules 15 to 18", "rules 1, 2 and 3"

@@ -68,7 +68,7 @@ class FaultBench:
         catalog = {
             k.removeprefix("iceberg.catalog."): v for k, v in self.lake.sink_config().items() if k.count(".") > 1
         }
-        self._config = SparkConfig("lake", catalog, quick_jvm=True)
+        self._config = SparkConfig("lake", catalog)
         self._runtime: SparkRuntime | None = None  # of the auditor, and of those who maintain tables
         self._producer: Producer | None = None
         self._admin: AdminClient | None = None  # one for all questions: each client is five threads
@@ -334,7 +334,6 @@ def connector_config(shape: Shape, topics: Sequence[str], tables: Sequence[str],
         "iceberg.tables.auto-create-enabled": "true",
         "iceberg.control.commit.interval-ms": "350",
         "iceberg.control.commit.timeout-ms": "3000",
-        "iceberg.ext.quick-jvm": "true",
         **lake.sink_config(),
     }
     if shape.tables == "routed":

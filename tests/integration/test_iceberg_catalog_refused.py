@@ -27,7 +27,7 @@ def test_a_catalog_that_no_waiting_makes_is_an_error_of_the_configuration(
     properties: dict[str, str], said: str
 ) -> None:
     with FakeSharedServices() as services:
-        lake = LakeClient(services, SparkConfig("iceberg", properties, quick_jvm=True))
+        lake = LakeClient(services, SparkConfig("iceberg", properties))
         lake.start()
         with pytest.raises(ConnectError) as caught:
             lake.load("shop.orders", "connect-py.ledger.orders")

@@ -386,7 +386,7 @@ def test_what_spark_writes_for_a_commit_is_on_the_disk_and_has_no_checksums_that
 def test_metadata_that_a_catalog_of_folders_renames_are_whole_before_and_their_names_are_on_the_disk_after(
     lake: Lake, tmp_path: Path
 ) -> None:
-    config = SparkConfig("lake", {"type": "hadoop", "warehouse": f"file://{tmp_path}/warehouse"}, quick_jvm=True)
+    config = SparkConfig("lake", {"type": "hadoop", "warehouse": f"file://{tmp_path}/warehouse"})
     with session_of(lake, config, tmp_path) as other:
         with recorded(lake, tmp_path) as forced:
             sink = other.make()

@@ -164,7 +164,7 @@ def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> 
     props = {"tables__evolve_schema_enabled": "true"}
     name = make(lake, [("id", "int")])
     keeper = keeper_of(lake, **props)
-    state = CoordinatorState(CoordinatorSettings("k-1", 1, 1000, 300, (name,)), "x", lambda: str(uuid.uuid4()))
+    state = CoordinatorState(CoordinatorSettings("k-1", 1, 1000, 300), "x", lambda: str(uuid.uuid4()))
     state.begin({"orders": TopicInfo("id-1", (0,) * TASKS)}, {}, {name: keeper.view(name)}, None, 0)
     answers: list[TableOpened] = []
 

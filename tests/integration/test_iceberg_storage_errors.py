@@ -47,7 +47,7 @@ def jars(spark_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) 
 @contextmanager
 def _lake(settings: Mapping[str, str]) -> Iterator[LakeClient]:
     with FakeSharedServices() as services:
-        lake = LakeClient(services, SparkConfig("lake", settings, quick_jvm=True))
+        lake = LakeClient(services, SparkConfig("lake", settings))
         lake.start()
         yield lake
         lake.stop()

@@ -20,9 +20,9 @@ from iceberg_protocol_pairs import Cycle, OpenHalf
 from iceberg_protocol_storm import Fault, Switch, WrongWorldError
 from iceberg_protocol_tables import Change, Format, MissingFileError, Rows, Snapshot, Table
 
-from connectors.iceberg.protocol.actions import CommitRequest
-from connectors.iceberg.protocol.coordinator_state import Outcome
-from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup, look_up
+from connectors.iceberg.commit_request import CommitStatus
+from connectors.iceberg.protocol.actions import CommitTable
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup
 
 if TYPE_CHECKING:
     from iceberg_protocol_world import World
@@ -50,7 +50,7 @@ class Event(Enum):
     FOREIGN_SCRATCH_SWEPT = auto()  # of an attempt that nobody goes on with
 
 
-Answer = tuple[Outcome, int | None]
+Answer = tuple[CommitStatus, int | None]
 Steps = Generator[None, None, Answer]
 
 
@@ -96,7 +96,7 @@ class Prepared:
 class Commit:
     """One commit of one table. `steps` ends with the outcome, as far as the engine can tell."""
 
-    def __init__(self, world: World, request: CommitRequest) -> None:
+    def __init__(self, world: World, request: CommitTable) -> None:
         self.world = world
         self.request = request
         self.expected = request.expected
@@ -114,27 +114,27 @@ class Commit:
             return (yield from self.commit())
         except LedgerMovedError:
             self.world.events[Event.LEDGER_HAD_MOVED] += 1
-            return Outcome.CONFLICT, None
+            return CommitStatus.CONFLICT, None
         except (EngineError, MissingFileError):  # a sleeper's files may be gone
-            return (Outcome.UNKNOWN if self.unknown else Outcome.FAILED), None
+            return (CommitStatus.UNKNOWN if self.unknown else CommitStatus.FAILED), None
 
     def commit(self) -> Steps:
         found: Found | None = None
         for attempt in range(ATTEMPTS + 1):
             if self.request.table not in self.world.tables:
-                return Outcome.MISSING, None
+                return CommitStatus.MISSING, None
             landed = self.look(at_the_base=found is None and not self.on(Switch.CHECK_ON_THE_BASE))
             if landed is not None:
                 return self.landed(landed)
             self.unknown = False  # as far as anybody can see: a swap may still arrive late
             if attempt == ATTEMPTS:
-                return Outcome.CONFLICT, None
+                return CommitStatus.CONFLICT, None
             if found is None:
                 found = yield from self.find()
                 self.finds.append(found)
                 yield
             if self.request.table not in self.world.tables:
-                return Outcome.MISSING, None
+                return CommitStatus.MISSING, None
             landed = self.look(at_the_base=self.on(Switch.CHECK_ON_THE_BASE))
             if landed is not None:
                 return self.landed(landed)
@@ -149,12 +149,12 @@ class Commit:
             if not self.on(Switch.REMOVE_FILES_AFTER_THE_SWAP):
                 self.clean(prepared)
             outcome = self.swap(prepared)
-            if outcome is Outcome.COMMITTED:
+            if outcome is CommitStatus.COMMITTED:
                 yield from self.property_apart(prepared)
                 return self.end(prepared.snapshot.id)
-            if outcome is Outcome.FAILED:
+            if outcome is CommitStatus.FAILED:
                 raise EngineError
-            self.unknown = self.unknown or outcome is Outcome.UNKNOWN
+            self.unknown = self.unknown or outcome is CommitStatus.UNKNOWN
             if self.world.chance(Fault.LOAD_FAILED, 0.3):
                 raise EngineError  # the table cannot be read again: the coordinator does, later
             yield
@@ -170,7 +170,7 @@ class Commit:
     def lookup(self) -> Lookup:
         view = self.world.view(self.request.table)
         assert view is not None
-        return look_up(view, self.world.rules)
+        return self.world.protocol.look_up(view)
 
     def look(self, at_the_base: bool) -> int | None:
         """The snapshot of this very commit if it is there (rule 17). Raises LedgerMovedError, where it is checked."""
@@ -388,25 +388,25 @@ class Commit:
         made.open_pairs = found.open_pairs
         return made
 
-    def swap(self, prepared: Prepared) -> Outcome:
+    def swap(self, prepared: Prepared) -> CommitStatus:
         """Step 4, as the engine is told of it: COMMITTED, CONFLICT (refused), UNKNOWN, or FAILED."""
         world = self.world
         if world.chance(Fault.UNKNOWN_LOST, 0.08):
-            return Outcome.UNKNOWN
+            return CommitStatus.UNKNOWN
         if world.chance(Fault.UNKNOWN_LATE, 0.08):
             world.late_commits.append(lambda: self.catalog_swaps(prepared))
-            return Outcome.UNKNOWN
+            return CommitStatus.UNKNOWN
         if world.chance(Fault.SPURIOUS_CONFLICT, 0.08):
-            return Outcome.CONFLICT
+            return CommitStatus.CONFLICT
         if world.chance(Fault.COMMIT_FAILED, 0.08):
-            return Outcome.FAILED
+            return CommitStatus.FAILED
         if not self.catalog_swaps(prepared):
-            return Outcome.CONFLICT
+            return CommitStatus.CONFLICT
         if world.chance(Fault.UNKNOWN_APPLIED, 0.1):
-            return Outcome.UNKNOWN
+            return CommitStatus.UNKNOWN
         if world.chance(Fault.REFUSED_THOUGH_MADE, 0.1):
-            return Outcome.CONFLICT
-        return Outcome.COMMITTED
+            return CommitStatus.CONFLICT
+        return CommitStatus.COMMITTED
 
     def catalog_swaps(self, prepared: Prepared) -> bool:
         """The catalog's side: all of the change, or nothing."""
@@ -452,7 +452,7 @@ class Commit:
     def end(self, snapshot: int) -> Answer:
         if snapshot in self.tried and self.on(Switch.REMOVE_FILES_AFTER_THE_SWAP):
             self.clean(self.tried[snapshot])
-        return Outcome.COMMITTED, snapshot
+        return CommitStatus.COMMITTED, snapshot
 
     def clean(self, landed: Prepared) -> None:
         """Delete what only scratch snapshots refer to that have left; staged files are never among it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeVar
 
-from connectors.iceberg.protocol.rules import Rule
+from iceberg_protocol_rules import Rule
 
 KEYS = 3  # per partition
 

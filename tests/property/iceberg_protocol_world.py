@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from iceberg_protocol_commit import Answer, Commit, EngineError, Event, Steps
 from iceberg_protocol_pairs import DeleteUnreadError, OpenHalf
+from iceberg_protocol_rules import Rule, protocol_without
 from iceberg_protocol_storm import (
     APART,
     KEYS,
@@ -40,13 +41,13 @@ from iceberg_protocol_tables import (
     value_of,
 )
 
+from connectors.iceberg.commit_request import CommitStatus
 from connectors.iceberg.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
     CoordinatorState,
-    Outcome,
     TopicInfo,
 )
 from connectors.iceberg.protocol.ledger import (
@@ -69,8 +70,6 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
-from connectors.iceberg.protocol.rules import ALL_RULES, Rule
-from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.staging.staged_changes import PLACED, Half
 from connectors.iceberg.table import StagedFile, StagedKind
 
@@ -98,7 +97,7 @@ class World:
         self.effects: Counter[Effect] = Counter()
         self.events: Counter[Event] = Counter()
         self.off = off
-        self.rules = ALL_RULES - {rule for rule in off if isinstance(rule, Rule)}
+        self.protocol = protocol_without(frozenset(rule for rule in off if isinstance(rule, Rule)))
         self.faults: Counter[Fault] = Counter()
         self.now = 0
         self.ids = 0
@@ -358,7 +357,7 @@ class World:
     def open_pairs(self, table: Table) -> tuple[OpenHalf, ...]:
         view = self.view(table.name)
         assert view is not None
-        lookup = look_up(view, self.rules)
+        lookup = self.protocol.look_up(view)
         if (snapshot := lookup.version.ledger_snapshot) is not None:
             return table.snapshots[snapshot].open_pairs
         return table.open_pairs if lookup.standing is Standing.EXPIRED else ()
@@ -368,7 +367,7 @@ class World:
         pairs = [each.pair for each in self.open_pairs(table) if each.half in (Half.DELETE, Half.NOTHING)]
         return "|".join([table.uuid, *pairs])
 
-    def check_chain(self, request: act.CommitRequest, before: Ledger | None) -> None:
+    def check_chain(self, request: act.CommitTable, before: Ledger | None) -> None:
         if before is None or self.off:
             return
         for topic, entries in request.ledger.topics.items():
@@ -887,13 +886,12 @@ class SimTask:
     def __init__(self, world: World) -> None:
         self.world = world
         self.name = world.unique("task")
-        self.state = TaskState(
+        self.state = world.protocol.task_state(
             self.name,
             world.start_number,
             lambda: world.unique("n"),
             max_staged_cycles=world.random.choice((1, 2)),
             ask_interval_ms=25,
-            rules=world.rules,
         )
         self.routes = world.routes
         self.assigned: set[TopicPartition] = set()
@@ -1180,13 +1178,12 @@ class SimCoordinator:
             world.start_number,
             commit_interval_ms=15,
             commit_timeout_ms=10 if world.short else 50,
-            tables=world.routes,
             dynamic=world.dynamic,
             new_topic_allowed=world.new_topic_allowed,
             retry_delay_ms=5,
         )
-        made = ManyRangesState if Switch.ONE_RANGE_PER_CYCLE in world.off else CoordinatorState
-        self.state = made(settings, world.unique("e"), lambda: world.unique("c"), world.rules)
+        made = ManyRangesState if Switch.ONE_RANGE_PER_CYCLE in world.off else world.protocol.coordinator_state
+        self.state = made(settings, world.unique("e"), lambda: world.unique("c"))
         views = {name: world.view(name) for name in world.routes}
         self.take(self.state.begin(self.topics, self.group, views, self.channel_epoch, world.now))
         if Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT in world.off:
@@ -1261,7 +1258,7 @@ class SimCoordinator:
             case act.ProveLeadership():
                 self.take(state.on_leadership(action.token, world.producer is self, now))
             case act.CommitTable():
-                commit = Commit(world, action.request)
+                commit = Commit(world, action)
                 self.go_on(Committing(commit, commit.steps()))
             case Committing():
                 self.go_on(action)
@@ -1298,7 +1295,7 @@ class SimCoordinator:
                 return
             world.lose(under_way)
             unknown = under_way.commit.unknown or world.random.random() < 0.5
-            answer = (Outcome.UNKNOWN if unknown else Outcome.FAILED), None
+            answer = (CommitStatus.UNKNOWN if unknown else CommitStatus.FAILED), None
         outcome, snapshot = answer
         assert self.state is not None
         self.take(self.state.on_commit_outcome(request.table, request.commit, outcome, "why", snapshot, world.now))

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import pytest
 from example_counts import examples
 from iceberg_protocol_commit import Event
+from iceberg_protocol_rules import Rule
 from iceberg_protocol_storm import APART, Effect, Fault, Switch, WrongWorldError
 from iceberg_protocol_world import simulate
-
-from connectors.iceberg.protocol.rules import Rule
 
 SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", examples(4000)))
 FIRST = int(os.environ.get("CONNECT_PY_SIM_FIRST", "0"))

@@ -23,7 +23,6 @@ from connectors.iceberg.commands.dlq import app
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.dead_letters import letter_table, replay_log
 from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord
-from connectors.iceberg.dead_letters.letter_state import LetterHead
 from connectors.iceberg.dead_letters.letter_table import LetterTable
 from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
@@ -287,8 +286,9 @@ def test_a_delete_that_names_no_letters_is_refused(tmp_path: Path, options: list
 
 
 def test_conditions_name_letters_by_place_and_attempt_some_thousands_at_a_time() -> None:
-    heads = [LetterHead("it's", 0, offset, 0, "sink", "S", None) for offset in range(letter_table.DELETED + 1)]
-    heads.append(LetterHead("orders", 3, 7, 2, "sink", "S", None))
+    empty = (None, None, None, [], "sink", {"stage": "S"})
+    heads = [DeadLetterRecord("it's", 0, offset, 0, *empty) for offset in range(letter_table.DELETED + 1)]
+    heads.append(DeadLetterRecord("orders", 3, 7, 2, *empty))
     first, second = letter_table._naming(heads)
     mine = "(topic = 'it\\'s' AND partition = 0 AND coalesce(attempt, 0) = 0 AND `offset` IN "
     assert first.startswith(f"{mine}(0, 1, ")

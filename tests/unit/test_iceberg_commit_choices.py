@@ -169,8 +169,8 @@ def test_executors_of_a_cluster_get_our_jars_unless_they_have_them(monkeypatch: 
     assert "spark.jars" not in SparkConfig(spark_properties=there).static_settings()
 
 
-def test_heap_and_quick_jvm_become_options_of_the_jvm() -> None:
-    config = SparkConfig(spark_properties={"spark.driver.memory": "3g"}, quick_jvm=True)
+def test_heap_becomes_an_option_of_the_jvm() -> None:
+    config = SparkConfig(spark_properties={"spark.driver.memory": "3g"})
     assert config.jvm_options() == ["-Xmx3g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 

@@ -13,7 +13,6 @@ from connect_py.config.config_provider import ConfigResolver
 from connectors.iceberg.config import (
     CONFIG_DEF,
     ClassFamily,
-    CommitEngine,
     IcebergSinkConfig,
     LogicalTypes,
     Unrouted,
@@ -46,7 +45,7 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
     assert {config.evolution.action(kind) for kind in ChangeKind} == {ChangeAction.IGNORE}
     assert config.mode is WriteMode.APPEND
     assert config.unrouted is Unrouted.IGNORE
-    assert config.commit_engine is CommitEngine.AUTO
+    assert not config.full_merge
     assert config.channel_topic == "control-iceberg-connect-orders-sink"
     assert config.warnings == ()
 

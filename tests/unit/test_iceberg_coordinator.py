@@ -10,15 +10,15 @@ from typing import Any
 from iceberg_staging_rows import ORDERS_0, config
 
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
+from connectors.iceberg.commit_request import CommitOutcome, CommitStatus, EngineName
 from connectors.iceberg.coordinator import RoundRobin, _CoordinatorEpoch
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.freshness import STALE_MS, Freshness
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.protocol.actions import CommitRequest
+from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
     CoordinatorState,
-    Outcome,
     TableAge,
     TopicInfo,
 )
@@ -27,7 +27,6 @@ from connectors.iceberg.protocol.messages import CommitComplete, Message, Range,
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.retry_tracker import RetryTracker
 from connectors.iceberg.table import StagedFile, StagedKind
-from connectors.iceberg.table_manager import Committed
 
 GOOD, BAD = "db.good", "db.bad"
 
@@ -41,11 +40,11 @@ class Tables:
     def view(self, name: str) -> TableView:
         return TableView(name, (), True, frozenset(), None)
 
-    def commit(self, request: CommitRequest, epoch: Epoch) -> Committed:
+    def commit(self, request: CommitTable, epoch: Epoch) -> CommitOutcome:
         if request.table == BAD:
             raise TableUnsuitableError(BAD, "has no key column id")
         self.landed.append(request.table)
-        return Committed(Outcome.COMMITTED, "", 1)
+        return CommitOutcome(CommitStatus.COMMITTED, EngineName.APPEND, 1)
 
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
         pass
@@ -123,12 +122,13 @@ def test_a_table_that_cannot_take_a_commit_holds_its_rows_and_the_others_go_on()
     troubles = RetryTracker(IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext(), None, 1000)
     freshness = Freshness(IcebergMetrics(FakePluginMetrics()))
     life = _CoordinatorEpoch(*made, tables, Silent(), troubles, freshness, threading.Event())  # type: ignore[arg-type]
-    settings = CoordinatorSettings("k", 0, 1000, 300, tables=(GOOD, BAD), max_tries=1)
+    settings = CoordinatorSettings("k", 0, 1000, 300, max_tries=1)
     state = CoordinatorState(settings, "x", new_uuid=iter("abcd").__next__)
+    life._state, life._executor, life._writer = state, executor, channel  # type: ignore[assignment]
     state.begin({"orders": TopicInfo("id", (0,))}, {}, {name: tables.view(name) for name in (GOOD, BAD)}, None, 0)
 
     def carry_out(actions: list[Any]) -> None:
-        life._carry_out(state, actions, executor, channel)  # type: ignore[arg-type]
+        life._carry_out(actions)
         while not life._answers.empty():
             carry_out(life._answers.get()())
 

@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 
 from connectors.iceberg.events import COMMIT_COMPLETE, COMMIT_TO_TABLE, EventPublisher
-from connectors.iceberg.protocol.actions import CommitRequest
+from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, TableVersion, TopicLedger
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.table import StagedFile, StagedKind
@@ -46,12 +46,12 @@ class Topic:
         return read
 
 
-def request(files: int = 1, partitions: int = 1) -> CommitRequest:
+def request(files: int = 1, partitions: int = 1) -> CommitTable:
     entries = {number: LedgerEntry(0, 0, 5) for number in range(partitions)}
     ledger = Ledger(Epoch(7, "a"), COMMIT, 1, TABLE, "k-1", {"orders": TopicLedger("id-1", entries)})
     staged = [StagedFile(StagedKind.ROWS, f"s3://lake/{n}.parquet", 1, 1, 0, 0) for n in range(files)]
     version = TableVersion(TABLE, None, None)
-    return CommitRequest("a.b.orders", COMMIT, 1, version, ledger, {}, {TopicPartition("orders", 0): staged}, None)
+    return CommitTable("a.b.orders", COMMIT, 1, version, ledger, {}, {TopicPartition("orders", 0): staged}, None)
 
 
 def test_both_events_are_read_back_with_the_schema_that_they_carry() -> None:

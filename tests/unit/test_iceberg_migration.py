@@ -185,7 +185,7 @@ def test_other_records_on_the_control_topic_are_passed_over() -> None:
     assert JavaEvent.decode(0, 0, b"{}") is None
     assert JavaEvent.decode(0, 0, MAGIC + b"\x00\x02{}") is None
     ours = encode_event(
-        COMMIT_COMPLETE, "g", {"commit_id": str(uuid.uuid4()), "valid_through_ts": None}, datetime.now(UTC)
+        COMMIT_COMPLETE, "g", {"commit_id": uuid.uuid4().bytes, "valid_through_ts": None}, datetime.now(UTC)
     )
     event = JavaEvent.decode(0, 9, ours)
     assert event is not None

@@ -8,9 +8,9 @@ from typing import TypeVar
 import pytest
 
 from connect_py.api.record import TopicPartition
+from connectors.iceberg.commit_request import CommitStatus
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
-    CommitRequest,
     CommitTable,
     CoordinatorAction,
     DescribeTopics,
@@ -28,7 +28,6 @@ from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
     CoordinatorState,
-    Outcome,
     TableAge,
     TopicInfo,
 )
@@ -82,7 +81,7 @@ def table(found: Ledger | None = None, *, named: int = 10, newest: int = 10, uui
     return TableView(uuid, [SnapshotView(newest, found.to_json())], True, frozenset({named, newest}), prop)
 
 
-def landed(request: CommitRequest, snapshot: int = 11) -> TableView:
+def landed(request: CommitTable, snapshot: int = 11) -> TableView:
     text = request.property_text(str(snapshot))
     ancestors = [SnapshotView(snapshot, request.ledger.to_json())]
     return TableView(request.expected.uuid, ancestors, True, frozenset({snapshot}), text)
@@ -123,7 +122,6 @@ class Life:
             5,
             commit_interval_ms=1000,
             commit_timeout_ms=300,
-            tables=tuple(self.tables),
             dynamic=self.dynamic,
             new_topic_allowed=self.new_topic_allowed,
             skip_missing=self.skip_missing,
@@ -170,14 +168,14 @@ def idle(at: int, following: int | None = None) -> Range:
     return Range("id-1", 0, 0, "n1", at, at if following is None else following)
 
 
-def entries(request: CommitRequest) -> dict[int, tuple[int, int, int]]:
+def entries(request: CommitTable) -> dict[int, tuple[int, int, int]]:
     return {p: (e.generation, e.base, e.next) for p, e in request.ledger.topics["orders"].partitions.items()}
 
 
-def commit_of(life: Life, actions: list[CoordinatorAction], view: TableView | None = None) -> CommitRequest:
+def commit_of(life: Life, actions: list[CoordinatorAction], view: TableView | None = None) -> CommitTable:
     """Carry out the load; returns the request that follows."""
     assert only(actions, LoadTable).table == FACTS
-    return only(life.state.on_table_loaded(FACTS, view or life.tables[FACTS], 1000), CommitTable).request
+    return only(life.state.on_table_loaded(FACTS, view or life.tables[FACTS], 1000), CommitTable)
 
 
 # --- the start of a life
@@ -312,7 +310,7 @@ def test_report_that_comes_after_the_time_out_is_in_the_next_commit_and_no_later
     life.cycle(life.report(p0=rows(100, 130)))
     request = commit_of(life, life.state.on_tick(1300))
     life.tell(life.report(p1=rows(200, 210)))  # too late: the commit is under way
-    life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
     assert life.cycle(life.report(p1=rows(210, 220))) == []
     request = commit_of(life, life.tell(life.report(p0=rows(130, 140))), landed(request))
     assert entries(request) == {0: (0, 130, 140), 1: (0, 200, 210)}
@@ -322,7 +320,7 @@ def test_report_that_comes_after_the_time_out_is_in_the_next_commit_and_no_later
 # --- the commit
 
 
-def full_cycle(life: Life) -> CommitRequest:
+def full_cycle(life: Life) -> CommitTable:
     return commit_of(life, life.cycle(life.report(p0=rows(100, 130), p1=idle(200, 210))))
 
 
@@ -330,20 +328,20 @@ def test_landed_commit_releases_up_to_its_end_and_cleans_older_epochs_once() -> 
     life = Life()
     request = full_cycle(life)
     assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 210)}
-    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
     assert only(actions, CleanFiles) == CleanFiles(FACTS, "t-1", life.epoch)
     assert only(actions, CommitComplete).releases == {P0: Release(130, 0), P1: Release(210, 0)}
     view = landed(request)
     again = life.cycle(life.report(p0=rows(130, 140), p1=idle(210)))
     request = commit_of(life, again, view)
-    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 12, 1000)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 12, 1000)
     assert not any(isinstance(a, CleanFiles) for a in actions)
 
 
 def test_next_start_repeats_the_releases() -> None:
     life = Life()
     request = full_cycle(life)
-    life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
     assert only(life.state.on_tick(5000), StartCommit).releases[P0] == Release(130, 0)
 
 
@@ -368,7 +366,7 @@ def test_range_that_would_lose_or_double_rows_is_refused_and_read_again(bad: Ran
     request = commit_of(life, actions)
     assert set(request.files) == {P1}
     assert entries(request)[0] == (0, 100, 100)
-    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
     told = only(actions, Rewind)
     assert told.nonce is None
     assert (told.partitions[P0].position, told.partitions[P0].rewind) == (100, 1)
@@ -384,7 +382,7 @@ def test_rows_that_were_all_filtered_by_a_stale_position_do_not_count_as_quiet()
 def test_unknown_outcome_is_found_by_the_commit_id() -> None:
     life = Life()
     request = full_cycle(life)
-    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.UNKNOWN, "timeout", None, 1000)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.UNKNOWN, "timeout", None, 1000)
     only(actions, LoadTable)
     actions = life.state.on_table_loaded(FACTS, landed(request), 1000)
     assert only(actions, CommitComplete).releases[P0] == Release(130, 0)
@@ -393,9 +391,9 @@ def test_unknown_outcome_is_found_by_the_commit_id() -> None:
 def test_unknown_outcome_that_is_not_there_is_asked_again_on_the_same_base() -> None:
     life = Life()
     request = full_cycle(life)
-    life.state.on_commit_outcome(FACTS, request.commit, Outcome.UNKNOWN, "timeout", None, 1000)
+    life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.UNKNOWN, "timeout", None, 1000)
     assert commit_of(life, [LoadTable(FACTS)]) is request
-    life.state.on_commit_outcome(FACTS, request.commit, Outcome.CONFLICT, "moved", None, 1000)  # the late one landed
+    life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.CONFLICT, "moved", None, 1000)  # the late one
     assert life.state.on_tick(1009) == []
     only(life.state.on_tick(1010), LoadTable)
     only(life.state.on_table_loaded(FACTS, landed(request), 1010), CommitComplete)
@@ -407,7 +405,7 @@ def test_unknown_outcome_is_never_given_up() -> None:
     told = []
     for tries in range(20):
         now = 1000 + 100 * tries
-        actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.UNKNOWN, "timeout", None, now)
+        actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.UNKNOWN, "timeout", None, now)
         told += [a.consecutive for a in actions if isinstance(a, ReportFailure)]
         loads = [a for a in actions if isinstance(a, LoadTable)] or life.state.on_tick(now + 10)
         assert commit_of(life, loads) is request
@@ -417,7 +415,7 @@ def test_unknown_outcome_is_never_given_up() -> None:
 def test_conflict_opens_again_and_takes_what_still_fits() -> None:
     life = Life()
     request = full_cycle(life)
-    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.CONFLICT, "moved", None, 1000)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.CONFLICT, "moved", None, 1000)
     sleeper = table(ledger({0: (0, 100, 120), 1: (0, 200, 200)}), named=12, newest=12)  # it got in before
     only(actions, LoadTable)
     actions = life.state.on_table_loaded(FACTS, sleeper, 1000)
@@ -429,7 +427,7 @@ def test_foreign_conflict_is_tried_a_bounded_number_of_times() -> None:
     actions = life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
     for tries in range(3):
         request = commit_of(life, actions or life.state.on_tick(1000 + 10 * tries))
-        actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.CONFLICT, "compaction", None, 1000)
+        actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.CONFLICT, "compaction", None, 1000)
     assert only(actions, ReportFailure) == ReportFailure(FACTS, "compaction", 1)
     assert only(actions, Rewind).partitions[P0].position == 100
 
@@ -473,7 +471,7 @@ def test_first_ledger_of_a_table_needs_a_fresh_proof_of_leadership() -> None:
     life = Life(tables={FACTS: table()})
     only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
     proof = only(life.state.on_table_loaded(FACTS, table(), 1000), ProveLeadership)
-    request = only(life.state.on_leadership(proof.token, True, 1000), CommitTable).request
+    request = only(life.state.on_leadership(proof.token, True, 1000), CommitTable)
     assert request.opened == {P0: Position(0, 100), P1: Position(0, 200)}
     assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 200)}
 
@@ -542,7 +540,7 @@ def test_rolled_back_table_waits_until_the_group_is_lowered_under_this_epoch() -
     life.cycle(life.report(p0=rows(60, 130), p1=idle(200)))
     life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)
     lowered = {P0: mark(60, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}
-    request = only(life.state.on_group_offsets(lowered, 1000), CommitTable).request
+    request = only(life.state.on_group_offsets(lowered, 1000), CommitTable)
     assert entries(request) == {0: (0, 60, 130), 1: (0, 200, 200)}
 
 
@@ -704,7 +702,7 @@ def test_newest_commits_go_out_with_every_floor() -> None:
     request = full_cycle(life)
     before = life.attach(P0).commits
     complete = only(
-        life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000), CommitComplete
+        life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000), CommitComplete
     )
     told = [LastCommits.of_marks([OffsetMetadata(E6, 0, "id-1", commits=text)]) for text in (before, complete.commits)]
     assert [known.is_above("t-1", FILLED) for known in told] == [False, True]
@@ -743,7 +741,7 @@ def test_table_prepared_while_it_is_committed_is_prepared_again_afterwards() -> 
     assert actions == [Send(TableOpened(life.epoch, FACTS, "t-1", {}, '{"keys":2}'))], (
         "no position is told, and no rewind"
     )
-    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
     assert only(actions, PrepareTable).need is Need.EVOLVE
 
 
@@ -768,7 +766,7 @@ def test_partition_that_gets_its_owner_while_a_cycle_is_open_is_not_waited_for_i
     life.attach(P1)  # its task has not seen the start of this cycle as its owner
     request = commit_of(life, life.state.on_tick(1050))
     assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 200)}
-    life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1100)
+    life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1100)
     assert life.cycle(life.report(p0=idle(130))) == []  # now it reports, and is waited for
     only(life.tell(life.report(p1=rows(200, 210))), LoadTable)
 
@@ -791,7 +789,7 @@ def test_partition_added_during_a_commit_keeps_its_place() -> None:
     life = Life()
     request = full_cycle(life)
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0, 0))})
-    actions = life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
     assert only(actions, CommitComplete).releases[TopicPartition("orders", 2)] == Release(0, 0)
 
 
@@ -825,7 +823,7 @@ def test_partition_that_falls_idle_stays_valid_through_its_last_record() -> None
     life = Life()
     ranges = {"p0": rows(100, 130, timestamp_ms=50), "p1": rows(200, 210, timestamp_ms=40)}
     request = commit_of(life, life.cycle(life.report(**ranges)))
-    life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
     later = life.cycle(life.report(p0=rows(130, 140, timestamp_ms=90), p1=idle(210)))
     assert commit_of(life, later, landed(request)).valid_through_ms == 40
 
@@ -840,7 +838,7 @@ def test_a_quiet_table_is_as_old_as_the_look_that_saw_its_logs_end() -> None:
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (130, 200), 130)})
     assert life.state.ages() == {FACTS: TableAge(None, complete=False)}, "rows came that nobody has read"
     request = commit_of(life, life.cycle(life.report(p0=rows(100, 120, timestamp_ms=110), p1=idle(200))))
-    life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000)
+    life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
     assert life.state.ages() == {FACTS: TableAge(110, complete=False)}
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (120, 200), 160)})
     assert life.state.ages() == {FACTS: TableAge(160, complete=True)}
@@ -891,7 +889,7 @@ def test_table_without_rows_is_brought_along_in_the_first_cycle_by_a_commit_with
     request = commit_of(life, life.cycle(life.report(p0=replace(idle(30), generation=1), p1=idle(200))))
     assert entries(request) == {0: (1, 30, 30), 1: (0, 200, 200)}
     assert request.files == {}
-    only(life.state.on_commit_outcome(FACTS, request.commit, Outcome.COMMITTED, "", 11, 1000), CommitComplete)
+    only(life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000), CommitComplete)
     again = life.cycle(life.report(p0=replace(idle(30), generation=1), p1=idle(200)))
     only(again, CommitComplete)  # once is enough
 

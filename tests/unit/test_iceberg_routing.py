@@ -53,13 +53,11 @@ def test_static_tables_with_a_regex_take_the_rows_whose_whole_value_matches() ->
     assert made.unrouted == 2  # the tombstone means nothing when rows are appended
 
 
-def test_dynamic_names_are_lower_cased_unless_asked_otherwise() -> None:
+def test_dynamic_names_are_lower_cased() -> None:
     dynamic = {"tables__dynamic_enabled": "true", "tables__route_field": "kind"}
     made = Router(config(**dynamic)).route(batch(rows("Db.X", "db.x", None)))
     assert where(made) == {"db.x": [0, 1]}
     assert made.unrouted == 1
-    kept = Router(config(**dynamic, ext__preserve_case="true")).route(batch(rows("Db.X", "db.x")))
-    assert where(kept) == {"Db.X": [0], "db.x": [1]}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
 from connectors.iceberg.commit_request import CommitCounts, CommitOutcome, CommitRequest, CommitStatus, EngineName
-from connectors.iceberg.coordinator import _outcome_of
+from connectors.iceberg.coordinator import _status_of
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     SparkDiedError,
@@ -23,7 +23,6 @@ from connectors.iceberg.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.protocol.coordinator_state import Outcome
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.spark.lake_session import LoadedTable
@@ -336,12 +335,12 @@ def test_a_table_is_made_again_with_the_key_that_another_task_saw_in_its_records
 
 
 @pytest.mark.parametrize(
-    ("error", "outcome"),
+    ("error", "status"),
     [
-        (SparkDiedError("gone"), Outcome.FAILED),  # before the commit was made visible, else it is no error
-        (CatalogUnavailableError("away"), Outcome.FAILED),
-        (TableMissingError("db.t", "gone"), Outcome.MISSING),
+        (SparkDiedError("gone"), CommitStatus.FAILED),  # before the commit was made visible, else it is no error
+        (CatalogUnavailableError("away"), CommitStatus.FAILED),
+        (TableMissingError("db.t", "gone"), CommitStatus.MISSING),
     ],
 )
-def test_errors_of_a_commit_are_tries_that_count(error: ConnectError, outcome: Outcome) -> None:
-    assert _outcome_of(error) is outcome
+def test_errors_of_a_commit_are_tries_that_count(error: ConnectError, status: CommitStatus) -> None:
+    assert _status_of(error) is status

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any
 
 from connectors.iceberg.audit.table_history import LEDGER_PREFIX, HistoricSnapshot, TableHistory
+from connectors.iceberg.commit_request import COMMIT_ID_KEY
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,
@@ -25,7 +26,6 @@ from connectors.iceberg.protocol.ledger import (
 )
 from connectors.iceberg.protocol.positions import Position, TopicPartition
 
-COMMIT_ID_KEY = "kafka.connect.commit-id"
 MAINTENANCE = "replace"  # the operation of a snapshot that holds the same rows as the one before
 # What Iceberg counts in a snapshot's summary, and what that is. A snapshot leaves out what is 0.
 COUNTS = (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from connect_py.api.command import command_services, uses_java
+from connectors.iceberg.commands.exit_status import errors_exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,14 +41,9 @@ def audit(
     Exit status 0: proven; 1: violated; 2: not known (no ledger left, no answer from the catalog); 3: proven for
     the connector's own commits, and others have changed rows.
     """
-    from connect_py.api.errors import ConnectError
-
-    try:
+    with errors_exit(UNDECIDED):
         settings, ref, only = _settings(table, config, catalog_property or [], catalog)
         report = _audit(settings, table, branch or ref, group or only)
-    except ConnectError as error:
-        typer.echo(f"connect-py: {error}", err=True)
-        raise typer.Exit(UNDECIDED) from error
     if as_json:
         import json
 
@@ -67,8 +63,7 @@ def _settings(
         ConfigError: An option or the file makes no sense.
     """
     from connect_py.api.errors import ConfigError
-    from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
-    from connectors.iceberg.config import IcebergSinkConfig
+    from connectors.iceberg.commands.connector_json import parse_connector
     from connectors.iceberg.spark_config import SparkConfig
 
     given: dict[str, str] = {}
@@ -80,12 +75,10 @@ def _settings(
     if config is None:
         if not given:
             raise ConfigError("", "where is the catalog? Give --config connector.json or --catalog-property type=…")
-        return SparkConfig(catalog, given, quick_jvm=True), "main", None
-    props = read_connector(config)
-    refuse_providers(props)
-    parsed = IcebergSinkConfig.parse(props)
-    hadoop = parsed.hadoop_settings()
-    settings = SparkConfig(parsed.catalog_name, {**parsed.catalog, **given}, hadoop, parsed.spark, True)
+        return SparkConfig(catalog, given), "main", None
+    parsed = parse_connector(config)
+    catalog_settings = {**parsed.catalog, **given}
+    settings = SparkConfig(parsed.catalog_name, catalog_settings, parsed.hadoop_settings(), parsed.spark)
     return settings, parsed.table(table).commit_branch or "main", parsed.connect_group
 
 

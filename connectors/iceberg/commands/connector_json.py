@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 from connect_py.api.errors import ConfigError
+from connectors.iceberg.config import IcebergSinkConfig
 
 
 def read_connector(path: Path) -> dict[str, str]:
     """The properties of a connector, `name` among them, from `{"name": …, "config": {…}}` or from the bare `config`.
 
     Raises:
-        ConfigError: The file is not one of these, or a value comes from a config provider, which only a worker asks.
+        ConfigError: The file is not one of these.
     """
     try:
         document = json.loads(path.read_text())
@@ -25,6 +26,17 @@ def read_connector(path: Path) -> dict[str, str]:
     if "name" in document:
         props["name"] = str(document["name"])
     return props
+
+
+def parse_connector(path: Path) -> IcebergSinkConfig:
+    """The configuration of a connector, for a command that asks its catalog.
+
+    Raises:
+        ConfigError: The file is not one of these, a value comes from a config provider, or is not acceptable.
+    """
+    props = read_connector(path)
+    refuse_providers(props)
+    return IcebergSinkConfig.parse(props)
 
 
 def refuse_providers(props: dict[str, str]) -> None:

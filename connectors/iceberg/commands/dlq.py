@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from connect_py.api.command import uses_java
+from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from datetime import timedelta
 
     from connectors.iceberg.config import IcebergSinkConfig
-    from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Fix, Place
-    from connectors.iceberg.dead_letters.letter_state import LetterHead, LetterState
+    from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Fix, LetterState, Place
 
 HEADINGS = ("LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST FAILED")
 
@@ -45,12 +45,13 @@ def list_(
     States: `new`, `replayed`, and `failed-again` for those that failed in their replay. Without --bootstrap-server
     the command does not read the replay topic: a letter whose replay worked is then shown as what it was before.
     """
-
-    def run() -> None:
+    with errors_exit(1):
         import json
         from collections import Counter
 
-        parsed = _parsed(config)
+        from connectors.iceberg.commands.connector_json import parse_connector
+
+        parsed = parse_connector(config)
         found, known = _with_states(parsed, bootstrap_server, kafka_property, client_config)
         letters, last = Counter[tuple[str, str, str, str]](), dict[tuple[str, str, str, str], str]()
         for letter, state in zip(found, known, strict=True):
@@ -77,8 +78,6 @@ def list_(
             typer.echo("  ".join([line[0].rjust(widths[0]), *cells[1:]]).rstrip())
         typer.echo(f"{letters.total():>{widths[0]}}  in all")
 
-    _run(run)
-
 
 @app.command("delete")
 @uses_java
@@ -103,12 +102,12 @@ def delete(
 
     Run it every now and then with --older-than to keep letters for so long.
     """
-
-    def run() -> None:
+    with errors_exit(1):
         from datetime import UTC, datetime
 
         from connect_py.api.errors import ConfigError
-        from connectors.iceberg.dead_letters.letter_state import LetterState
+        from connectors.iceberg.commands.connector_json import parse_connector
+        from connectors.iceberg.dead_letters.dead_letter_record import LetterState
         from connectors.iceberg.dead_letters.letter_table import LetterTable
 
         wanted, age = _places(places), None if older_than is None else _age(older_than)
@@ -118,7 +117,7 @@ def delete(
             raise ConfigError("--state", f"is one of {', '.join(each.value for each in LetterState)}")
         if state == LetterState.REPLAYED.value and bootstrap_server is None:
             raise ConfigError("--state", "replayed needs --bootstrap-server: the replay topic knows them")
-        parsed = _parsed(config)
+        parsed = parse_connector(config)
         found, known = _with_states(parsed, bootstrap_server, kafka_property, client_config)
         before = None if age is None else datetime.now(UTC) - age
         chosen = [
@@ -133,8 +132,6 @@ def delete(
         LetterTable(parsed).delete(chosen)
         typer.echo(f"{len(chosen)} of {len(found)} letters deleted")
 
-    _run(run)
-
 
 @app.command("show")
 @uses_java
@@ -143,14 +140,13 @@ def show(config: Config, places: Places = None, topic: Topic = None, reason: Rea
 
     Change `key`, `value` or `headers` of what is printed, and give it to `replay --fixed`.
     """
-
-    def run() -> None:
+    with errors_exit(1):
         import json
 
-        for letter in _letters(_parsed(config), _places(places), topic, reason):
-            typer.echo(json.dumps(letter.to_json(), default=str))
+        from connectors.iceberg.commands.connector_json import parse_connector
 
-    _run(run)
+        for letter in _letters(parse_connector(config), _places(places), topic, reason):
+            typer.echo(json.dumps(letter.to_json(), default=str))
 
 
 @app.command("replay")
@@ -181,16 +177,16 @@ def replay(
     Writes them to the connector's replay topic. A letter that was replayed is passed over: doing it again changes
     nothing, unless the record failed once more meanwhile.
     """
-
-    def run() -> None:
+    with errors_exit(1):
         import json
 
         from connect_py.api.errors import ConfigError
+        from connectors.iceberg.commands.connector_json import parse_connector
         from connectors.iceberg.config import REPLAY_TOPIC
         from connectors.iceberg.dead_letters.dead_letter_record import Fix, latest
         from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
-        parsed = _parsed(config)
+        parsed = parse_connector(config)
         if parsed.replay_topic is None:
             raise ConfigError(REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again")
         _check_merged(parsed, only_missing_keys=only_missing_keys)
@@ -211,34 +207,12 @@ def replay(
         count = log.open().write(chosen)
         typer.echo(f"{count} letters replayed, {len(chosen) - count} were replayed before")
 
-    _run(run)
-
-
-def _run(run: Callable[[], None]) -> None:
-    """Run; what goes wrong is one line and exit status 1."""
-    from connect_py.api.errors import ConnectError
-
-    try:
-        run()
-    except (ConnectError, OSError, ValueError) as error:
-        typer.echo(f"connect-py: {error}", err=True)
-        raise typer.Exit(1) from error
-
-
-def _parsed(path: Path) -> IcebergSinkConfig:
-    from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
-    from connectors.iceberg.config import IcebergSinkConfig
-
-    props = read_connector(path)
-    refuse_providers(props)
-    return IcebergSinkConfig.parse(props)
-
 
 def _with_states(
     config: IcebergSinkConfig, servers: str | None, properties: list[str] | None, file: Path | None
-) -> tuple[list[LetterHead], list[LetterState]]:
+) -> tuple[list[DeadLetterRecord], list[LetterState]]:
     """All letters and their states, for which the replay topic is read if servers are given."""
-    from connectors.iceberg.dead_letters.letter_state import states
+    from connectors.iceberg.dead_letters.dead_letter_record import states
     from connectors.iceberg.dead_letters.letter_table import LetterTable
     from connectors.iceberg.dead_letters.replay_log import ReplayLog
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from connect_py.api.command import command_services, uses_java
+from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
 
 if TYPE_CHECKING:
@@ -41,20 +42,16 @@ def migrate(
     """
     import json
 
-    from connect_py.api.errors import ConnectError
     from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
     from connectors.iceberg.migration.config_review import review
 
-    try:
+    with errors_exit(UNDECIDED):
         props = read_connector(connector)
         reviewed = review(props)
         found: tuple[list[TableTrace], JavaPosition] | None = None
         if reviewed.parsed is not None and bootstrap_server is not None:
             refuse_providers(props)
             found = _look(reviewed.parsed, client_settings(bootstrap_server, kafka_property, client_config))
-    except (ConnectError, OSError) as error:
-        typer.echo(f"connect-py: {error}", err=True)
-        raise typer.Exit(UNDECIDED) from error
     if as_json:
         typer.echo(json.dumps(_document(reviewed, found), indent=2))
     else:

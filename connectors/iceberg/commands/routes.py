@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from connectors.iceberg.commands.exit_status import errors_exit
+
 
 def routes(
     connector: Annotated[Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)],
@@ -25,21 +27,18 @@ def routes(
     acceptable, or a row would go nowhere.
     """
     import json
+    from dataclasses import asdict
 
-    from connect_py.api.errors import ConnectError
     from connectors.iceberg.commands.connector_json import read_connector
     from connectors.iceberg.config import IcebergSinkConfig
     from connectors.iceberg.route_preview import RoutePreview
 
-    try:
+    with errors_exit(1):
         props = read_connector(connector)
         asked = [t.strip() for text in topics or [props.get("topics", "")] for t in text.split(",") if t.strip()]
         preview = RoutePreview.of(IcebergSinkConfig.parse(props), asked, value or [])
-    except ConnectError as error:
-        typer.echo(f"connect-py: {error}", err=True)
-        raise typer.Exit(1) from error
     if as_json:
-        typer.echo(json.dumps(preview.to_json(), indent=2))
+        typer.echo(json.dumps(asdict(preview), indent=2))
     else:
         for line in preview.lines():
             typer.echo(line)

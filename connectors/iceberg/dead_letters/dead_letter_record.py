@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from enum import Enum
 from typing import Any, Self
 
 from connect_py.api.errors import ConfigError
@@ -32,19 +33,29 @@ class DeadLetterRecord:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """From a row of the table; a table of one's own may lack columns that only tell more."""
+        """From a row of the table, or from some of its columns; a table of one's own may lack what only tells more."""
         stamp = row.get("timestamp")
         headers = [(h["key"], h["value"]) for h in row.get("headers") or ()]
         known = {"topic", "partition", "offset", "attempt", "timestamp", "key", "value", "headers", "_dlq_reason"}
         return cls(
             row["topic"], row["partition"], row["offset"], row.get("attempt") or 0,
-            None if stamp is None else round(stamp.timestamp() * 1000), row["key"], row["value"], headers,
+            None if stamp is None else round(stamp.timestamp() * 1000), row.get("key"), row.get("value"), headers,
             row.get("_dlq_reason") or "", {k: v for k, v in row.items() if k not in known},
         )  # fmt: skip
 
     @property
     def place(self) -> Place:
         return self.topic, self.partition, self.offset
+
+    @property
+    def stage(self) -> str:
+        return self.details.get("stage") or ""
+
+    @property
+    def failed_at(self) -> datetime | None:
+        """In UTC unless the table says another zone."""
+        at: datetime | None = self.details.get("failed_at")
+        return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
 
     def next_replay(self) -> Replay:
         """What trying this letter again is called."""
@@ -98,6 +109,25 @@ def hidden(data: Mapping[str, str] | None) -> bytes | None:
     if data is None:
         return None
     return data["text"].encode() if "text" in data else base64.b64decode(data["base64"], validate=True)
+
+
+class LetterState(Enum):
+    """The values are what `dlq list` shows and `dlq delete --state` takes."""
+
+    NEW = "new"  # never tried again
+    FAILED_AGAIN = "failed-again"  # in the replay that is its attempt, and not tried again since
+    REPLAYED = "replayed"  # tried again; what failed once more is a letter of its own
+
+
+def states(letters: Sequence[DeadLetterRecord], replayed: Collection[Replay]) -> list[LetterState]:
+    """The state of each letter. `replayed`: what the replay topic holds; empty if it was not read."""
+    newest = {letter.place: letter.attempt for letter in latest(letters)}
+    found = []
+    for letter in letters:
+        tried = letter.attempt < newest[letter.place] or letter.next_replay() in replayed
+        again = LetterState.FAILED_AGAIN if letter.attempt else LetterState.NEW
+        found.append(LetterState.REPLAYED if tried else again)
+    return found
 
 
 def latest(letters: Iterable[DeadLetterRecord]) -> list[DeadLetterRecord]:

@@ -12,7 +12,6 @@ from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.config import DEAD_LETTER_TABLE, IcebergSinkConfig
 from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Place
-from connectors.iceberg.dead_letters.letter_state import LetterHead
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark_config import worker_spark_config
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 DELETED = 5000  # letters that one statement names
 ROWS = 1000  # of a batch, that are Python objects at once
 _REASON = "_dlq_reason"  # a table of one's own may lack it
+_WITHOUT_RECORD = ("topic", "partition", "offset", "attempt", _REASON, "stage", "failed_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,19 @@ class LetterTable:
 
     config: IcebergSinkConfig
 
-    def heads(self) -> list[LetterHead]:
-        """All letters without their records; none when the table does not exist yet."""
+    def heads(self) -> list[DeadLetterRecord]:
+        """All letters without key, value and headers; none when the table does not exist yet."""
         scan = self._scan()
         if scan is None:
             return []
-        there = [name for name in LetterHead.COLUMNS if name in scan.projection().column_names]
+        there = [name for name in _WITHOUT_RECORD if name in scan.projection().column_names]
         try:
             found: pa.Table = scan.select(*there).to_arrow()
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from error
-        return [LetterHead.of(row) for row in found.to_pylist()]
+        return [DeadLetterRecord.of(row) for row in found.to_pylist()]
 
-    def delete(self, letters: Iterable[LetterHead]) -> None:
+    def delete(self, letters: Iterable[DeadLetterRecord]) -> None:
         """Delete these letters, some thousands of them in each commit."""
         name = self.config.dead_letter_table
         conditions = list(_naming(letters))
@@ -106,7 +106,7 @@ class LetterTable:
         return ConnectError(f"table {self.config.dead_letter_table} cannot be read: {error}")
 
 
-def _naming(letters: Iterable[LetterHead]) -> Iterator[str]:
+def _naming(letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
     """Conditions in SQL that name letters, each some of them."""
     by_file: dict[tuple[str, int, int], list[int]] = {}
     for letter in letters:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from connect_py.api.errors import ConfigError
@@ -35,7 +35,10 @@ def review(props: Props) -> ConfigReview:
     except ConfigError as error:
         problems.append(str(error))
     changes = [("", warning) for warning in warnings if not any(key in warning for key, _ in dropped)]
-    changes += [(key, text) for key, applies, text in _CHANGES if key in known and applies(known, family)]
+    changes += [
+        (key, text) for key, of_family, value, text in _CHANGES
+        if key in known and of_family in (None, family) and value in (None, known[key].lower())
+    ]  # fmt: skip
     if parsed is not None:
         changes += [("", warning) for warning in parsed.warnings]
     changes += _DEFAULTS
@@ -62,50 +65,34 @@ _UNUSED: Mapping[str, str] = {
 }
 
 
-def _always(_props: Props, _family: ClassFamily) -> bool:
-    return True
-
-
-def _under_apache(_props: Props, family: ClassFamily) -> bool:
-    return family is ClassFamily.APACHE
-
-
-def _under_tabular(_props: Props, family: ClassFamily) -> bool:
-    return family is ClassFamily.TABULAR
-
-
-def _is_true(key: str) -> Callable[[Props, ClassFamily], bool]:
-    return lambda props, _family: props.get(key, "").lower() == "true"
-
-
 _MERGES = (
     "turns on MERGE: one row per key. Apache's sink ignored it and appended; iceberg.ext.write-mode=append goes on "
     "with that"
 )
-_UPSERT = "iceberg.tables.upsert-mode-enabled"
-_CHANGES: tuple[tuple[str, Callable[[Props, ClassFamily], bool], str], ...] = (
-    ("iceberg.tables.cdc-field", _under_apache, _MERGES),
-    (_UPSERT, lambda props, family: family is ClassFamily.APACHE and props[_UPSERT].lower() == "true", _MERGES),
-    ("iceberg.tables.cdc-field", _under_tabular,
+# Key, the family and the value that it is said of (None: any), and what is different here.
+_CHANGES: tuple[tuple[str, ClassFamily | None, str | None, str], ...] = (
+    ("iceberg.tables.cdc-field", ClassFamily.APACHE, None, _MERGES),
+    ("iceberg.tables.upsert-mode-enabled", ClassFamily.APACHE, "true", _MERGES),
+    ("iceberg.tables.cdc-field", ClassFamily.TABULAR, None,
      "changes become deletion vectors or position deletes; no equality deletes are written any more"),
-    ("iceberg.tables.evolve-schema-enabled", _is_true("iceberg.tables.evolve-schema-enabled"),
+    ("iceberg.tables.evolve-schema-enabled", None, "true",
      "the coordinator alone changes tables; iceberg.ext.evolution.* choose per kind of change"),
-    ("iceberg.tables.auto-create-enabled", _is_true("iceberg.tables.auto-create-enabled"),
+    ("iceberg.tables.auto-create-enabled", None, "true",
      "identifier fields are set from id-columns, and a partition-by that makes no sense is an error instead of an "
      "unpartitioned table"),
-    ("iceberg.control.topic", _always,
+    ("iceberg.control.topic", None, None,
      "commits are still announced here; tasks and coordinator talk on <this>-<connect group id>, which is made"),
-    ("iceberg.control.commit.timeout-ms", _always,
+    ("iceberg.control.commit.timeout-ms", None, None,
      "at the time-out the partitions that reported are committed; a slow task delays its own rows only"),
-    ("iceberg.control.commit.max-consecutive-failures", _always,
+    ("iceberg.control.commit.max-consecutive-failures", None, None,
      "counts cycles; unset, a table that cannot be committed is tried for ever and said so"),
-    ("iceberg.control.group-id", _under_tabular,
+    ("iceberg.control.group-id", ClassFamily.TABULAR, None,
      "is read once, by this command: from then on the tables themselves hold the position"),
-    ("errors.tolerance", lambda props, _family: props["errors.tolerance"] == "all",
+    ("errors.tolerance", None, "all",
      "holds for conversion and routing errors of the sink too, which went on to kill the Java sink's task"),
-    ("consumer.override.group.id", _always,
+    ("consumer.override.group.id", None, None,
      "works: iceberg.connect.group-id must name the same group, which made the Java sink never commit"),
-    ("iceberg.kafka.transactional.id", _always,
+    ("iceberg.kafka.transactional.id", None, None,
      "is ignored: the coordinator's id is stable, so that a newer one fences an older one"),
 )  # fmt: skip
 _DEFAULTS = [

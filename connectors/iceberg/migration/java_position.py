@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.audit.table_history import TableHistory
+from connectors.iceberg.commit_request import COMMIT_ID_KEY, TASK_ID_KEY
 from connectors.iceberg.migration.java_event import DATA_COMPLETE, DATA_WRITTEN, JavaEvent
 
-COMMIT_ID_KEY = "kafka.connect.commit-id"
-TASK_ID_KEY = "kafka.connect.task-id"
 VALID_THROUGH_KEYS = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")
 
 
@@ -91,9 +90,9 @@ def find_position(
     for event in waiting:
         name = event.table or "?"
         uncommitted[name] = uncommitted.get(name, 0) + 1
-    first = {
-        partition: min(e.offset for e in waiting if e.partition == partition) for partition in _partitions(waiting)
-    }
+    first: dict[int, int] = {}
+    for event in waiting:
+        first[event.partition] = min(event.offset, first.get(event.partition, event.offset))
     read_to = dict.fromkeys(source, -1)
     for event in events:
         if event.kind == DATA_COMPLETE and event.offset < first.get(event.partition, event.offset + 1):
@@ -109,7 +108,8 @@ def find_position(
     unseen = uncommitted.keys() - by_table.keys()
     if unseen:
         problems.append(f"whether these were committed was not looked up: {', '.join(sorted(unseen))}")
-    silent = sorted(name for name in uncommitted.keys() - unseen if _is_silent(by_table[name]))
+    known = [by_table[name] for name in uncommitted.keys() - unseen]
+    silent = sorted(trace.table for trace in known if trace.control is None and not trace.complete)
     if silent:
         problems.append(f"their older snapshots were expired, what was committed is not known: {', '.join(silent)}")
     unknown = sorted(str(place) for place, offset in read_to.items() if offset < 0)
@@ -125,13 +125,5 @@ def _is_committed(event: JavaEvent, traces: Mapping[str, TableTrace]) -> bool:
     return trace is not None and trace.control is not None and event.offset < trace.control.get(event.partition, 0)
 
 
-def _is_silent(trace: TableTrace) -> bool:
-    return trace.control is None and not trace.complete
-
-
 def _has_passed(control: Mapping[int, int], first: Mapping[int, int]) -> bool:
     return any(control.get(partition, 0) > offset for partition, offset in first.items())
-
-
-def _partitions(events: Iterable[JavaEvent]) -> set[int]:
-    return {event.partition for event in events}

@@ -8,13 +8,12 @@ simulation drives both through every fault that we could think of (`tests/proper
 |---|---|
 | `positions` | `Position` (generation, next), `Epoch`; maps by partition as JSON |
 | `ledger` | what a snapshot and the table property say; `look_up` judges it; `TableVersion` |
-| `mark` | the metadata of our group offsets |
-| `newest_commits` | what the marks remember of the tables, for the day when a catalog goes back in time |
+| `offset_metadata` | the metadata of our group offsets |
+| `last_commits` | what the marks remember of the tables, for the day when a catalog goes back in time |
 | `messages` | what travels on the channel topic, and its bytes |
 | `actions` | what the state machines ask for |
 | `task_state`, `coordinator_state` | the state machines |
 | `alter_offsets` | a deliberate rewind or skip while the connector is stopped |
-| `rules` | a switch per rule, for the simulation only |
 
 A life of a coordinator begins with: fence the one before (`init_transactions`), read the channel to its end,
 describe the topics, read the group's offsets and the known tables; `begin`. A cycle (numbers of the design):

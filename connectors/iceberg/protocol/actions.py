@@ -75,8 +75,8 @@ class ProveLeadership:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRequest:
-    """One snapshot of one table. Asked again after an unknown outcome, it is the same object.
+class CommitTable:
+    """Make one snapshot of one table; answer with `on_commit_outcome`. Asked again, it is the same object.
 
     `expected` must hold in the very transaction that lands, checked again in every retry. The summary
     carries `ledger` under our keys; the property of the same transaction is `property_text` with the snapshot's id.
@@ -94,13 +94,6 @@ class CommitRequest:
     def property_text(self, snapshot: str) -> str:
         """`snapshot`: its id, or what stands for it until it is known."""
         return LedgerProperty.template(self.ledger, self.opened, snapshot)
-
-
-@dataclass(frozen=True, slots=True)
-class CommitTable:
-    """Commit; answer with `on_commit_outcome`."""
-
-    request: CommitRequest
 
 
 @dataclass(frozen=True, slots=True)

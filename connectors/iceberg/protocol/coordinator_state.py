@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
+from connectors.iceberg.commit_request import CommitStatus
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
-    CommitRequest,
     CommitTable,
     CoordinatorAction,
     DescribeTopics,
@@ -54,7 +56,6 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
-from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,7 @@ class CoordinatorSettings:
     start_number: int  # the worker's count of starts of this connector
     commit_interval_ms: int
     commit_timeout_ms: int
-    tables: tuple[str, ...] = ()  # known from the configuration
-    dynamic: bool = False  # routes may name tables that are not in `tables`
+    dynamic: bool = False  # routes may name tables that the configuration does not
     new_topic_allowed: bool = False  # a re-created topic is read from its start instead of stopping
     skip_missing: bool = False  # a table that cannot be opened leaves the floor, its rows are counted and lost
     skip_unknown: bool = False  # so does one that was never there: only records named it
@@ -90,16 +90,6 @@ class TableAge:
 
     through_ms: int | None  # since 1970: every record up to then is in; None: not known
     complete: bool  # every partition's log was seen to end where the table stands
-
-
-class Outcome(Enum):
-    """How a commit ended, as far as the committer can tell."""
-
-    COMMITTED = "committed"
-    CONFLICT = "conflict"  # certainly not landed: the version had moved, or a foreign commit got in the way
-    UNKNOWN = "unknown"  # may have landed, or may land later
-    MISSING = "missing"  # the table does not exist
-    FAILED = "failed"  # certainly not landed: forbidden, invalid, out of space
 
 
 _NOT_KNOWN = {  # standings of a table of which it is not known what it holds
@@ -128,11 +118,10 @@ _ROLLED_BACK = (
 class _Step(Enum):
     """What the work on one table in a cycle waits for."""
 
-    LOAD = "load"
+    LOAD = "load"  # the table; it shows whether a commit of unknown outcome landed
     LEADERSHIP = "leadership"
     GROUP = "group"
     COMMIT = "commit"
-    RESOLVE = "resolve"  # the table is loaded to see whether an unknown commit landed
     PAUSE = "pause"  # before the next try
     DONE = "done"
 
@@ -178,7 +167,7 @@ class _Work:
     """One table's share of a cycle that is being applied."""
 
     step: _Step = _Step.LOAD
-    request: CommitRequest | None = None
+    request: CommitTable | None = None
     after: dict[TopicPartition, int] = field(default_factory=dict)  # `needs` once the request has landed
     tries: int = 0
     retry_ms: int = 0
@@ -194,6 +183,33 @@ class _Cycle:
     work: dict[str, _Work] = field(default_factory=dict)
 
 
+class _EndError(Exception):
+    """This life is over, for the reason that the action names."""
+
+    def __init__(self, action: Stop | Fail) -> None:
+        self.action = action
+
+
+_P = ParamSpec("_P")
+_Input = Callable[Concatenate["CoordinatorState", _P], list[CoordinatorAction]]
+
+
+def _input(method: _Input[_P]) -> _Input[_P]:
+    """An input is ignored after the end. If it brings the end, the reason is all that it returns."""
+
+    @wraps(method)
+    def checked(self: CoordinatorState, /, *args: _P.args, **kwargs: _P.kwargs) -> list[CoordinatorAction]:
+        if self.ended:
+            return []
+        try:
+            return method(self, *args, **kwargs)
+        except _EndError as end:
+            self.ended = True
+            return [end.action]
+
+    return checked
+
+
 class CoordinatorState:
     """Plain data in, actions out. Owned by the coordinator thread; nothing here waits or does input/output.
 
@@ -202,19 +218,12 @@ class CoordinatorState:
     (see `ended`) every input is ignored.
     """
 
-    def __init__(
-        self,
-        settings: CoordinatorSettings,
-        nonce: str,
-        new_uuid: Callable[[], str],
-        rules: Rules = ALL_RULES,
-    ) -> None:
+    def __init__(self, settings: CoordinatorSettings, nonce: str, new_uuid: Callable[[], str]) -> None:
         """`nonce` and `new_uuid` are unique over all lives of all coordinators."""
         self.ended = False
         self.epoch = Epoch(0, nonce)
         self._settings = settings
         self._new_uuid = new_uuid
-        self._rules = rules
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._tables: dict[str, _Table] = {}
         self._commits = LastCommits()
@@ -226,6 +235,7 @@ class CoordinatorState:
 
     # --- the start of a life
 
+    @_input
     def begin(
         self,
         topics: Mapping[str, TopicInfo],
@@ -243,11 +253,9 @@ class CoordinatorState:
         to numbers. `log_ends` must have been read **after** the tables: then a ledger above the end is not
         a race but a log that lost its tail, and an error.
         """
-        lookups = {name: look_up(view, self._rules) for name, view in tables.items() if view is not None}
+        lookups = {name: look_up(view) for name, view in tables.items() if view is not None}
         traces = [offset.mark.epoch for offset in group.values() if offset.mark]
         traces += [found.highest_epoch for found in lookups.values() if found.highest_epoch]
-        if Rule.EPOCH_ABOVE_EVERY_TRACE not in self._rules:
-            traces = []
         if channel_epoch:
             traces.append(channel_epoch)
         self._commits = LastCommits.of_marks(offset.mark for offset in group.values() if offset.mark)
@@ -260,17 +268,11 @@ class CoordinatorState:
             for number in range(len(info.log_starts)):
                 partition = TopicPartition(topic, number)
                 found = self._start(partition, info, group, lookups, unknown=len(lookups) < len(tables))
-                if isinstance(found, Fail):
-                    return self._end(found)
                 self._partitions[partition] = found
                 _note_end(found, info, number)
         for name, lookup in lookups.items():
-            beyond = self._beyond_the_log(name, lookup, log_ends or {})
-            if beyond is not None:
-                return self._end(beyond)
+            self._check_ends(name, lookup, log_ends or {})
             actions += self._open(name, lookup)
-            if self.ended:
-                return actions
         self._rewind_where_needed()  # no task is attached yet: no message
         return [Send(EpochStarted(self.epoch)), *actions]
 
@@ -281,7 +283,7 @@ class CoordinatorState:
         group: Mapping[TopicPartition, GroupOffset],
         lookups: Mapping[str, Lookup],
         unknown: bool,
-    ) -> _Partition | Fail:
+    ) -> _Partition:
         """Where a partition starts: the group's mark, else the ledgers, else the log (rule 4)."""
         log_start = info.log_starts[partition.partition]
         ledgers = [found.ledger for found in lookups.values() if found.ledger]
@@ -290,25 +292,20 @@ class CoordinatorState:
         other_topic = (mark is not None and mark.topic_id != info.id) or any(
             ledger.topics[partition.topic].topic_id != info.id for ledger in ledgers if partition.topic in ledger.topics
         )
-        check_topic = Rule.TOPIC_ID_EVERYWHERE in self._rules
-        check_log = Rule.LOG_STILL_HOLDS_IT in self._rules
-        if check_topic and other_topic and not self._settings.new_topic_allowed:
-            return Fail(
+        if other_topic and not self._settings.new_topic_allowed:
+            raise _failed(
                 f"topic {partition.topic} was deleted and created again (id {info.id} is not the one that was "
                 "read before): allow the new topic to read it from its start"
             )
-        if Rule.GROUP_OFFSETS_NEED_OUR_MARK not in self._rules and offset is not None:
-            return _Partition(info.id, mark.generation if mark else 0, log_start, offset.offset, offset.offset)
-        entries = [ledger.entry(partition, info.id if check_topic else None) for ledger in ledgers]
+        entries = [ledger.entry(partition, info.id) for ledger in ledgers]
         known = [entry for entry in entries if entry is not None]
         whole = known and not unknown and not self._settings.dynamic and len(known) == len(lookups)
-        if offset and mark and (mark.topic_id == info.id or not check_topic):
+        if offset and mark and mark.topic_id == info.id:
             first = offset.offset
-            if first < log_start and check_log:  # the group is behind: do the tables have what retention removed?
+            if first < log_start:  # the group is behind: do the tables have what retention removed?
                 if whole and all(e.generation == mark.generation for e in known):
                     first = min(entry.next for entry in known)
-                if first < log_start:
-                    return self._removed(partition, first, log_start)
+                _check_log(partition, first, log_start)
             return _Partition(info.id, mark.generation, log_start, first, first, mark.epoch.number)
         marked = any(o.mark for o in group.values())
         if offset and mark is None and not ledgers and not marked:
@@ -316,29 +313,20 @@ class CoordinatorState:
             return _Partition(info.id, 0, log_start, first, first)
         generation = max((entry.generation for entry in known), default=mark.generation if mark else 0)
         lowest = min((entry.next for entry in known if entry.generation == generation), default=log_start)
-        if lowest < log_start and check_log:
-            return self._removed(partition, lowest, log_start)
+        _check_log(partition, lowest, log_start)
         start = lowest if whole else log_start
         return _Partition(info.id, generation, log_start, start, start)
 
-    def _removed(self, partition: TopicPartition, position: int, log_start: int) -> Fail:
-        """The error of a position below the start of the log (rule 28)."""
-        return Fail(
-            f"{partition} goes on at offset {position}, but the log starts at {log_start}: rows are lost. Alter the "
-            "connector's offsets to go on from there"
-        )
-
-    def _beyond_the_log(self, name: str, lookup: Lookup, log_ends: Mapping[TopicPartition, int]) -> Fail | None:
-        """A ledger above the end of the log: rows written from now on would count as known."""
+    def _check_ends(self, name: str, lookup: Lookup, log_ends: Mapping[TopicPartition, int]) -> None:
+        """Refuse a ledger above the end of the log: rows written from now on would count as known."""
         for partition, end in log_ends.items():
             state = self._partitions.get(partition)
             entry = lookup.ledger.entry(partition, state.topic_id) if lookup.ledger and state else None
             if state and entry and entry.generation == state.generation and entry.next > end:
-                return Fail(
+                raise _failed(
                     f"table {name} holds {partition} up to offset {entry.next}, but the log ends at {end}, so that new "
                     "rows would count as known: alter the connector's offsets to go on from the end"
                 )
-        return None
 
     @property
     def failing(self) -> frozenset[str]:
@@ -347,10 +335,9 @@ class CoordinatorState:
 
     # --- inputs
 
+    @_input
     def on_tick(self, now_ms: int) -> list[CoordinatorAction]:
         """Time passes: start a cycle, give up waiting for reports, try again."""
-        if self.ended:
-            return []
         if self._cycle is None:
             return self._start_cycle(now_ms) if now_ms >= self._next_start_ms else []
         if self._cycle.taken is None:
@@ -360,21 +347,20 @@ class CoordinatorState:
         actions: list[CoordinatorAction] = []
         for name, work in self._cycle.work.items():
             if work.step is _Step.PAUSE and now_ms >= work.retry_ms:
-                work.step = _Step.RESOLVE if work.unknown else _Step.LOAD
+                work.step = _Step.LOAD
                 actions.append(LoadTable(name))
         return actions
 
+    @_input
     def on_message(self, message: Message, now_ms: int) -> list[CoordinatorAction]:
         """Take one message of the channel. Our own come back too, and are ignored."""
-        if self.ended:
-            return []
         epoch = message.seen if isinstance(message, Attach) else message.epoch
         if epoch is not None and epoch > self.epoch:
-            return self._end(Stop(f"epoch {epoch} is above ours, {self.epoch}"))
+            raise _EndError(Stop(f"epoch {epoch} is above ours, {self.epoch}"))
         start = message.start if isinstance(message, Attach | Report) else self._settings.start_number
         if start > self._settings.start_number:
-            return self._end(Stop(f"start {start} of the connector is above ours"))
-        if start < self._settings.start_number and Rule.REPORTS_OF_OUR_START_ONLY in self._rules:
+            raise _EndError(Stop(f"start {start} of the connector is above ours"))
+        if start < self._settings.start_number:
             return []  # its configuration may not know of a route: its ranges would hide rows
         match message:
             case Attach():
@@ -385,10 +371,9 @@ class CoordinatorState:
                 return self._on_report(message, now_ms) if epoch == self.epoch else []
         return []
 
+    @_input
     def on_topics(self, topics: Mapping[str, TopicInfo]) -> list[CoordinatorAction]:
         """The cluster described the topics again: partitions may have been added, a topic replaced."""
-        if self.ended:
-            return []
         added = []
         for topic, info in topics.items():
             for number, log_start in enumerate(info.log_starts):
@@ -398,8 +383,8 @@ class CoordinatorState:
                     state = _Partition(info.id, 0, log_start, log_start, log_start, owned=False)
                     self._partitions[partition] = state
                     added.append(partition)
-                elif state.topic_id != info.id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
-                    return self._end(Stop(f"topic {topic} was deleted and created again"))
+                elif state.topic_id != info.id:
+                    raise _EndError(Stop(f"topic {topic} was deleted and created again"))
                 else:
                     state.log_start = log_start
                 _note_end(self._partitions[partition], info, number)
@@ -413,53 +398,55 @@ class CoordinatorState:
                 table.opened[partition] = Position(0, start)
         return []
 
+    @_input
     def on_table_loaded(self, name: str, view: TableView | None, now_ms: int) -> list[CoordinatorAction]:
         """The answer to `LoadTable`. None: the table does not exist."""
-        work = self._work(name, _Step.LOAD, _Step.RESOLVE)
+        work = self._work(name, _Step.LOAD)
         if work is None:
             return []
         if view is None:
             return self._lost(name, work, now_ms)
-        lookup = look_up(view, self._rules)
+        lookup = look_up(view)
         if work.request and work.request.commit in lookup.commits:
             if lookup.ledger and lookup.ledger.commit == work.request.commit:
                 return self._landed(name, work, lookup.version, now_ms)
             work.step = _Step.DONE  # ours landed, and another writer's on top of it
-            actions = self._open(name, lookup)
-            return actions if self.ended else [*actions, *self._finish_if_done(now_ms)]
-        if work.step is _Step.RESOLVE and work.request and lookup.version == work.request.expected:
+            return [*self._open(name, lookup), *self._finish_if_done(now_ms)]
+        if work.unknown and work.request and lookup.version == work.request.expected:
             work.step = _Step.COMMIT
-            return [CommitTable(work.request)]  # on the same base: both cannot land
+            return [work.request]  # on the same base: both cannot land
         work.request, work.unknown = None, False
         return self._plan(name, work, lookup, now_ms)
 
+    @_input
     def on_commit_outcome(
-        self, name: str, commit: str, outcome: Outcome, reason: str, snapshot: int | None, now_ms: int
+        self, name: str, commit: str, outcome: CommitStatus, reason: str, snapshot: int | None, now_ms: int
     ) -> list[CoordinatorAction]:
         """The answer to `CommitTable`. `snapshot`: id of the new snapshot when committed."""
         work = self._work(name, _Step.COMMIT)
         if work is None or work.request is None or work.request.commit != commit:
             return []
         match outcome:
-            case Outcome.COMMITTED:
+            case CommitStatus.COMMITTED:
                 version = TableVersion(work.request.expected.uuid, snapshot, snapshot)
                 return self._landed(name, work, version, now_ms)
-            case Outcome.MISSING:
+            case CommitStatus.MISSING:
                 return self._lost(name, work, now_ms)
         work.tries += 1
-        work.unknown = work.unknown or outcome is Outcome.UNKNOWN
+        work.unknown = work.unknown or outcome is CommitStatus.UNKNOWN
         if work.tries >= self._settings.max_tries and not work.unknown:
             return self._refuse(name, work, reason, now_ms)
         work.retry_ms = now_ms + self._settings.retry_delay_ms
-        if outcome is Outcome.FAILED or work.tries > 1:
+        if outcome is CommitStatus.FAILED or work.tries > 1:
             work.step = _Step.PAUSE
             return self._unknown_for_long(name, work, reason)
-        work.step = _Step.RESOLVE if work.unknown else _Step.LOAD
+        work.step = _Step.LOAD
         return [LoadTable(name)]
 
+    @_input
     def on_load_failed(self, name: str, reason: str, now_ms: int) -> list[CoordinatorAction]:
         """The catalog could not be asked. Tried again a bounded number of times in this cycle."""
-        work = self._work(name, _Step.LOAD, _Step.RESOLVE)
+        work = self._work(name, _Step.LOAD)
         if work is None:
             return []
         work.tries += 1
@@ -468,21 +455,20 @@ class CoordinatorState:
         work.step, work.retry_ms = _Step.PAUSE, now_ms + self._settings.retry_delay_ms
         return self._unknown_for_long(name, work, reason)
 
+    @_input
     def on_table_prepared(self, name: str, view: TableView, answer: str, now_ms: int) -> list[CoordinatorAction]:
         """The answer to `PrepareTable`: the table exists and has the columns; `answer` goes to the tasks."""
         asked = self._asked.pop(name, None)
-        if self.ended or asked is None:
+        if asked is None:
             return []
         if self._cycle and name in self._cycle.work:
             self._again[name] = asked  # the view may be older than the commit under way
             return self._answered(name, view, answer)
-        lookup = look_up(view, self._rules)
+        lookup = look_up(view)
         table = self._tables.get(name)
         actions: list[CoordinatorAction] = []
         if table is None or table.missing or table.version != lookup.version:
             actions += self._open(name, lookup)
-            if self.ended:
-                return actions
         table = self._tables[name]
         table.answer = answer
         actions.append(self._opened(name, table))
@@ -498,19 +484,19 @@ class CoordinatorState:
         busy = self._cycle.work if self._cycle else {}
         return [n for n, t in self._tables.items() if not t.missing and n not in busy and n not in self._asked]
 
+    @_input
     def on_table_seen(self, name: str, view: TableView | None) -> list[CoordinatorAction]:
         """A table was looked at though no rows came for it: its owner may have rolled it back.
 
         Everything else that changed is met where it matters, by the next commit: a table that is gone or another one.
         """
         table = self._tables.get(name)
-        if self.ended or view is None or table is None or name not in self.quiet_tables or view.uuid != table.uuid:
+        if view is None or table is None or name not in self.quiet_tables or view.uuid != table.uuid:
             return []
-        lookup = look_up(view, self._rules)
+        lookup = look_up(view)
         if table.version == lookup.version or lookup.standing is not Standing.ROLLED_BACK:
             return []
-        actions = self._open(name, lookup)
-        return actions if self.ended else [*actions, *self._rewind_between_cycles()]
+        return [*self._open(name, lookup), *self._rewind_between_cycles()]
 
     def _answered(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
         """The answer alone, for the table that tasks know: keys to the storage in it may not wait for a long cycle.
@@ -523,6 +509,7 @@ class CoordinatorState:
         table.answer = answer
         return [Send(TableOpened(self.epoch, name, table.uuid, {}, answer))]
 
+    @_input
     def on_table_refused(
         self, name: str, error: str, *, missing: bool = False, rows: bool = False
     ) -> list[CoordinatorAction]:
@@ -534,7 +521,7 @@ class CoordinatorState:
             missing: It does not exist, and is not to be made.
             rows: It does not exist, and cannot be made of the rows that were asked with.
         """
-        if self.ended or self._asked.pop(name, None) is None:
+        if self._asked.pop(name, None) is None:
             return []
         table = self._tables.get(name)
         skip = self._settings.skip_missing and (table is None or table.missing)
@@ -548,25 +535,25 @@ class CoordinatorState:
         self._asked.pop(name, None)
         return []
 
+    @_input
     def on_leadership(self, token: str, proven: bool, now_ms: int) -> list[CoordinatorAction]:
         """The answer to `ProveLeadership`."""
-        if self.ended or self._cycle is None:
+        if self._cycle is None:
             return []
         if not proven:
-            return self._end(Stop("another coordinator has fenced this one"))
+            raise _EndError(Stop("another coordinator has fenced this one"))
         work = next((w for w in self._cycle.work.values() if w.request and w.request.commit == token), None)
         if work is None or work.step is not _Step.LEADERSHIP or work.request is None:
             return []
         work.step = _Step.COMMIT
-        return [CommitTable(work.request)]
+        return [work.request]
 
+    @_input
     def on_group_offsets(self, group: Mapping[TopicPartition, GroupOffset], now_ms: int) -> list[CoordinatorAction]:
         """The answer to `ReadGroupOffsets`."""
-        if self.ended:
-            return []
         for offset in group.values():
             if offset.mark and offset.mark.epoch > self.epoch:
-                return self._end(Stop(f"epoch {offset.mark.epoch} in a group offset is above ours"))
+                raise _EndError(Stop(f"epoch {offset.mark.epoch} in a group offset is above ours"))
         if self._cycle is None:
             return []
         actions: list[CoordinatorAction] = []
@@ -587,12 +574,12 @@ class CoordinatorState:
         actions: list[CoordinatorAction] = []
         for partition, topic_id in message.partitions.items():
             state = self._partitions.get(partition)
-            if state is None or (state.topic_id != topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules):
+            if state is None or state.topic_id != topic_id:
                 actions = [DescribeTopics()]  # the task asks again
                 continue
-            if state.accepted < state.log_start and Rule.LOG_STILL_HOLDS_IT in self._rules:
+            if state.accepted < state.log_start:
                 # Whether anybody still needs these rows, a new life finds out: this one may be a sleeper.
-                return self._end(Stop(f"{partition} stands at {state.accepted}, its log starts at {state.log_start}"))
+                raise _EndError(Stop(f"{partition} stands at {state.accepted}, its log starts at {state.log_start}"))
             known[partition] = self._attachment(partition)
             state.owned = True
             if self._cycle is not None:
@@ -615,14 +602,10 @@ class CoordinatorState:
         refused: dict[str, dict[TopicPartition, Attachment]] = {}
         for partition, reported in message.ranges.items():
             state = self._partitions.get(partition)
-            if state is None:
+            if state is None or reported.topic_id != state.topic_id:
                 actions = [DescribeTopics()]
                 continue
-            if reported.topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
-                actions = [DescribeTopics()]
-                continue
-            contiguous = reported.start == state.accepted and reported.generation == state.generation
-            if not contiguous and Rule.ACCEPT_CONTIGUOUS_ONLY in self._rules:
+            if reported.start != state.accepted or reported.generation != state.generation:
                 refused.setdefault(reported.nonce, {})[partition] = self._attachment(partition)
                 continue
             state.accepted = reported.next
@@ -655,8 +638,6 @@ class CoordinatorState:
     def _floor(self, partition: TopicPartition) -> int:
         """The position below which all opened tables are complete (rule 20); a missing table still holds it."""
         needed = [table.needs[partition] for table in self._tables.values()]
-        if Rule.FLOOR_IS_THE_LOWEST_TABLE not in self._rules:
-            needed = []
         return min([self._partitions[partition].applied, *needed])
 
     # --- tables
@@ -664,53 +645,40 @@ class CoordinatorState:
     def _open(self, name: str, lookup: Lookup) -> list[CoordinatorAction]:
         """Decide from where on a table needs rows (rules 7 and 8)."""
         if lookup.highest_epoch and lookup.highest_epoch > self.epoch:
-            return self._end(Stop(f"epoch {lookup.highest_epoch} in table {name} is above ours"))
-        twin = self._twin(name, lookup)
-        if twin is not None:
-            return self._end(twin)
+            raise _EndError(Stop(f"epoch {lookup.highest_epoch} in table {name} is above ours"))
+        self._check_twins(name, lookup)
         ledger = lookup.ledger
-        check_cluster = Rule.ONE_CLUSTER_PER_LEDGER in self._rules
-        if ledger and ledger.cluster != self._settings.cluster and check_cluster:
-            return self._end(
-                Fail(
-                    f"table {name} is written by a connector of the same name on Kafka cluster {ledger.cluster}, "
-                    f"this one reads cluster {self._settings.cluster}: rename one of them"
-                )
+        if ledger and ledger.cluster != self._settings.cluster:
+            raise _failed(
+                f"table {name} is written by a connector of the same name on Kafka cluster {ledger.cluster}, "
+                f"this one reads cluster {self._settings.cluster}: rename one of them"
             )
         if lookup.standing in _NOT_KNOWN:
             why = _NOT_KNOWN[lookup.standing].format(snapshot=lookup.version.property_snapshot)
-            return self._end(Fail(f"table {name} {why}"))
+            raise _failed(f"table {name} {why}")
         went_back = self._went_back(lookup)
         if went_back and ledger is None:
-            return self._end(
-                Fail(
-                    f"table {name} knows of no commit, though this connector has committed to it: the catalog seems to "
-                    "have gone back in time, as one that was restored from a backup, or the property that names "
-                    "its last commit was removed. Alter the offsets of all partitions to where the table goes on from"
-                )
+            raise _failed(
+                f"table {name} knows of no commit, though this connector has committed to it: the catalog seems to "
+                "have gone back in time, as one that was restored from a backup, or the property that names "
+                "its last commit was removed. Alter the offsets of all partitions to where the table goes on from"
             )
-        rolled_back = lookup.standing is Standing.ROLLED_BACK and Rule.REFILL_EXACTLY_FROM_LEDGER in self._rules
-        rolled_back = rolled_back or went_back
+        rolled_back = went_back or lookup.standing is Standing.ROLLED_BACK
         needs: dict[TopicPartition, int] = {}
+        bases: dict[TopicPartition, int] = {}
+        opened: dict[TopicPartition, Position] = {}
         for partition, state in self._partitions.items():
-            found = self._needed(partition, state, lookup, rolled_back, went_back)
-            if found is None:
-                return self._end(
-                    Fail(
-                        f"table {name} holds rows of a topic {partition.topic} that was deleted since: allow the "
-                        "new topic to read it from its start"
-                    )
+            needed = self._needed(name, partition, state, lookup, rolled_back, went_back)
+            if needed < state.log_start:
+                raise _failed(
+                    f"table {name} needs {partition} from offset {needed}, but the log starts at "
+                    f"{state.log_start}: rows are lost"
                 )
-            if found < state.log_start and Rule.LOG_STILL_HOLDS_IT in self._rules:
-                return self._end(
-                    Fail(
-                        f"table {name} needs {partition} from offset {found}, but the log starts at "
-                        f"{state.log_start}: rows are lost"
-                    )
-                )
-            needs[partition] = found
+            needs[partition] = needed
+            opened[partition] = self._began(lookup, partition, state) or Position(state.generation, needed)
+            entry = ledger.entry(partition, state.topic_id) if ledger else None
+            bases[partition] = entry.next if entry and entry.generation == state.generation else needed
         old = self._tables.get(name)
-        opened, bases = self._beginnings(lookup, needs)
         self._tables[name] = _Table(
             lookup.version,
             ledger,
@@ -741,39 +709,21 @@ class CoordinatorState:
 
     def _is_below_a_sent_floor(self, needs: Mapping[TopicPartition, int]) -> bool:
         """Whether a floor that this epoch sent before a rewind lies above such needs (rule 8)."""
-        if Rule.LOWERED_GROUP_BEFORE_NEW_TABLE not in self._rules:
-            return False
         return any(needed < max(self._partitions[partition].sent) for partition, needed in needs.items())
 
     def _went_back(self, lookup: Lookup) -> bool:
         """Whether a newer commit was seen than the table knows of, and no roll-back tells of it (rule 4)."""
         known = lookup.standing in (Standing.FOUND, Standing.EXPIRED, Standing.NONE)
-        rule = Rule.MARK_KNOWS_NEWEST_COMMITS in self._rules
-        return known and rule and self._commits.is_above(lookup.version.uuid, lookup.ledger)
+        return known and self._commits.is_above(lookup.version.uuid, lookup.ledger)
 
-    def _twin(self, name: str, lookup: Lookup) -> Fail | None:
+    def _check_twins(self, name: str, lookup: Lookup) -> None:
         """Two names of one table have one ledger: what one name commits would count as done for the other."""
         for other, table in self._tables.items():
             if other != name and table.uuid == lookup.version.uuid and not table.missing:
-                return Fail(
+                raise _failed(
                     f"{other} and {name} are one table (uuid {table.uuid}), as in a catalog that takes no notice of "
                     "case: give it one name in the routes. If it was renamed just now, restart the connector"
                 )
-        return None
-
-    def _beginnings(
-        self, lookup: Lookup, needs: Mapping[TopicPartition, int]
-    ) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, int]]:
-        """Per partition: where the table began, and the base of its next ledger entry."""
-        opened: dict[TopicPartition, Position] = {}
-        bases: dict[TopicPartition, int] = {}
-        for partition, state in self._partitions.items():
-            began = self._began(lookup, partition, state)
-            opened[partition] = began or Position(state.generation, needs[partition])
-            entry = lookup.ledger.entry(partition, state.topic_id) if lookup.ledger else None
-            chained = entry is not None and entry.generation == state.generation
-            bases[partition] = entry.next if entry and chained else needs[partition]
-        return opened, bases
 
     def _began(self, lookup: Lookup, partition: TopicPartition, state: _Partition) -> Position | None:
         """Where the table began, unless that was in another topic of the same name."""
@@ -782,30 +732,30 @@ class CoordinatorState:
         return lookup.opened.get(partition)
 
     def _needed(
-        self, partition: TopicPartition, state: _Partition, lookup: Lookup, rolled_back: bool, went_back: bool
-    ) -> int | None:
-        """E of one partition. None: the ledger speaks of a topic with another id, and that is not allowed.
-
-        `went_back`: rolled back, and its property with it.
-        """
+        self, name: str, partition: TopicPartition, state: _Partition, lookup: Lookup, rolled_back: bool,
+        went_back: bool,
+    ) -> int:  # fmt: skip
+        """E of one partition. `went_back`: rolled back, and its property with it."""
         floor = self._floor(partition)
         ledger = lookup.ledger
-        check_topic = Rule.TOPIC_ID_EVERYWHERE in self._rules
         topic = ledger.topics.get(partition.topic) if ledger else None
-        if check_topic and topic and topic.topic_id != state.topic_id:
+        if topic and topic.topic_id != state.topic_id:
             if not self._settings.new_topic_allowed:
-                return None
+                raise _failed(
+                    f"table {name} holds rows of a topic {partition.topic} that was deleted since: allow the "
+                    "new topic to read it from its start"
+                )
             return 0 if rolled_back else state.log_start  # what was rolled back may have been of the new topic
         entry = topic.partitions.get(partition.partition) if topic else None
         if entry and entry.generation > state.generation:
-            self._adopt_generation(partition, state, entry)
+            state.generation = entry.generation  # of a deliberate rewind that the group forgot
             return entry.next
         if rolled_back:
             left = entry.position if entry else self._began(lookup, partition, state)
             if left is None:
                 return 0 if went_back else state.log_start  # a table of before the partition knows not where that began
             return left.next if left.generation == state.generation else min(left.next, floor)
-        if entry is None or (entry.generation < state.generation and Rule.REWIND_REACHES_EVERY_TABLE in self._rules):
+        if entry is None or entry.generation < state.generation:
             return floor
         if self._is_newer_than_the_group(ledger, state):
             return entry.next
@@ -816,13 +766,9 @@ class CoordinatorState:
 
         An owner of that epoch may have committed its floor after the table was replaced, and opened below it.
         """
-        if ledger is None or state.mark_epoch is None or Rule.NEWER_LEDGER_BEFORE_GROUP not in self._rules:
+        if ledger is None or state.mark_epoch is None:
             return False
         return state.mark_epoch < ledger.epoch.number < self.epoch.number
-
-    def _adopt_generation(self, partition: TopicPartition, state: _Partition, entry: LedgerEntry) -> None:
-        """A table knows of a deliberate rewind that the group forgot: follow it (rule 7)."""
-        state.generation = entry.generation
 
     def _opened(self, name: str, table: _Table) -> Send:
         return Send(TableOpened(self.epoch, name, table.uuid, dict(table.needs), table.answer or ""))
@@ -883,8 +829,6 @@ class CoordinatorState:
         actions: list[CoordinatorAction] = []
         if self._tables[name].version != lookup.version:
             actions += self._open(name, lookup)
-            if self.ended:
-                return actions
         table = self._tables[name]
         after, with_rows = self._share(name, table)
         if not with_rows and not self._is_behind(table):
@@ -893,18 +837,18 @@ class CoordinatorState:
             return [*actions, *self._finish_if_done(now_ms)]
         work.after = after
         work.request = self._request(name, table, after, with_rows)
-        if table.guarded and Rule.LOWERED_GROUP_BEFORE_REFILL in self._rules:
+        if table.guarded:
             work.step = _Step.GROUP
             return [*actions, ReadGroupOffsets()]
         return [*actions, *self._prove_or_commit(table, work)]
 
     def _prove_or_commit(self, table: _Table, work: _Work) -> list[CoordinatorAction]:
         assert work.request is not None
-        if table.ledger is None and Rule.PROOF_BEFORE_FIRST_LEDGER in self._rules:
+        if table.ledger is None:
             work.step = _Step.LEADERSHIP
             return [ProveLeadership(work.request.commit)]
         work.step = _Step.COMMIT
-        return [CommitTable(work.request)]
+        return [work.request]
 
     def _share(self, name: str, table: _Table) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Range]]:
         """A table's share of the ranges taken (rules 15, 19, 22): `needs` after it, and the ranges with rows for it.
@@ -915,25 +859,18 @@ class CoordinatorState:
         assert self._cycle is not None
         after = dict(table.needs)
         with_rows: dict[TopicPartition, Range] = {}
-        check = Rule.CHECK_FILTER_AND_FIRST in self._rules
         for partition, taken in (self._cycle.taken or {}).items():
             needed = table.needs[partition]
             part = taken.tables.get(name)
-            quiet = part is None or part.first is None
-            gap = max(taken.start, part.filter if part else 0) > needed
-            doubled = part is not None and part.first is not None and part.first < needed
-            bound = Rule.FILES_BOUND_TO_TABLE in self._rules
-            replaced = bound and part is not None and part.uuid != table.uuid
+            first = part.first if part else None
+            replaced = part is not None and part.uuid != table.uuid
             rewound = taken.generation != self._partitions[partition].generation
-            if replaced or rewound:
-                continue
-            if quiet:
-                if gap and Rule.QUIET_TABLE_MOVES_WITHOUT_GAP in self._rules:
-                    continue
-            elif check and (gap or doubled):
+            gap = max(taken.start, part.filter if part else 0) > needed
+            doubled = first is not None and first < needed
+            if replaced or rewound or gap or doubled:
                 continue
             after[partition] = max(needed, taken.next)
-            if not quiet:
+            if first is not None:
                 with_rows[partition] = taken
         return after, with_rows
 
@@ -943,13 +880,11 @@ class CoordinatorState:
         table: _Table,
         after: Mapping[TopicPartition, int],
         with_rows: Mapping[TopicPartition, Range],
-    ) -> CommitRequest:
+    ) -> CommitTable:
         assert self._cycle is not None
         topics: dict[str, TopicLedger] = {}
         entries: dict[str, dict[int, LedgerEntry]] = {}
         for partition, state in sorted(self._partitions.items()):
-            if partition not in with_rows and Rule.ALL_POSITIONS_IN_EVERY_COMMIT not in self._rules:
-                continue
             entry = LedgerEntry(state.generation, table.bases[partition], after[partition])
             entries.setdefault(partition.topic, {})[partition.partition] = entry
             topics[partition.topic] = TopicLedger(state.topic_id, entries[partition.topic])
@@ -957,7 +892,7 @@ class CoordinatorState:
         cycle = self._cycle.number
         ledger = Ledger(self.epoch, commit, cycle, table.uuid, self._settings.cluster, topics)
         files = {p: taken.tables[name].files for p, taken in with_rows.items()}
-        return CommitRequest(
+        return CommitTable(
             name, commit, cycle, table.version, ledger, dict(table.opened), files, self._valid_through(after)
         )
 
@@ -1017,10 +952,6 @@ class CoordinatorState:
 
     def _lost(self, name: str, work: _Work, now_ms: int) -> list[CoordinatorAction]:
         """The table is missing (rule 22). It holds the floor until a task asks for it and it is created again."""
-        if Rule.MISSING_IS_NOT_DONE not in self._rules:
-            self._tables[name].needs = self._share(name, self._tables[name])[0]
-            work.step = _Step.DONE
-            return self._finish_if_done(now_ms)
         self._tables[name].missing = True
         return self._refuse(name, work, "does not exist", now_ms)
 
@@ -1072,7 +1003,7 @@ class CoordinatorState:
         rewound: dict[TopicPartition, Attachment] = {}
         for partition, state in self._partitions.items():
             lowest = min(self._floor(partition), (held or {}).get(partition, state.applied))
-            if lowest < state.applied and Rule.SEND_BACK_BELOW_APPLIED in self._rules:
+            if lowest < state.applied:
                 state.applied = state.accepted = lowest
                 state.through_ms = None
                 state.queue.clear()
@@ -1093,19 +1024,27 @@ class CoordinatorState:
         state, mark = self._partitions[partition], offset.mark
         if mark.epoch != self.epoch or mark.topic_id != state.topic_id:
             return False
-        sent = state.sent[mark.rewind :] if Rule.OWNER_FOLLOWED_BEFORE_REFILL in self._rules else []
-        return max([offset.offset, *sent]) <= needed
+        return max([offset.offset, *state.sent[mark.rewind :]]) <= needed
 
-    def _work(self, name: str, *steps: _Step) -> _Work | None:
+    def _work(self, name: str, step: _Step) -> _Work | None:
         """The work that waits for this answer; late and unasked answers find none."""
-        if self.ended or self._cycle is None:
+        if self._cycle is None:
             return None
         work = self._cycle.work.get(name)
-        return work if work and work.step in steps else None
+        return work if work and work.step is step else None
 
-    def _end(self, action: Stop | Fail) -> list[CoordinatorAction]:
-        self.ended = True
-        return [action]
+
+def _failed(why: str) -> _EndError:
+    return _EndError(Fail(why))
+
+
+def _check_log(partition: TopicPartition, position: int, log_start: int) -> None:
+    """Refuse a position below the start of the log (rule 28)."""
+    if position < log_start:
+        raise _failed(
+            f"{partition} goes on at offset {position}, but the log starts at {log_start}: rows are lost. Alter the "
+            "connector's offsets to go on from there"
+        )
 
 
 def _note_end(state: _Partition, info: TopicInfo, number: int) -> None:

@@ -8,7 +8,8 @@ property repeats it for the day a user expires our snapshots. Everything here is
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -16,7 +17,6 @@ from typing import Any, NamedTuple
 
 from connectors.iceberg.protocol.packed import pack, unpack
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
-from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
 
 PLAIN_VERSION = 1  # of the JSON form: every partition by name, for people; older versions of the sink read it
 LEDGER_VERSION = 2  # some topics are packed; readers take this and every older one
@@ -100,26 +100,11 @@ class Ledger:
         }
 
     @staticmethod
+    @lru_cache(maxsize=32)  # each look at a table brings the text of the last one again, with thousands of partitions
     def from_json(text: str) -> Ledger:
         """Raises: LedgerFormatError."""
-        return _parse_ledger(text)
-
-    @classmethod
-    def _from_document(cls, document: Mapping[str, Any]) -> Ledger:
-        try:
-            stamp = _read_stamp(document)
-            return cls(
-                epoch=stamp.epoch,
-                commit=stamp.commit,
-                cycle=int(document["cycle"]),
-                table=stamp.table,
-                cluster=document["cluster"],
-                topics={name: TopicLedger(t["id"], _read_entries(t)) for name, t in document["topics"].items()},
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            if isinstance(error, LedgerFormatError):
-                raise
-            raise LedgerFormatError(f"not a ledger: {error!r}") from error
+        with _reading("a ledger"):
+            return _read_ledger(_load(text))
 
     @property
     def repeats_offsets(self) -> bool:
@@ -136,11 +121,6 @@ class Ledger:
         )
 
 
-@lru_cache(maxsize=32)  # each look at a table brings the text of the last one again, with thousands of partitions
-def _parse_ledger(text: str) -> Ledger:
-    return Ledger._from_document(_load(text))
-
-
 class _Stamp(NamedTuple):
     """Who wrote a ledger: all that matters of those that a newer one has replaced."""
 
@@ -151,12 +131,19 @@ class _Stamp(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _parse_stamp(text: str) -> _Stamp:
-    try:
+    with _reading("a ledger"):
         return _read_stamp(_load(text))
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Errors of the block are those of a text that is not of our form."""
+    try:
+        yield
+    except LedgerFormatError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        if isinstance(error, LedgerFormatError):
-            raise
-        raise LedgerFormatError(f"not a ledger: {error!r}") from error
+        raise LedgerFormatError(f"not {what}: {error!r}") from error
 
 
 def _read_stamp(document: Mapping[str, Any]) -> _Stamp:
@@ -167,6 +154,12 @@ def _read_stamp(document: Mapping[str, Any]) -> _Stamp:
         )
     number, nonce = document["epoch"]
     return _Stamp(Epoch(int(number), str(nonce)), document["commit"], document["table"])
+
+
+def _read_ledger(document: Mapping[str, Any]) -> Ledger:
+    epoch, commit, table = _read_stamp(document)
+    topics = {name: TopicLedger(t["id"], _read_entries(t)) for name, t in document["topics"].items()}
+    return Ledger(epoch, commit, int(document["cycle"]), table, document["cluster"], topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,27 +185,13 @@ class LedgerProperty:
         return f'{_dump(document)[:-1]},"snapshot":{snapshot}}}'
 
     @staticmethod
+    @lru_cache(maxsize=16)
     def from_json(text: str) -> LedgerProperty:
         """Raises: LedgerFormatError."""
-        return _parse_property(text)
-
-    @classmethod
-    def _from_text(cls, text: str) -> LedgerProperty:
-        document = _load(text)
-        ledger = Ledger._from_document(document)
-        try:
-            return cls(
-                ledger,
-                int(document["snapshot"]),
-                _read_opened(document.get("opened", {})),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise LedgerFormatError(f"not a ledger property: {error!r}") from error
-
-
-@lru_cache(maxsize=16)
-def _parse_property(text: str) -> LedgerProperty:
-    return LedgerProperty._from_text(text)
+        with _reading("a ledger property"):
+            document = _load(text)
+            opened = _read_opened(document.get("opened", {}))
+            return LedgerProperty(_read_ledger(document), int(document["snapshot"]), opened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,16 +262,15 @@ class Lookup:
     commits: frozenset[str] = frozenset()  # ids of our commits among the ancestors of the view
 
 
-def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
+def look_up(view: TableView) -> Lookup:
     """Find the ledger of a table (rules 1 and 3).
 
     Raises:
         LedgerFormatError: A newer version wrote it, or a user edited it.
     """
-    bound = Rule.LEDGER_BOUND_TO_TABLE in rules
     prop = LedgerProperty.from_json(view.property) if view.property is not None else None
     highest = prop.ledger.epoch if prop else None
-    if prop and bound and prop.ledger.table != view.uuid:
+    if prop and prop.ledger.table != view.uuid:
         prop = None  # copied from another table, or left by one of the same name
     found: tuple[int, Ledger] | None = None
     commits = set()
@@ -300,7 +278,7 @@ def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
         if snapshot.ledger is None:
             continue
         stamp = _parse_stamp(snapshot.ledger)
-        if bound and stamp.table != view.uuid:
+        if stamp.table != view.uuid:
             continue
         commits.add(stamp.commit)
         highest = max(highest, stamp.epoch) if highest else stamp.epoch
@@ -309,14 +287,12 @@ def look_up(view: TableView, rules: Rules = ALL_RULES) -> Lookup:
     version = TableVersion(view.uuid, found[0] if found else None, prop.snapshot if prop else None)
     opened = prop.opened if prop else {}
     topic_ids = {name: topic.topic_id for name, topic in prop.ledger.topics.items()} if prop else {}
-    if Rule.PROPERTY_BACKS_THE_LEDGER not in rules:
-        prop = None
-    standing, ledger_now = _judge(view, found, prop, rules)
+    standing, ledger_now = _judge(view, found, prop)
     return Lookup(standing, version, ledger_now, opened, topic_ids, highest, frozenset(commits))
 
 
 def _judge(
-    view: TableView, found: tuple[int, Ledger] | None, prop: LedgerProperty | None, rules: Rules
+    view: TableView, found: tuple[int, Ledger] | None, prop: LedgerProperty | None
 ) -> tuple[Standing, Ledger | None]:
     if found is not None:
         rolled_back = prop is not None and prop.snapshot != found[0]
@@ -325,7 +301,7 @@ def _judge(
         return Standing.NONE, None
     if view.branch_missing and view.ancestors:
         return Standing.BRANCH_LOST, None
-    if view.complete and view.replaced and Rule.REPLACED_IS_NOT_ROLLED_BACK in rules:
+    if view.complete and view.replaced:
         return Standing.REPLACED, None
     if view.complete:
         return Standing.ROLLED_BACK, None  # to before our first commit, or replaced by an empty one
@@ -334,26 +310,22 @@ def _judge(
     return Standing.EXPIRED, prop.ledger
 
 
-def table_version(view: TableView, rules: Rules = ALL_RULES) -> TableVersion:
+def table_version(view: TableView) -> TableVersion:
     """What a commit on this view compares with; see `TableVersion`."""
-    return look_up(view, rules).version
+    return look_up(view).version
 
 
 def _write_entries(entries: Mapping[int, LedgerEntry]) -> dict[str, Any]:
     """`{"p": {"0": [generation, base, next]}}`, or packed: numbers, generations, bases, and next less base."""
-    numbers = sorted(entries)
-    if len(numbers) < PACKED_PARTITIONS:
-        return {"p": {str(p): [(e := entries[p]).generation, e.base, e.next] for p in numbers}}
-    ordered = [entries[p] for p in numbers]
-    lengths = (e.next - e.base for e in ordered)
-    return {"packed": pack(numbers, (e.generation for e in ordered), (e.base for e in ordered), lengths)}
+    if len(entries) < PACKED_PARTITIONS:
+        return {"p": _write_rows({p: (e.generation, e.base, e.next) for p, e in entries.items()})}
+    return {"packed": _write_rows({p: (e.generation, e.base, e.next - e.base) for p, e in entries.items()})}
 
 
 def _read_entries(topic: Mapping[str, Any]) -> dict[int, LedgerEntry]:
     if "packed" not in topic:
-        return {int(p): LedgerEntry(int(g), int(b), int(n)) for p, (g, b, n) in topic["p"].items()}
-    numbers, generations, bases, lengths = unpack(topic["packed"], 4)
-    return {p: LedgerEntry(g, b, b + n) for p, g, b, n in zip(numbers, generations, bases, lengths, strict=True)}
+        return {p: LedgerEntry(*row) for p, row in _read_rows(topic["p"], 3).items()}
+    return {p: LedgerEntry(g, base, base + n) for p, (g, base, n) in _read_rows(topic["packed"], 3).items()}
 
 
 def _write_opened(opened: Mapping[TopicPartition, Position]) -> dict[str, Any]:
@@ -361,25 +333,30 @@ def _write_opened(opened: Mapping[TopicPartition, Position]) -> dict[str, Any]:
     by_topic: dict[str, dict[int, Position]] = {}
     for (topic, partition), position in sorted(opened.items()):
         by_topic.setdefault(topic, {})[partition] = position
-    written: dict[str, Any] = {}
-    for topic, positions in by_topic.items():
-        if len(positions) < PACKED_PARTITIONS:
-            written[topic] = {str(p): list(position) for p, position in positions.items()}
-        else:
-            values = positions.values()
-            written[topic] = pack(positions, (at.generation for at in values), (at.next for at in values))
-    return written
+    return {topic: _write_rows(positions) for topic, positions in by_topic.items()}
 
 
 def _read_opened(written: Mapping[str, Any]) -> dict[TopicPartition, Position]:
-    opened: dict[TopicPartition, Position] = {}
-    for topic, positions in written.items():
-        if isinstance(positions, str):
-            columns = zip(*unpack(positions, 3), strict=True)
-            opened |= {TopicPartition(topic, p): Position(generation, n) for p, generation, n in columns}
-        else:
-            opened |= {TopicPartition(topic, int(p)): Position(int(g), int(n)) for p, (g, n) in positions.items()}
-    return opened
+    return {
+        TopicPartition(topic, partition): Position(*row)
+        for topic, rows in written.items()
+        for partition, row in _read_rows(rows, 2).items()
+    }
+
+
+def _write_rows(rows: Mapping[int, Sequence[int]]) -> dict[str, list[int]] | str:
+    """Numbers by partition of one topic; packed by columns if they are many."""
+    ordered = sorted(rows)
+    if len(ordered) < PACKED_PARTITIONS:
+        return {str(p): list(rows[p]) for p in ordered}
+    return pack(ordered, *zip(*(rows[p] for p in ordered), strict=True))
+
+
+def _read_rows(written: Mapping[str, Any] | str, count: int) -> dict[int, list[int]]:
+    """The way back from `_write_rows`; so many numbers for each partition."""
+    if isinstance(written, str):
+        return {p: list(row) for p, *row in zip(*unpack(written, count + 1), strict=True)}
+    return {int(p): [int(n) for n in row] for p, row in written.items()}
 
 
 def _dump(document: Mapping[str, Any]) -> str:

@@ -14,9 +14,11 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Any
+from functools import partial
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition, nest, unnest
 from connectors.iceberg.table import StagedFile
@@ -28,6 +30,8 @@ RECORD_BYTES = 500_000  # of one record, if its partitions can be parted; broker
 PART_CELLS = 5_000  # tables and files of one message, so that no text grows without bounds before it is compressed
 COLUMN_CELLS = 1_000  # tables times partitions from which on attachments are written as columns
 TEXT_BYTES = 1 << 28  # no sink sends more in one record
+
+T = TypeVar("T")
 
 
 class Need(Enum):
@@ -141,9 +145,7 @@ class Attached:
     epoch: Epoch
     nonce: str
     partitions: Mapping[TopicPartition, Attachment]
-    commits: str = (
-        ""  # of the marks that carry these floors into the group; opaque to tasks. So in all that tell of floors
-    )
+    commits: str = ""  # of the marks that carry these floors into the group; opaque to tasks. So beside all floors
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +211,13 @@ Message = TaskMessage | CoordinatorMessage
 
 def encode(message: Message) -> bytes:
     """The bytes of a message on the channel topic, in one record."""
-    name, write, _ = _CODECS[type(message)]
-    text = json.dumps({"v": PLAIN_VERSION, "type": name, **write(message)}, separators=(",", ":")).encode()
+    document: dict[str, Any] = {"v": PLAIN_VERSION, "type": _NAMES[type(message)]}
+    if isinstance(message, Attached | Rewind) and (columns := _columns(message.partitions)):
+        bare = {partition: replace(a, needs={}) for partition, a in message.partitions.items()}
+        message = replace(message, partitions=bare)
+        document |= {"v": MESSAGE_VERSION, "needs": columns}
+    document |= _write(message)
+    text = json.dumps(document, separators=(",", ":")).encode()
     return text if len(text) < COMPRESSED_BYTES else zlib.compress(text)
 
 
@@ -228,7 +235,7 @@ def encode_all(message: Message) -> Iterator[bytes]:
 
 def _parts(message: Message, count: int) -> list[Message]:
     """The message cut into about so many, by partitions."""
-    name = _BY_PARTITION.get(type(message))
+    name = next((name for name in _BY_PARTITION if hasattr(message, name)), None)
     if name is None or count == 1:
         return [message]
     items = sorted(getattr(message, name).items())
@@ -255,8 +262,10 @@ def decode(data: bytes | None) -> Message | None:
         document = json.loads(_text(data or b""))
         if document["v"] > MESSAGE_VERSION:
             return None
-        reader = _READERS.get(document["type"])
-        return reader(document) if reader else None
+        message: Message = _read(_TYPES[document["type"]], document)
+        if isinstance(message, Attached | Rewind) and "needs" in document:
+            return replace(message, partitions=_with_needs(message.partitions, document["needs"]))
+        return message
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, zlib.error):
         return None
 
@@ -271,30 +280,53 @@ def _text(data: bytes) -> bytes:
     return text
 
 
-def _write_epoch(epoch: Epoch | None) -> list[Any] | None:
-    return list(epoch) if epoch else None
+def _columns(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, list[Any]]:
+    """Needs of many partitions by table: its uuid, and per partition how far it is behind the position.
+
+    All partitions know of the same tables, and most tables need what comes next and nothing before. Empty: they are
+    few, or not so.
+    """
+    tables = next(iter(attachments.values())).needs if attachments else {}
+    ordered = [attachment for _, attachment in sorted(attachments.items())]
+    if len(tables) * len(ordered) < COLUMN_CELLS or any(len(a.needs) != len(tables) for a in ordered):
+        return {}
+    columns: dict[str, list[Any]] = {}
+    for table, first in tables.items():
+        behind = [a.position - a.needs[table].next for a in ordered if _uuid(a, table) == first.uuid]
+        if len(behind) != len(ordered):
+            return {}
+        columns[table] = [first.uuid, behind if any(behind) else 0]
+    return columns
+
+
+def _uuid(attachment: Attachment, table: str) -> str | None:
+    return attachment.needs[table].uuid if table in attachment.needs else None
+
+
+def _with_needs(
+    attachments: Mapping[TopicPartition, Attachment], columns: Mapping[str, Any]
+) -> dict[TopicPartition, Attachment]:
+    """The way back from `_columns`."""
+    ordered = sorted(attachments)
+    needs: dict[TopicPartition, dict[str, TableNeed]] = {partition: {} for partition in ordered}
+    for table, (uuid, behind) in columns.items():
+        for partition, lead in zip(ordered, behind or [0] * len(ordered), strict=True):
+            needs[partition][table] = TableNeed(uuid, attachments[partition].position - lead)
+    return {partition: replace(attachments[partition], needs=needs[partition]) for partition in ordered}
+
+
+def _write(value: Any) -> dict[str, Any]:
+    """The members of a message, or of a part of one, as JSON has them."""
+    return {m.name: _form(m.name)[0](getattr(value, m.name)) for m in fields(value)}
+
+
+def _read(kind: type[T], document: Mapping[str, Any]) -> T:
+    """The way back from `_write`. A member that an older version does not write has its default."""
+    return kind(**{m.name: _form(m.name)[1](document[m.name]) for m in fields(kind) if m.name in document})  # type: ignore[arg-type]
 
 
 def _read_epoch(pair: Any) -> Epoch:
     return Epoch(int(pair[0]), str(pair[1]))
-
-
-def _write_part(part: TablePart) -> dict[str, Any]:
-    return {
-        "uuid": part.uuid,
-        "filter": part.filter,
-        "first": part.first,
-        "files": [file.to_json() for file in part.files],
-    }
-
-
-def _read_part(d: Any) -> TablePart:
-    return TablePart(
-        d["uuid"],
-        d["filter"],
-        d["first"],
-        tuple(StagedFile.from_json(file) for file in d["files"]),
-    )
 
 
 def _write_range(r: Range) -> dict[str, Any]:
@@ -304,177 +336,78 @@ def _write_range(r: Range) -> dict[str, Any]:
         "rewind": r.rewind,
         "nonce": r.nonce,
         "range": [r.start, r.next],
-        "tables": {table: _write_part(part) for table, part in r.tables.items()},
+        "tables": {table: _write(part) for table, part in r.tables.items()},
         "timestamp": r.timestamp_ms,
     }
 
 
 def _read_range(d: Any) -> Range:
     start, following = d["range"]
-    tables = {table: _read_part(part) for table, part in d["tables"].items()}
+    tables = {table: _read(TablePart, part) for table, part in d["tables"].items()}
     return Range(d["id"], d["generation"], d["rewind"], d["nonce"], start, following, tables, d.get("timestamp"))
 
 
-def _write_attachments(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, Any]:
-    """By partition; if many, with the needs by table: its uuid, and per partition how far it is behind the position.
-
-    All partitions know of the same tables, and most tables need what comes next and nothing before.
-    """
-    tables = next(iter(attachments.values())).needs if attachments else {}
-    if len(tables) * len(attachments) < COLUMN_CELLS:
-        return {"partitions": nest(attachments, _write_attachment)}
-    ordered = sorted(attachments.items())
-    columns: dict[str, list[Any]] = {}
-    for table, first in tables.items():
-        needs = [a.needs.get(table) for _, a in ordered]
-        if any(need is None or need.uuid != first.uuid for need in needs):
-            return {"partitions": nest(attachments, _write_attachment)}
-        behind = [a.position - need.next for (_, a), need in zip(ordered, needs, strict=True) if need is not None]
-        columns[table] = [first.uuid, behind if any(behind) else 0]
-    if any(len(a.needs) != len(tables) for _, a in ordered):
-        return {"partitions": nest(attachments, _write_attachment)}
-    without = {partition: replace(a, needs={}) for partition, a in ordered}
-    return {"v": MESSAGE_VERSION, "partitions": nest(without, _write_attachment), "needs": columns}
-
-
-def _read_attachments(d: Any) -> dict[TopicPartition, Attachment]:
-    attachments = unnest(d["partitions"], _read_attachment)
-    if "needs" not in d:
-        return attachments
-    ordered = sorted(attachments)
-    needs: dict[TopicPartition, dict[str, TableNeed]] = {partition: {} for partition in ordered}
-    for table, (uuid, behind) in d["needs"].items():
-        for partition, lead in zip(ordered, behind or [0] * len(ordered), strict=True):
-            needs[partition][table] = TableNeed(uuid, attachments[partition].position - lead)
-    return {partition: replace(attachments[partition], needs=needs[partition]) for partition in ordered}
-
-
-def _write_attachment(a: Attachment) -> dict[str, Any]:
+def _write_partition(value: str | Attachment) -> str | dict[str, Any]:
+    if isinstance(value, str):  # the topic's id
+        return value
+    needs = {table: [need.uuid, need.next] for table, need in value.needs.items()}
     return {
-        "id": a.topic_id,
-        "generation": a.generation,
-        "position": a.position,
-        "floor": a.floor,
-        "rewind": a.rewind,
-        "needs": {table: [need.uuid, need.next] for table, need in a.needs.items()},
+        "id": value.topic_id,
+        "generation": value.generation,
+        "position": value.position,
+        "floor": value.floor,
+        "rewind": value.rewind,
+        "needs": needs,
     }
 
 
-def _read_attachment(d: Any) -> Attachment:
+def _read_partition(d: Any) -> str | Attachment:
+    if isinstance(d, str):
+        return d
     needs = {table: TableNeed(uuid, following) for table, (uuid, following) in d["needs"].items()}
     return Attachment(d["id"], d["generation"], d["position"], d["floor"], d["rewind"], needs)
 
 
-def _write_releases(message: StartCommit | CommitComplete) -> dict[str, Any]:
-    return {
-        "epoch": list(message.epoch),
-        "cycle": message.cycle,
-        "releases": nest(message.releases, lambda r: [r.floor, r.rewind]),
-        "commits": message.commits,
-    }
+_Form = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # to JSON, and back
 
 
-def _read_releases(d: Any) -> tuple[Epoch, int, dict[TopicPartition, Release], str]:
-    releases = unnest(d["releases"], lambda pair: Release(*pair))
-    return _read_epoch(d["epoch"]), d["cycle"], releases, d.get("commits", "")
+def _by_partition(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> _Form:
+    return partial(nest, each=write), partial(unnest, each=read)
 
 
-_Writer = Callable[[Any], dict[str, Any]]
-_Reader = Callable[[Any], Message]
+def _form(member: str) -> _Form:
+    """How a member of this name is written; it means the same in every message."""
+    return _FORMS.get(member, (_same, _same))
 
-_CODECS: dict[type, tuple[str, _Writer, _Reader]] = {
-    Attach: (
-        "attach",
-        lambda m: {
-            "task": m.task,
-            "start": m.start,
-            "nonce": m.nonce,
-            "partitions": nest(m.partitions, str),
-            "seen": _write_epoch(m.seen),
-        },
-        lambda d: Attach(
-            d["task"],
-            d["start"],
-            d["nonce"],
-            unnest(d["partitions"], str),
-            _read_epoch(d["seen"]) if d["seen"] else None,
-        ),
+
+def _same(value: T) -> T:
+    return value
+
+
+_FORMS: dict[str, _Form] = {
+    "epoch": (list, _read_epoch),
+    "seen": (lambda epoch: epoch and list(epoch), lambda pair: pair and _read_epoch(pair)),
+    "need": (attrgetter("value"), Need),
+    "files": (
+        lambda files: [file.to_json() for file in files],
+        lambda files: tuple(StagedFile.from_json(file) for file in files),
     ),
-    OpenTable: (
-        "open_table",
-        lambda m: {
-            "task": m.task,
-            "epoch": list(m.epoch),
-            "table": m.table,
-            "need": m.need.value,
-            "schema": m.schema,
-        },
-        lambda d: OpenTable(d["task"], _read_epoch(d["epoch"]), d["table"], Need(d["need"]), d["schema"]),
-    ),
-    Report: (
-        "report",
-        lambda m: {
-            "task": m.task,
-            "start": m.start,
-            "epoch": list(m.epoch),
-            "cycle": m.cycle,
-            "ranges": nest(m.ranges, _write_range),
-        },
-        lambda d: Report(d["task"], d["start"], _read_epoch(d["epoch"]), d["cycle"], unnest(d["ranges"], _read_range)),
-    ),
-    EpochStarted: (
-        "epoch_started",
-        lambda m: {"epoch": list(m.epoch)},
-        lambda d: EpochStarted(_read_epoch(d["epoch"])),
-    ),
-    Attached: (
-        "attached",
-        lambda m: {
-            "epoch": list(m.epoch),
-            "nonce": m.nonce,
-            "commits": m.commits,
-            **_write_attachments(m.partitions),
-        },
-        lambda d: Attached(_read_epoch(d["epoch"]), d["nonce"], _read_attachments(d), d.get("commits", "")),
-    ),
-    TableOpened: (
-        "table_opened",
-        lambda m: {
-            "epoch": list(m.epoch),
-            "table": m.table,
-            "uuid": m.uuid,
-            "needs": nest(m.needs, int),
-            "answer": m.answer,
-        },
-        lambda d: TableOpened(_read_epoch(d["epoch"]), d["table"], d["uuid"], unnest(d["needs"], int), d["answer"]),
-    ),
-    TableRefused: (
-        "table_refused",
-        lambda m: {"epoch": list(m.epoch), "table": m.table, "error": m.error, "skip": m.skip, "rows": m.rows},
-        lambda d: TableRefused(
-            _read_epoch(d["epoch"]), d["table"], d["error"], bool(d["skip"]), bool(d.get("rows", False))
-        ),
-    ),
-    Rewind: (
-        "rewind",
-        lambda m: {
-            "epoch": list(m.epoch),
-            "nonce": m.nonce,
-            "commits": m.commits,
-            **_write_attachments(m.partitions),
-        },
-        lambda d: Rewind(_read_epoch(d["epoch"]), d["nonce"], _read_attachments(d), d.get("commits", "")),
-    ),
-    StartCommit: ("start_commit", _write_releases, lambda d: StartCommit(*_read_releases(d))),
-    CommitComplete: ("commit_complete", _write_releases, lambda d: CommitComplete(*_read_releases(d))),
+    "partitions": _by_partition(_write_partition, _read_partition),
+    "ranges": _by_partition(_write_range, _read_range),
+    "needs": _by_partition(int, int),
+    "releases": _by_partition(lambda release: [release.floor, release.rewind], lambda pair: Release(*pair)),
 }
-_READERS: dict[str, _Reader] = {name: read for name, _, read in _CODECS.values()}
-_BY_PARTITION: dict[type, str] = {  # the member that a message may be parted by
-    Attach: "partitions",
-    Report: "ranges",
-    Attached: "partitions",
-    TableOpened: "needs",
-    Rewind: "partitions",
-    StartCommit: "releases",
-    CommitComplete: "releases",
+_BY_PARTITION = ("partitions", "ranges", "needs", "releases")  # members that a message may be parted by
+_TYPES: dict[str, type[Message]] = {
+    "attach": Attach,
+    "open_table": OpenTable,
+    "report": Report,
+    "epoch_started": EpochStarted,
+    "attached": Attached,
+    "table_opened": TableOpened,
+    "table_refused": TableRefused,
+    "rewind": Rewind,
+    "start_commit": StartCommit,
+    "commit_complete": CommitComplete,
 }
+_NAMES = {kind: name for name, kind in _TYPES.items()}

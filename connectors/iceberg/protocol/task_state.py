@@ -39,7 +39,6 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
-from connectors.iceberg.protocol.rules import ALL_RULES, Rule, Rules
 from connectors.iceberg.table import StagedFile
 
 
@@ -102,7 +101,6 @@ class TaskState:
         *,
         max_staged_cycles: int = 2,
         ask_interval_ms: int = 5_000,
-        rules: Rules = ALL_RULES,
     ) -> None:
         """`start_number`: the worker's count of starts; coordinators of earlier starts are not followed."""
         self.task = task
@@ -111,7 +109,6 @@ class TaskState:
         self._new_nonce = new_nonce
         self._max_staged = max_staged_cycles
         self._ask_interval_ms = ask_interval_ms
-        self._rules = rules
         self._seen: Epoch | None = None  # highest epoch in marks and messages
         self._cycle = 0  # highest cycle reported in this epoch
         self._partitions: dict[TopicPartition, _Partition] = {}
@@ -281,10 +278,9 @@ class TaskState:
         """Take one message of the channel, in the order read. Messages of tasks are ignored."""
         if not isinstance(message, CoordinatorMessage):
             return []
-        if message.epoch.number < self._start_number and Rule.EPOCH_ABOVE_EVERY_TRACE in self._rules:
+        if message.epoch.number < self._start_number:
             return []  # a coordinator from before the connector was stopped
-        follow_higher_only = Rule.EPOCH_ABOVE_EVERY_TRACE in self._rules
-        if self._seen is not None and message.epoch < self._seen and follow_higher_only:
+        if self._seen is not None and message.epoch < self._seen:
             if not isinstance(message, StartCommit):
                 return []
             # Every other trace of our epoch may be gone (group lost, channel wiped): say that it existed.
@@ -294,8 +290,7 @@ class TaskState:
             self.epoch = self._seen = message.epoch
             self._cycle = 0
             self._forget_missing()
-            if Rule.HIGHER_EPOCH_DETACHES in self._rules:
-                actions += self._detach(list(self._partitions), now_ms)
+            actions += self._detach(list(self._partitions), now_ms)
         match message:
             case Attached():
                 for partition, attachment in message.partitions.items():
@@ -342,7 +337,7 @@ class TaskState:
             if not state.attached:
                 continue
             topic_id = topic_ids.get(partition.topic, "")
-            if topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
+            if topic_id != state.topic_id:
                 state.topic_id = topic_id
                 moved.append(partition)
                 continue
@@ -406,9 +401,9 @@ class TaskState:
         return _Partition(state.topic_id, "", now_ms, paused=state.paused, least_generation=state.least_generation)
 
     def _adopt(self, partition: TopicPartition, state: _Partition, given: Attachment, commits: str) -> list[TaskAction]:
-        if given.topic_id != state.topic_id and Rule.TOPIC_ID_EVERYWHERE in self._rules:
+        if given.topic_id != state.topic_id:
             return []  # the question is repeated; one of the two sides will notice
-        if given.generation < state.least_generation and Rule.NO_OLDER_GENERATION in self._rules:
+        if given.generation < state.least_generation:
             return self._reject_epoch()
         state.attached = True
         state.generation, state.rewind, state.floor = given.generation, given.rewind, given.floor
@@ -502,18 +497,11 @@ class TaskState:
         tables = {
             table: TablePart(part.uuid, part.filter, part.first, tuple(files.get((partition, table), ())))
             for table, part in state.parts.items()
-            if part.first is not None or Rule.REPORT_FILTERED_TABLES in self._rules
         }
         closed = Range(
-            state.topic_id,
-            state.generation,
-            state.rewind,
-            state.nonce,
-            state.start,
-            state.next,
-            tables,
+            state.topic_id, state.generation, state.rewind, state.nonce, state.start, state.next, tables,
             state.timestamp_ms,
-        )
+        )  # fmt: skip
         if state.next > state.start:
             state.reported.append(state.next)
         state.start, state.timestamp_ms = state.next, None

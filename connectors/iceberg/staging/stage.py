@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.config import EnvelopeKind, IcebergSinkConfig, KeySource
+from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.file_io_properties import file_io_properties, lent_until_ms
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.cdc import DELETED
@@ -134,7 +134,7 @@ class Stage:
 
     def _key_of(self, table: str, batch: Batch) -> tuple[str, ...]:
         """The fields of the records' keys, if these are to be the key of a table."""
-        if self._config.key_source is KeySource.TABLE or self._config.mode_of(table) is WriteMode.APPEND:
+        if not self._config.record_keys or self._config.mode_of(table) is WriteMode.APPEND:
             return ()
         for column in (batch.key, column_at(batch.value, ("_cdc", "key"))):
             if column is not None and column.is_struct() and column.null_count < len(column):
@@ -156,7 +156,7 @@ class Stage:
         return shape(batch.value) if self._holds_events(table) else batch.value
 
     def _holds_events(self, table: str) -> bool:
-        return self._config.envelope is EnvelopeKind.DEBEZIUM and table != self._config.dead_letter_table
+        return self._config.envelopes and table != self._config.dead_letter_table
 
     def convert(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> StagedRows:
         """Convert rows of an open table; nothing is kept.

@@ -22,14 +22,7 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.record import Header, SinkRecord, TopicPartition
 from connect_py.api.schema import Schema, struct
-from connectors.iceberg.config import (
-    TARGET_FILE_BYTES,
-    EnvelopeKind,
-    IcebergSinkConfig,
-    NullKey,
-    SnapshotEvents,
-    TruncateEvents,
-)
+from connectors.iceberg.config import TARGET_FILE_BYTES, IcebergSinkConfig
 from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.key_changes import UnreadPair
 from connectors.iceberg.protocol.positions import Epoch
@@ -175,7 +168,7 @@ class TableStager:
         self._partition_count = partition_count
         self._spill_file: SpillFile | None = None
         self._conversion = ConversionOptions.of(config)
-        self._read = Change.UPSERT if config.snapshot_events is SnapshotEvents.APPLY else Change.IGNORE
+        self._read = Change.IGNORE if config.ignore_snapshots else Change.UPSERT
         self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
         self._held: dict[TopicPartition, _PartitionBuffer] = {}
         self._unreported: set[str] = set()  # files of cycles that were not written to the end
@@ -352,7 +345,7 @@ class TableStager:
         Raises:
             BadRows: Rows that do not say it.
         """
-        if self._config.envelope is EnvelopeKind.DEBEZIUM:
+        if self._config.envelopes:
             opened = Envelope.of(batch.value, read=self._read)
             batch, change = batch.replace(value=opened.row), opened.change
         else:
@@ -363,7 +356,7 @@ class TableStager:
         if pc.index(change, int(Change.TRUNCATE)).as_py() < 0:
             return batch, change
         truncate = pc.equal(change, Change.TRUNCATE)
-        if self._config.truncate_events is TruncateEvents.IGNORE:
+        if not self._config.apply_truncates:
             log.warning(
                 "table %s: %d truncate events of topic %s are ignored; iceberg.ext.truncate-events=apply would empty "
                 "the table",
@@ -422,7 +415,7 @@ class TableStager:
         for failure in failures:  # a key that did not convert is null, and has been reported
             named = pc.and_not(named, failure.rows)
         if any_true(named):
-            if self._config.null_key is NullKey.FAIL:
+            if not self._config.skip_null_keys:
                 failures.append(Failure(named, ",".join(self._keys), NULL_IN_KEY))
             else:
                 self.null_keys += pc.sum(named).as_py()

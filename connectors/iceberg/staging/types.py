@@ -19,7 +19,7 @@ import pyarrow as pa
 from connect_py.api.arrow import DECIMAL_DIGITS
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_precision, decimal_scale
-from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, JsonType, LogicalTypes
+from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, LogicalTypes
 from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.kernels.incoming_moment import logical_name, named_moment
 from connectors.iceberg.staging.partition_by import PartitionTerm
@@ -67,7 +67,7 @@ class TypeOptions:
         return TypeOptions(
             config.logical_types, config.family is ClassFamily.APACHE, config.force_optional,
             times=config.mode is WriteMode.APPEND,
-            variants=config.json_type is JsonType.VARIANT and config.format_version >= 3,
+            variants=config.json_variants and config.format_version >= 3,
         )  # fmt: skip
 
 
