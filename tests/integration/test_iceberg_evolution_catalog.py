@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,13 +212,6 @@ def test_changes_by_two_writers_at_once_are_all_made_and_each_once(lake: Lake) -
     found = columns(lake, name)
     assert set(found) == {"id", "new", *(f"own_{n}_{at}" for n in range(2) for at in range(4))}
     assert len({id_ for id_, _ in found.values()}) == len(found)
-
-
-def test_the_catalog_makes_and_renews_views(lake: Lake, tmp_path: Path) -> None:
-    name = make(lake, [("id", "int")])
-    schema = json.dumps({"type": "struct", "fields": [{"id": 1, "name": "id", "required": False, "type": "int"}]})
-    for sql in (f"SELECT id FROM {name}", f"SELECT id FROM {name} WHERE id > 0"):
-        assert lake.catalog.replace_view(f"{name}_seen", schema, sql)
 
 
 def test_variants_are_read_by_spark(lake: Lake) -> None:

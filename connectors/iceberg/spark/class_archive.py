@@ -34,7 +34,7 @@ def run(java_options: Sequence[str]) -> None:
     """Make tables in a SQLite catalog, append, merge, and change a schema, in a JVM with these options."""
     with tempfile.TemporaryDirectory(prefix="connect-py-training-") as folder:
         uri, warehouse = f"jdbc:sqlite:{folder}/catalog.db", f"file://{folder}/warehouse"
-        config = SparkConfig("lake", {"type": "jdbc", "uri": uri, "warehouse": warehouse}, quick_jvm=True)
+        config = SparkConfig("lake", {"type": "jdbc", "uri": uri, "warehouse": warehouse})
         with SparkGateway() as compiling:
             parameters = GatewayParameters(port=compiling.port, auth_token=compiling.secret)
             force_local_files(JavaGateway(gateway_parameters=parameters).jvm)

@@ -112,16 +112,6 @@ class JavaCatalog:
             raise
         return True
 
-    def replace_view(self, name: str, schema: str, sql: str) -> bool:
-        """Returns False when the catalog has no views."""
-        java = self.java
-        if not java.is_instance(self._catalog, "org.apache.iceberg.catalog.ViewCatalog"):
-            return False
-        identifier = self._identifier(name)
-        view = self._catalog.buildView(identifier).withSchema(java.iceberg("SchemaParser").fromJson(schema))
-        view.withDefaultNamespace(identifier.namespace()).withQuery("spark", sql).createOrReplace()
-        return True
-
     def _identifier(self, name: str) -> Any:
         return self.java.iceberg("catalog.TableIdentifier").parse(name)
 

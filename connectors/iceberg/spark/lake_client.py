@@ -84,7 +84,6 @@ class LakeClient:
     create = _asked(LakeSession.create)
     evolve = _asked(LakeSession.evolve)
     set_properties = _asked(LakeSession.set_properties)
-    replace_view = _asked(LakeSession.replace_view)
     remove_files = _asked(LakeSession.remove_files)
     history = _asked(LakeSession.history)
     delete_rows = _asked(LakeSession.delete_rows)

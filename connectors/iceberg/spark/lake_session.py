@@ -156,18 +156,6 @@ class LakeSession:
         with translating(name):
             self._catalog.load(name).set_properties(properties)
 
-    def replace_view(self, name: str, schema: str, sql: str) -> bool:
-        """Create a view, or give it a new text. Returns False when the catalog has no views.
-
-        Args:
-            name: As of a table.
-            schema: Iceberg schema JSON of what it shows.
-            sql: Its text in Spark's words; tables without a catalog in their names are of this one.
-        """
-        fault_point("catalog_replaceView")
-        with translating(name):
-            return self._catalog.replace_view(name, schema, sql)
-
     def commit(self, request: CommitRequest, remote: RemoteSpark | None = None) -> CommitOutcome:
         """See `CommitEngine.commit`. `remote`: whose Spark runs the `MERGE`; None: this one."""
         self._connect = None if remote is None else ConnectClient(remote)
