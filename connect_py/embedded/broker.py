@@ -20,8 +20,8 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from connect_py.api.child_process import ChildProcess
 from connect_py.api.scratch_folder import scratch_folder
-from connect_py.embedded.child_process import ChildProcess
 from connect_py.embedded.class_data_archive import ClassDataArchive
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.java_runtime import JavaRuntime, find_java

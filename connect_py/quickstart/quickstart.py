@@ -20,10 +20,10 @@ import httpx
 from rich.console import Console
 from rich.live import Live
 
+from connect_py.api.child_process import ChildProcess
 from connect_py.api.errors import ConnectError
 from connect_py.embedded.archives import make_archives_in_background
 from connect_py.embedded.broker import BrokerError, KafkaBroker
-from connect_py.embedded.child_process import ChildProcess
 from connect_py.embedded.ivy import IvyError
 from connect_py.embedded.jar_lock import JarLock, JarLockError
 from connect_py.embedded.java_runtime import JavaNotFoundError

@@ -63,7 +63,10 @@ class IcebergMetrics:
     def unrouted(self, topic: str, rows: int) -> None:
         """Rows of a topic went to no table."""
         self._count(
-            "unrouted_rows", "Rows that no table takes, or only one that does not exist.", {"topic": topic}, rows
+            "iceberg_unrouted_rows_total",
+            "Rows that no table takes, or only one that does not exist.",
+            {"topic": topic},
+            rows,
         )
 
     def held_change(self, table: str, change: str, *, held: bool) -> None:

@@ -66,8 +66,9 @@ from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.retry_tracker import COORDINATOR, table_to_open
 from connectors.iceberg.routing import Routed, Router
 from connectors.iceberg.schemaless_lists import evened
-from connectors.iceberg.staging.stage import Stage, StagedRows
+from connectors.iceberg.staging.stage import Stage
 from connectors.iceberg.staging.table_request import TableRequest
+from connectors.iceberg.staging.table_stager import StagedRows
 from connectors.iceberg.table_manager import TableManager
 
 log = logging.getLogger(__name__)
@@ -295,14 +296,14 @@ class IcebergSinkTask(SinkTask):
 
     def _unread_pairs(self) -> dict[TopicPartition, UnreadPair]:
         """By partition, the first insert of the poll whose delete was not read, nor is in what may be staged of it."""
-        items = [item.rows for item in self._poll.converted if item.rows is not None and item.rows.rows.pairs]
+        items = [item.rows for item in self._poll.converted if item.rows is not None and item.rows.pairs]
         found: dict[TopicPartition, UnreadPair] = {}
         while items:
             read = sum((item.deletes(found) for item in items), Counter[str]())
             more = {
                 partition: unread
                 for item in items
-                for partition, unread in item.stager.unread(item.rows, read + item.stager.known_pairs())
+                for partition, unread in item.stager.unread(item, read + item.stager.known_pairs())
                 if partition not in found or unread.offset < found[partition].offset
             }
             if not more:

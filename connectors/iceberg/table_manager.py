@@ -231,10 +231,12 @@ class TableManager:
             spec = partition_spec(request.schema, config.table(name).partition_by)
         except DataError as error:
             raise TableUnsuitableError(name, str(error)) from error
-        properties = {"format-version": str(config.format_version_of(name))}
-        by_deletes = config.mode_of(name) is WriteMode.MERGE and config.format_version_of(name) >= 2
-        if by_deletes:  # for SQL merges: rewriting whole files costs several times more
+        version = config.format_version_of(name)
+        properties = {"format-version": str(version)}
+        if config.mode_of(name) is WriteMode.MERGE and version >= 2:  # rewriting whole files costs several times more
             properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")
+            if version == 2:  # by file, each cycle writes all deletes of each file again
+                properties["write.delete.granularity"] = "partition"
         properties |= config.auto_create_props
         created = self._lake.create(name, json.dumps(request.schema), json.dumps(spec), properties)
         fault_point("after_create_table")
@@ -314,11 +316,9 @@ class TableManager:
             ) from error
 
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
-        """Remove what earlier epochs left: staged files that no snapshot references, and their branches."""
+        """Remove what earlier epochs left: staged files that no snapshot references."""
         config = self._config
         fault_point("before_clean")
-        if config.mode_of(name) is WriteMode.MERGE:  # a life before may have merged by SQL
-            self._lake.drop_branches(name, f"connect-{config.connector}-", epoch.number)
         removed = self._lake.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
         fault_point("after_clean")
         if removed is None:

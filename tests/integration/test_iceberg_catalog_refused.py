@@ -30,7 +30,7 @@ def test_a_catalog_that_no_waiting_makes_is_an_error_of_the_configuration(
         lake = LakeClient(services, SparkConfig("iceberg", properties))
         lake.start()
         with pytest.raises(ConnectError) as caught:
-            lake.exists("shop.orders")
+            lake.load("shop.orders", "connect-py.ledger.orders")
         lake.stop()
     assert not isinstance(caught.value, RetriableError)
     assert said in str(caught.value)

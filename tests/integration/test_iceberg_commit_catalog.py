@@ -49,10 +49,10 @@ def columns(lake: Lake, name: str) -> dict[str, object]:
 
 def test_table_in_a_deep_namespace_is_created_once(lake: Lake) -> None:
     name = f"a.b{uuid.uuid4().hex[:6]}.c.orders"
-    assert not lake.catalog.exists(name)
+    with pytest.raises(TableMissingError):
+        lake.catalog.load(name, KEY)
     assert lake.catalog.create(name, ORDERS_SCHEMA, BY_REGION, {"format-version": "3", "owner": "shop"})
     assert not lake.catalog.create(name, ORDERS_SCHEMA)
-    assert lake.catalog.exists(name)
     loaded = lake.catalog.load(name, KEY, mode=WriteMode.MERGE, key_columns=("shop",))
     assert loaded.description.format_version == 3
     assert loaded.description.properties["owner"] == "shop"
@@ -156,17 +156,6 @@ def test_clean_up_leaves_what_other_tables_have_in_the_same_folder_and_all_where
     assert [len(sink.rows()) for sink in tables] == [1, 1]
 
 
-def test_branches_of_older_epochs_are_dropped(lake: Lake) -> None:
-    sink = lake.make()
-    sink.commit(sink.stage([order(1, "a")]))
-    others = ("connect-orders-7-own", "connect-orders-8-newer", "connect-orders-2-6-another", "audit")
-    for branch in ("connect-orders-6-old", *others):
-        lake.sql(f"ALTER TABLE lake.{sink.name} CREATE BRANCH `{branch}`")
-    assert lake.catalog.drop_branches(sink.name, "connect-orders-", 7) == 1
-    for branch in others:
-        lake.sql(f"ALTER TABLE lake.{sink.name} DROP BRANCH `{branch}`")  # fails if it is not there
-
-
 def test_expired_history_shows_as_incomplete(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     for number in "abc":
@@ -214,20 +203,20 @@ def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str]
         psutil.wait_procs([java], timeout=10)
         assert not java.is_running(), "the JVM ends with its driver"
         lake.start()
-        assert lake.exists("shop.orders")
+        lake.load("shop.orders", KEY)
         (process,) = drivers()
         os.kill(java_of(process).pid, signal.SIGKILL)
         with pytest.raises(SparkDiedError):
             lake.load("shop.orders", KEY)
         lake.start()
-        assert lake.exists("shop.orders")
+        lake.load("shop.orders", KEY)
         (process,) = drivers()
         java = java_of(process)
         java.suspend()
         lake.deadline_seconds = 0.5
         began = time.monotonic()
         with pytest.raises(SparkDiedError):
-            lake.exists("shop.orders")
+            lake.load("shop.orders", KEY)
         assert time.monotonic() - began < 14, "the driver ends, and its user needs not give it up"
         psutil.wait_procs([process, java], timeout=10)
         assert not java.is_running()
@@ -245,9 +234,12 @@ def test_users_of_one_driver_have_sessions_of_their_own_and_it_ends_with_the_las
             user.start()
         (process,) = drivers()
         users[0].create("shop.orders", ORDERS_SCHEMA)
-        assert [user.exists("shop.orders") for user in users] == [True, False]
+        users[0].load("shop.orders", KEY)
+        with pytest.raises(TableMissingError):
+            users[1].load("shop.orders", KEY)
         users[0].stop()
-        assert not users[1].exists("shop.orders")
+        with pytest.raises(TableMissingError):
+            users[1].load("shop.orders", KEY)
         users[1].stop()
         psutil.wait_procs([process], timeout=10)
         assert not process.is_running()

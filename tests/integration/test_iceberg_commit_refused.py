@@ -129,16 +129,3 @@ def test_statement_that_was_made_on_its_branch_and_refused_leaves_nothing_that_c
     assert numbers(sink) == ["a", "b"]
     assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
     assert every_manifest_list_is_there(sink)
-
-
-def test_dropping_a_work_branch_at_the_head_of_a_damaged_main_leaves_main(lake: Lake) -> None:
-    sink = lake.make()
-    sink.commit(sink.stage([order(1, "a")]))
-    lake.sql(f"ALTER TABLE lake.{sink.name} CREATE BRANCH `connect-c-1-abcw`")  # as it is before anything is merged
-    (at,) = [dict(row)["manifest_list"] for row in lake.rows(f"{sink.name}.snapshots", "manifest_list")]
-    manifests = Path(at.removeprefix("file:"))
-    away = manifests.rename(manifests.with_suffix(".away"))
-    lake.catalog.drop_branches(sink.name, "connect-c-", 5)
-    away.rename(manifests)
-    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
-    assert numbers(sink) == ["a"]

@@ -19,6 +19,7 @@ STEPS = (AFTER_BRANCH, AFTER_MERGE, BEFORE_SWAP)
 OFTEN = [*(pytest.param(each, marks=pytest.mark.long) for each in (AFTER_BRANCH, AFTER_MERGE)), BEFORE_SWAP]
 VERSIONS = [pytest.param(2, marks=pytest.mark.long), 3]
 COPY_ON_WRITE = {"write.merge.mode": "copy-on-write"}
+BY_PARTITION = {"write.delete.granularity": "partition"}  # as of tables that the sink makes
 EXPIRE = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
 Table = dict[str, str | None]  # region by number
 
@@ -89,11 +90,16 @@ def set_property(sink: Sink, _table: Table) -> None:
 
 FOREIGN = (insert, delete, compact, rewrite_manifests, expire, set_property)
 CASES = [
-    (2, None, {}),
+    (2, None, BY_PARTITION),
     (3, BY_REGION, {}),
     *(
         pytest.param(*case, marks=pytest.mark.long)
-        for case in [(2, BY_REGION, {}), (3, None, {}), *((version, None, COPY_ON_WRITE) for version in (1, 2, 3))]
+        for case in [
+            (2, None, {}),
+            (2, BY_REGION, {}),
+            (3, None, {}),
+            *((version, None, COPY_ON_WRITE) for version in (1, 2, 3)),
+        ]
     ),
 ]
 

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +65,7 @@ def evolve(keeper: TableManager, name: str, rows: Any, **props: str) -> TableDes
     """What a task asks for, and the answer; again until nothing is lacking."""
     description = describe(keeper, name)
     for _ in range(5):
-        wanted = stager(description, **props).wanted_changes(rows.value)
+        wanted = stager(description, **props).evolution.wanted(rows.value)
         if not wanted:
             return description
         wish = TableRequest(None, "", wanted, description.schema_id).to_text()
@@ -153,10 +152,10 @@ def test_what_must_wait_waits_until_somebody_has_changed_the_table(lake: Lake) -
             evolve(keeper, name, rows, **props)
     assert "new" not in columns(lake, name)
     held = describe(keeper, name)
-    wish = TableRequest(None, "", stager(held, **props).wanted_changes(rows.value), held.schema_id).to_text()
+    wish = TableRequest(None, "", stager(held, **props).evolution.wanted(rows.value), held.schema_id).to_text()
     lake.catalog.evolve(name, [SchemaChange(ChangeKind.ADD, ("new",), '"string"')])  # somebody
     answer = TableDescription.from_json(json.loads(keeper.prepare(name, Need.EVOLVE, wish)[1]))
-    assert stager(answer, **props).wanted_changes(rows.value) == ()
+    assert stager(answer, **props).evolution.wanted(rows.value) == ()
 
 
 def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> None:
@@ -175,7 +174,7 @@ def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> 
             own = [(f"own_{task}", INT32)] * (task % 2)
             wide = struct(("id", INT64), ("new", STRING), *own)
             rows = batch([record(Struct(wide, [None] * len(wide.fields)), 0)])
-            wanted = stager(description, **props).wanted_changes(rows.value)
+            wanted = stager(description, **props).evolution.wanted(rows.value)
             if wanted:
                 wish = TableRequest(None, "", wanted, description.schema_id).to_text()
                 asked += state.on_message(OpenTable(str(task), state.epoch, name, Need.EVOLVE, wish), 0)
@@ -213,13 +212,6 @@ def test_changes_by_two_writers_at_once_are_all_made_and_each_once(lake: Lake) -
     found = columns(lake, name)
     assert set(found) == {"id", "new", *(f"own_{n}_{at}" for n in range(2) for at in range(4))}
     assert len({id_ for id_, _ in found.values()}) == len(found)
-
-
-def test_the_catalog_makes_and_renews_views(lake: Lake, tmp_path: Path) -> None:
-    name = make(lake, [("id", "int")])
-    schema = json.dumps({"type": "struct", "fields": [{"id": 1, "name": "id", "required": False, "type": "int"}]})
-    for sql in (f"SELECT id FROM {name}", f"SELECT id FROM {name} WHERE id > 0"):
-        assert lake.catalog.replace_view(f"{name}_seen", schema, sql)
 
 
 def test_variants_are_read_by_spark(lake: Lake) -> None:

@@ -243,4 +243,3 @@ def test_statement_that_never_ends_is_interrupted_and_the_next_one_runs(
     sink = lake.make(version=3)
     sink.commit(sink.stage([order(1, "a")]), **SCRATCH)
     committed(sink, client(), sink.request(sink.stage([order(1, "a", "south")]), **SCRATCH))
-    assert not lake.catalog.exists("shop.never")

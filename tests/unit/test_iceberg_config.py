@@ -19,7 +19,9 @@ from connectors.iceberg.config import (
     validate,
 )
 from connectors.iceberg.connector import IcebergSinkConnector
+from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.java_pattern import compile_java_pattern
+from connectors.iceberg.schema_change import ChangeKind
 from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
 from connectors.iceberg.table import WriteMode
 
@@ -40,7 +42,7 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
     assert config.commit_max_failures is None  # whatever the definition says: it must be set to count
     assert config.catalog_name == "iceberg"
     assert not any((config.auto_create, config.force_optional, config.case_insensitive))
-    assert config.evolution.idle
+    assert {config.evolution.action(kind) for kind in ChangeKind} == {ChangeAction.IGNORE}
     assert config.mode is WriteMode.APPEND
     assert config.unrouted is Unrouted.IGNORE
     assert not config.full_merge
@@ -263,6 +265,13 @@ def test_keys_that_never_had_an_effect_warn() -> None:
     config = IcebergSinkConfig.parse(STATIC | {"iceberg.tables.id-columns": "x", "iceberg.control.group.id": "g"})
     assert any("iceberg.tables.id-columns" in w for w in config.warnings)
     assert any("iceberg.control.group.id has no effect" in w for w in config.warnings)
+
+
+def test_options_that_went_warn_and_their_connector_starts() -> None:
+    went = ("evolution.view", "variable-decimal-scale", "deleted-column", "set-identifier-fields")
+    config = IcebergSinkConfig.parse(STATIC | {f"iceberg.ext.{key}": "1" for key in went})
+    for key in went:
+        assert [w for w in config.warnings if w.startswith(f"iceberg.ext.{key} has no effect; ")]
 
 
 def test_cdc_keys_turn_on_merge_under_either_class_name() -> None:

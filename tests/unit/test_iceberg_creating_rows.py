@@ -67,7 +67,9 @@ def test_names_are_told_apart_as_iceberg_does() -> None:
     names = FullNames([{"name": "a", "type": {"type": "struct", "fields": [{"name": "b", "type": "int"}]}}])
     assert names.add(("a", "b"), "int") is not None
     assert names.add(("a.b",), "int") is not None
-    assert names.add(("a", "c"), {"type": "list", "element": {"type": "map", "key": "string", "value": "int"}}) is None
+    inner = {"type": "map", "key-id": 2, "key": "string", "value-id": 3, "value": "int", "value-required": False}
+    of_maps = {"type": "list", "element-id": 1, "element": inner, "element-required": False}
+    assert names.add(("a", "c"), of_maps) is None
     assert names.add(("a.c.element.key",), "int") is not None
     assert names.add(("a.",), "int") is None
     assert names.add(("x", ""), "int") is not None

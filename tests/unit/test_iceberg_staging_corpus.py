@@ -105,7 +105,7 @@ def staged(topic: str, folder: Path, keys: Sequence[str], cut: int | None = None
     )  # fmt: skip
     made: TableStager = stager(description, **MERGE)
     for batch in batches:
-        changes = made.wanted_changes(batch.value)
+        changes = made.evolution.wanted(batch.value)
         if changes:
             made.evolve(evolved(made.description, changes))
         made.add(made.prepare(batch))

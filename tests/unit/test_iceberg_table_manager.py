@@ -245,6 +245,7 @@ class EmptyCatalog:
 
     def __init__(self) -> None:
         self.made: list[str] = []
+        self.properties: Mapping[str, str] = {}  # of the last one
 
     def alive(self) -> bool:
         return True
@@ -252,8 +253,9 @@ class EmptyCatalog:
     def load(self, name: str, *_: object) -> LoadedTable:
         raise TableMissingError(name, "does not exist")
 
-    def create(self, name: str, *_: object) -> bool:
+    def create(self, name: str, _schema: str, _spec: str, properties: Mapping[str, str]) -> bool:
         self.made.append(name)
+        self.properties = properties
         return True
 
 
@@ -296,6 +298,29 @@ def test_a_table_that_could_not_be_merged_is_not_made(
     with pytest.raises(TableUnsuitableError if why else TableMissingError, match=why):  # this catalog keeps nothing
         keeper.prepare("db.orders", Need.CREATE, wish)
     assert catalog.made == ([] if why else ["db.orders"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "granularity"),
+    [
+        ({}, None),  # format 3 has a deletion vector per file
+        ({"tables__auto_create_props__format_version": "2"}, "partition"),
+        (
+            {
+                "tables__auto_create_props__format_version": "2",
+                "tables__auto_create_props__write__delete__granularity": "file",
+            },
+            "file",
+        ),
+    ],
+)
+def test_position_deletes_of_new_tables_are_kept_by_partition(settings: dict[str, str], granularity: str) -> None:
+    settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true", **settings}
+    catalog = EmptyCatalog()
+    schema = json.loads(table([("id", "long")]).schema)
+    with pytest.raises(TableMissingError):  # this catalog keeps nothing
+        keeper_of(catalog, **settings).prepare("db.orders", Need.CREATE, TableRequest(schema, keys=("id",)).to_text())
+    assert catalog.properties.get("write.delete.granularity") == granularity
 
 
 def test_a_table_is_made_again_with_the_key_that_another_task_saw_in_its_records() -> None:

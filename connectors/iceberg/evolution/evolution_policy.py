@@ -33,8 +33,3 @@ class EvolutionPolicy:
             ChangeKind.ADD: self.add, ChangeKind.WIDEN: self.widen, ChangeKind.OPTIONAL: self.optional,
             ChangeKind.RENAME: self.rename, ChangeKind.VERSION: self.incompatible,
         }[kind]  # fmt: skip
-
-    @property
-    def idle(self) -> bool:
-        """Whether no change of any kind is so much as looked for."""
-        return all(self.action(kind) is ChangeAction.IGNORE for kind in ChangeKind)

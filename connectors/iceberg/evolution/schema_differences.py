@@ -17,6 +17,7 @@ from connectors.iceberg.evolution.column_names import ColumnField, ColumnNames, 
 from connectors.iceberg.evolution.evolution_policy import ChangeAction, EvolutionPolicy
 from connectors.iceberg.evolution.type_fit import takes
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.staging.kernels.kernel_compiler import incoming_members
 from connectors.iceberg.staging.types import (
     IcebergType,
     TypeOptions,
@@ -49,12 +50,8 @@ class SchemaDifferences:
     def find(self, table: Mapping[str, Any], schema: Schema | None, type_: pa.DataType) -> tuple[SchemaChange, ...]:
         """What a table with this Iceberg schema (JSON form) lacks to hold such rows."""
         self.identifiers = frozenset(table.get("identifier-field-ids", ()))
-        if schema is None:
-            if pa.types.is_struct(type_):
-                self._level(table["fields"], [(f.name, None, f.type) for f in type_], (), self.names.mapping)
-        elif schema.type is Type.STRUCT:
-            members: list[Member] = [(f.name, f.schema, _UNKNOWN) for f in schema.fields]
-            self._level(table["fields"], members, (), self.names.mapping)
+        if pa.types.is_struct(type_):
+            self._level(table["fields"], incoming_members(schema, type_, ()), (), self.names.mapping)
         return tuple(self.changes)
 
     def _wanted(self, kind: ChangeKind) -> bool:
@@ -168,25 +165,19 @@ class SchemaDifferences:
             if wider is not None and self._wanted(ChangeKind.WIDEN):
                 self.changes.append(SchemaChange(ChangeKind.WIDEN, path, json.dumps(wider)))
         elif column["type"] == "struct":
-            if schema is not None and schema.type is Type.STRUCT:
-                self._level(column["fields"], [(f.name, f.schema, _UNKNOWN) for f in schema.fields], path, mapping)
-            elif schema is None and pa.types.is_struct(type_):
-                self._level(column["fields"], [(f.name, None, f.type) for f in type_], path, mapping)
+            if pa.types.is_struct(type_):
+                self._level(column["fields"], incoming_members(schema, type_, ()), path, mapping)
         elif column["type"] == "list":
-            inner = inner_mapping(mapping, column["element-id"])
-            if schema is not None and schema.type is Type.ARRAY:
-                self._inside(column["element"], schema.value_schema, _UNKNOWN, (*path, "element"), inner)
-            elif schema is None and pa.types.is_list(type_):
-                self._inside(column["element"], None, type_.value_type, (*path, "element"), inner)
-        elif schema is not None and schema.type is Type.MAP:
+            if pa.types.is_list(type_):
+                inner = inner_mapping(mapping, column["element-id"])
+                of_items = None if schema is None else schema.value_schema
+                self._inside(column["element"], of_items, type_.value_type, (*path, "element"), inner)
+        elif schema is not None and pa.types.is_map(type_):
             inner = inner_mapping(mapping, column["value-id"])
-            self._inside(column["value"], schema.value_schema, _UNKNOWN, (*path, "value"), inner)
+            self._inside(column["value"], schema.value_schema, type_.item_type, (*path, "value"), inner)
 
     def _is_key(self, path: Path, name: str) -> bool:
         return not path and name in self.keys
-
-
-_UNKNOWN = pa.bool_()  # the Arrow type of rows with a schema is not looked at
 
 
 def _widened(column: IcebergType, schema: Schema | None, options: TypeOptions) -> IcebergType:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DECIMAL, PRECISION, Schema, Type
 from connectors.iceberg.config import LogicalTypes
+from connectors.iceberg.staging.full_names import fields_of
 from connectors.iceberg.staging.types import (
     VARIABLE_SCALE_DECIMAL,
     IcebergType,
@@ -33,6 +33,7 @@ _TAKES: Mapping[str, frozenset[str]] = {
     "timestamp_ns": _MOMENTS - {"time"},
     "timestamptz_ns": _MOMENTS - {"time"},
 }
+_CONTAINERS = {Type.STRUCT: "struct", Type.ARRAY: "list", Type.MAP: "map"}
 _READ_FROM_TEXT = _MOMENTS | {"string", "uuid", "binary"}  # a text is how these usually travel
 
 
@@ -48,9 +49,15 @@ def takes(column: IcebergType, schema: Schema | None, type_: pa.DataType, option
         return True
     if schema.name == VARIABLE_SCALE_DECIMAL and (column == "string" or decimal_parts(column) is not None):
         return True
+    if isinstance(column, Mapping):
+        inner = {"element": schema.value_schema, "key": schema.key_schema, "value": schema.value_schema}
+        members = () if column["type"] == "struct" else fields_of(column)
+        return _CONTAINERS.get(schema.type) == column["type"] and all(
+            takes(part["type"], inner[part["name"]], pa.null(), options) for part in members
+        )
     text = schema.type is Type.STRING
     choices = [replace(options, logical_types=LogicalTypes.FULL) if PRECISION in schema.parameters else options]
-    if isinstance(column, str) and (column in _MOMENTS or column == "uuid"):  # then the logical name decides
+    if column in _MOMENTS or column == "uuid":  # then the logical name decides
         choices.append(replace(options, logical_types=LogicalTypes.FULL, times=True))
     for choice in choices:
         try:
@@ -61,19 +68,12 @@ def takes(column: IcebergType, schema: Schema | None, type_: pa.DataType, option
             parts = decimal_parts(wanted)
             if parts is not None and parts[1] <= have[1]:
                 return True  # how many digits there are is known by the values only
-        if _takes(column, wanted, text=text, schema=schema, options=choice):
+        if _takes(column, wanted, text=text):
             return True
     return False
 
 
-def _takes(
-    column: IcebergType,
-    wanted: IcebergType,
-    *,
-    text: bool,
-    schema: Schema | None = None,
-    options: TypeOptions | None = None,
-) -> bool:
+def _takes(column: IcebergType, wanted: IcebergType, *, text: bool) -> bool:
     if isinstance(column, str):
         if not isinstance(wanted, str):
             return column in ("string", "unknown", "variant")
@@ -86,29 +86,12 @@ def _takes(
         return _decimal_takes(column, wanted)
     if isinstance(wanted, str):
         return False
-    if column["type"] == "struct":
-        return str(wanted["type"]) == "struct"
-    if column["type"] == "map" and schema is None and wanted["type"] == "struct":
+    if column["type"] == "map" and wanted["type"] == "struct":
         return True  # an object's members are entries
-    return str(column["type"]) == wanted["type"] and _members_fit(column, wanted, schema, options)
-
-
-def _members_fit(
-    column: Mapping[str, Any], wanted: Mapping[str, Any], schema: Schema | None, options: TypeOptions | None
-) -> bool:
-    for part, inner in (
-        ("element", None if schema is None else schema.value_schema),
-        ("key", None if schema is None else schema.key_schema),
-        ("value", None if schema is None else schema.value_schema),
-    ):
-        if part not in column:
-            continue
-        if inner is not None and options is not None:
-            if not takes(column[part], inner, pa.null(), options):
-                return False
-        elif not _takes(column[part], wanted[part], text=wanted[part] == "string"):
-            return False
-    return True
+    parts = () if column["type"] == "struct" else zip(fields_of(column), fields_of(wanted), strict=False)
+    return str(column["type"]) == wanted["type"] and all(
+        _takes(part["type"], given["type"], text=given["type"] == "string") for part, given in parts
+    )
 
 
 def _decimal_takes(column: str, wanted: str) -> bool:

@@ -319,7 +319,8 @@ def _write(value: Any) -> dict[str, Any]:
 
 def _read(kind: type[T], document: Mapping[str, Any]) -> T:
     """The way back from `_write`. A member that an older version does not write has its default."""
-    return kind(**{m.name: _form(m.name)[1](document[m.name]) for m in fields(kind) if m.name in document})  # type: ignore[arg-type]
+    members: Any = {m.name: _form(m.name)[1](document[m.name]) for m in fields(kind) if m.name in document}  # type: ignore[arg-type] # T is a data class
+    return kind(**members)
 
 
 def _read_epoch(pair: Any) -> Epoch:

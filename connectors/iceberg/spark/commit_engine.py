@@ -41,6 +41,7 @@ from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
 from connectors.iceberg.spark.cycle_changes import open_pairs_property
 from connectors.iceberg.spark.cycle_rows import CycleRows
+from connectors.iceberg.spark.cycle_table import CycleTable
 from connectors.iceberg.spark.iceberg_java import (
     SCRATCH_KEY,
     VALIDATION,
@@ -169,13 +170,16 @@ class CommitEngine:
                 self._sleep(_BACKOFF_SECONDS[min(attempt - 1, len(_BACKOFF_SECONDS) - 1)])
             try:
                 if found is None:
-                    found = self._find(table, metadata, request, attempt, attempts, stack)
+                    with translating(request.table):
+                        found = self._find(table, metadata, request, attempts, stack)
                 if (landed := self._swap(table, request, found, attempts)) is not None:
                     return self._concluded(table, request, attempts, landed, foreign)
             except ValidationFailed as failed:
                 found, reason = None, str(failed)
             except ConnectError as refused:
-                if found is None or not attempts.open:
+                if found is None:  # a newer coordinator may have committed meanwhile, and swept our branch
+                    self._landed(self._load(request)[1], request)
+                if not attempts.open:
                     raise
                 refusal, reason = refused, str(refused)  # of unknown outcome: the table is read before anything else
                 log.info("commit %s to %s was refused: %s", request.commit_id, request.table, reason)
@@ -210,44 +214,17 @@ class CommitEngine:
     # --- steps 1 and 2
 
     def _find(
-        self,
-        table: JavaTable,
-        metadata: TableMetadata,
-        request: CommitRequest,
-        attempt: int,
-        attempts: _Attempts,
-        stack: ExitStack,
+        self, table: JavaTable, metadata: TableMetadata, request: CommitRequest, attempts: _Attempts, stack: ExitStack
     ) -> _Found:
-        """Make the scratch branch, complete rows, and run the MERGE.
-
-        Raises:
-            _LedgerMovedError: A newer coordinator committed meanwhile, and swept our branch.
-        """
-        try:
-            with translating(request.table):
-                return self._find_rows(table, metadata, request, attempt, attempts, stack)
-        except ConnectError:
-            _, now = self._load(request)
-            self._landed(now, request)
-            raise
-
-    def _find_rows(
-        self,
-        table: JavaTable,
-        metadata: TableMetadata,
-        request: CommitRequest,
-        attempt: int,
-        attempts: _Attempts,
-        stack: ExitStack,
-    ) -> _Found:
+        """Make the scratch branch, complete rows, and run the MERGE."""
         head = metadata.head(request.ref)
         engine, because = self._choose(metadata, request)
         branch = target = None
         if engine in (EngineName.MERGE, EngineName.FULL_MERGE):
-            branch = f"{request.work_branch}{request.commit_id[:8]}-{attempt}-{uuid.uuid4().hex[:8]}"
+            branch = f"{request.work_branch}{request.commit_id[:8]}-{len(attempts.found)}-{uuid.uuid4().hex[:8]}"
             target = relation(self._catalog_name, request.table, branch)
-        lending = branch if self._connect is not None else None
-        rows = CycleRows(self._spark, self._catalog_name, table, metadata, request, target, stack, lending)
+        cycle = CycleTable(self._spark, self._catalog_name, table, metadata, request, target, stack)
+        rows = CycleRows(cycle, branch if self._connect is not None else None)
         found = _Found(engine, because, None if head is None else head["snapshot-id"], rows, branch)
         attempts.found.append(found)
         if branch is not None:

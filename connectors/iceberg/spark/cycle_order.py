@@ -13,7 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.spark.cycle_table import CycleTable
-from connectors.iceberg.spark.sql_names import quoted
+from connectors.iceberg.spark.sql_names import literal, quoted
 from connectors.iceberg.staging.staged_changes import PARTIAL
 from connectors.iceberg.staging.types import ORDER
 from connectors.iceberg.table import StagedFile, StagedKind
@@ -28,7 +28,8 @@ FILE = "__connect_py_file"  # where a change is staged; a file of last changes h
 _DELETE: Final = "__connect_py_delete"
 LAST: Final = "__connect_py_last"
 _STATE: Final = "__connect_py_state"
-_OLD, _BEATEN, _LAST, _TIED = 0, 1, 2, 3
+_OLD, _SUPERSEDED, _LAST, _TIED = 0, 1, 2, 3
+_ORDER_TEXT: Final = f"coalesce({ORDER}, '') AS {ORDER}"
 
 
 class UnorderedKeysError(Exception):
@@ -42,24 +43,20 @@ class UnorderedKeysError(Exception):
 class CycleOrder:
     """For one attempt at a commit with ordering columns."""
 
-    def __init__(self, cycle: CycleTable, files: Sequence[StagedFile]) -> None:
+    def __init__(self, cycle: CycleTable) -> None:
         self._cycle = cycle
-        self._files = files
-        self._names = cycle.metadata.column_names()
-        self._property = TRUNCATED + cycle.request.property_key.rpartition("ledger.")[2]
-        known = cycle.metadata.properties.get(self._property, "")
+        self._keys = [quoted(key) for key in cycle.keys]
+        name = TRUNCATED + cycle.request.property_key.rpartition("ledger.")[2]
+        known = cycle.metadata.properties.get(name, "")
         truncates = [file.order for file in cycle.request.files if file.kind is StagedKind.TRUNCATES]
-        self._truncated = bool(truncates)
         self.limit = max([known, *truncates])
-        self.properties = {self._property: self.limit} if truncates and self.limit != known else {}
+        self.properties = {name: self.limit} if truncates and self.limit != known else {}
         self.older = 0
         self._judged: DataFrame | None = None
 
     def later_rows(self, rows: DataFrame) -> DataFrame | None:
         """Those of the table's rows that came after the truncate of this cycle; None: there are none."""
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-        later = rows.where(F.col(ORDER) > self.limit)
+        later = rows.where(f"{ORDER} > {literal(self.limit)}")
         return None if not self.limit or later.isEmpty() else later
 
     def judge(self, files: Sequence[StagedFile]) -> bool:
@@ -68,100 +65,65 @@ class CycleOrder:
         Raises:
             UnorderedKeysError: Nothing says which of a key's changes is the last.
         """
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-        changes = self._without_old(self._changes(files))
-        counted = changes.withColumn("__there", F.col(_STATE).isNull())
-        keys = [F.col(quoted(key)) for key in self._cycle.keys]
-        newest = Window.partitionBy("__there", *keys).orderBy(F.col(ORDER).desc(), F.col(_DELETE).asc())
-        every = Window.partitionBy("__there", *keys)
-        ranked = (
-            counted.withColumn("__rank", F.row_number().over(newest))
-            .withColumn("__next_order", F.lead(ORDER).over(newest))
-            .withColumn("__next_delete", F.lead(_DELETE).over(newest))
-            .withColumn("__count", F.count("*").over(every))
-        )
-        unsaid = (F.col("__count") > 1) & (
-            (F.col(ORDER) == "")
-            | ((F.col(ORDER) == F.col("__next_order")) & (F.col(_DELETE) == F.col("__next_delete")))
-        )
-        state = (
-            F.when(F.col(_STATE).isNotNull(), F.col(_STATE))
-            .when(F.col("__rank") > 1, _BEATEN)
-            .when(unsaid, _TIED)
-            .otherwise(_LAST)
-        )
-        judged = ranked.select(*keys, ORDER, FILE, state.alias(_STATE)).localCheckpoint()
-        self._judged = judged
-        if not (tied := judged.where(F.col(_STATE) == _TIED)).isEmpty():
-            raise UnorderedKeysError(judged.join(tied.select(*keys), list(self._cycle.keys), "left_semi"))
-        self.older = judged.where(F.col(_STATE) == _OLD).count()
+        of_key = f"PARTITION BY {_STATE} IS NULL, {', '.join(self._keys)}"
+        newest = f"({of_key} ORDER BY {ORDER} DESC, {_DELETE})"
+        ranked = self._without_old(self._changes(files)).selectExpr(
+            "*", f"row_number() OVER {newest} AS __rank", f"lead({ORDER}) OVER {newest} AS __next_order",
+            f"lead({_DELETE}) OVER {newest} AS __next_delete", f"count(*) OVER ({of_key}) AS __count",
+        )  # fmt: skip
+        unsaid = f"__count > 1 AND ({ORDER} = '' OR ({ORDER} = __next_order AND {_DELETE} = __next_delete))"
+        state = f"WHEN __rank > 1 THEN {_SUPERSEDED} WHEN {unsaid} THEN {_TIED} ELSE {_LAST}"
+        state = f"CASE WHEN {_STATE} IS NOT NULL THEN {_STATE} {state} END AS {_STATE}"
+        judged = self._judged = ranked.selectExpr(*self._keys, ORDER, FILE, state).localCheckpoint()
+        if not (tied := judged.where(f"{_STATE} = {_TIED}")).isEmpty():
+            raise UnorderedKeysError(judged.join(tied.select(*self._keys), list(self._cycle.keys), "left_semi"))
+        self.older = judged.where(f"{_STATE} = {_OLD}").count()
         if self.older:
             log.info(
                 "table %s: %d changes are older than a truncate or than the rows that are there: they are left out",
                 self._cycle.request.table, self.older,
                 extra={"action": "older_changes", "table": self._cycle.request.table},
             )  # fmt: skip
-        return bool(self.older) or not judged.where(F.col(_STATE) == _BEATEN).isEmpty()
+        return bool(self.older) or not judged.where(f"{_STATE} = {_SUPERSEDED}").isEmpty()
 
     def last_rows(self, files: Sequence[StagedFile]) -> DataFrame:
         """The rows of these files that are the last changes of their keys."""
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
+        return placed(self._cycle.staged(files)).join(self._last(), [FILE, *self._cycle.keys], "left_semi")
 
+    def counting(self, rows: DataFrame) -> DataFrame:
+        """Those of the cycle's changes that are not too old, with `LAST`: whether it is the last one of its key."""
+        others = [quoted(name) for name in rows.columns if name != ORDER]
+        rows = self._without_old(rows.selectExpr(*others, _ORDER_TEXT)).where(f"{_STATE} IS NULL").drop(_STATE)
+        return rows.join(self._last().selectExpr("*", f"true AS {LAST}"), [FILE, *self._cycle.keys], "left")
+
+    def _last(self) -> DataFrame:
         assert self._judged is not None  # `judge` comes first
-        last = self._judged.where(F.col(_STATE) == _LAST).select(FILE, *map(quoted, self._cycle.keys))
-        return placed(self._cycle.staged(files)).join(last, [FILE, *self._cycle.keys], "left_semi")
-
-    # --- judging
+        return self._judged.where(f"{_STATE} = {_LAST}").select(FILE, *self._keys)
 
     def _changes(self, files: Sequence[StagedFile]) -> DataFrame:
         """Keys, order and place of every change in these files."""
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
         frames = []
         for kind in (StagedKind.ROWS, StagedKind.DELETES, StagedKind.CHANGES):
             if group := [file for file in files if file.kind is kind]:
                 rows = placed(self._cycle.staged(group))
                 if kind is StagedKind.CHANGES:
-                    rows = rows.where(F.col(PARTIAL))
-                deletes = kind is StagedKind.DELETES
-                keys = [F.col(quoted(key)) for key in self._cycle.keys]
-                order = F.coalesce(F.col(ORDER), F.lit("")).alias(ORDER)
-                frames.append(rows.select(*keys, order, F.lit(deletes).alias(_DELETE), FILE))
+                    rows = rows.where(PARTIAL)
+                deletes = str(kind is StagedKind.DELETES).lower()
+                frames.append(rows.selectExpr(*self._keys, _ORDER_TEXT, f"{deletes} AS {_DELETE}", FILE))
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def _without_old(self, changes: DataFrame) -> DataFrame:
         """The changes with `_STATE`, which tells those older than a truncate or, without one, than the table's row."""
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-        said = F.col(ORDER) != ""
-        old = said & (F.col(ORDER) < self.limit)
-        if self._cycle.target is not None and not self._truncated:
-            keys = list(self._cycle.keys)
-            there = self._cycle.spark.table(self._cycle.target).where(F.col(ORDER).isNotNull())
-            newest = there.groupBy(*map(quoted, keys)).agg(F.max(ORDER).alias("__newest"))
-            changes = changes.join(newest, keys, "left")
-            old |= said & F.coalesce(F.col("__newest") > F.col(ORDER), F.lit(False))
-        made = changes.withColumn(_STATE, F.when(old, _OLD))
+        old = f"{ORDER} < {literal(self.limit)}"
+        if self._cycle.target is not None:
+            there = self._cycle.spark.table(self._cycle.target).where(f"{ORDER} IS NOT NULL")
+            newest = there.groupBy(*self._keys).agg({ORDER: "max"}).withColumnRenamed(f"max({ORDER})", "__newest")
+            changes = changes.join(newest, list(self._cycle.keys), "left")
+            old += f" OR coalesce(__newest > {ORDER}, false)"
+        made = changes.selectExpr("*", f"CASE WHEN {ORDER} != '' AND ({old}) THEN {_OLD} END AS {_STATE}")
         return made.drop("__newest")
-
-    # --- for rows that are completed
-
-    def counting(self, rows: DataFrame) -> DataFrame:
-        """Those of the cycle's changes that are not too old, with `LAST`: whether it is the last one of its key."""
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-        assert self._judged is not None  # `judge` comes first
-        order = F.coalesce(F.col(ORDER), F.lit(""))
-        rows = self._without_old(rows.withColumn(ORDER, order)).where(F.col(_STATE).isNull()).drop(_STATE)
-        last = self._judged.where(F.col(_STATE) == _LAST)
-        last = last.select(FILE, *map(quoted, self._cycle.keys), F.lit(True).alias(LAST))
-        return rows.join(last, [FILE, *self._cycle.keys], "left")
 
 
 def placed(rows: DataFrame) -> DataFrame:
     """Rows with the file that stages each."""
-    from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-    return rows.withColumn(FILE, F.input_file_name())
+    return rows.selectExpr("*", f"input_file_name() AS {FILE}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,10 +24,11 @@ class CycleTable:
     """Reads through relations that the stack owns."""
 
     spark: SparkSession
+    catalog: str  # its name
     table: JavaTable
     metadata: TableMetadata
     request: CommitRequest
-    target: str | None  # a relation with its rows at the head; None: it has none, or none that count
+    target: str | None  # the scratch branch, with the rows of the head; None: the table has none, or none that count
     stack: ExitStack
 
     @property
@@ -47,18 +47,13 @@ class CycleTable:
 
     def staged(self, files: Sequence[StagedFile]) -> DataFrame:
         """The rows of staged files, with the columns that the table does not have."""
-        return self.read([content_file(file) for file in files])
-
-    def read(self, contents: Sequence[Mapping[str, Any]]) -> DataFrame:
-        """The same of content files."""
-        extra = extra_columns()
-        name = f"staged_{uuid.uuid4().hex}"
-        return self.spark.table(self.stack.enter_context(self.table.staged(contents, name, extra)))
+        relation = self.table.staged([content_file(file) for file in files], extra_columns())
+        return self.spark.table(self.stack.enter_context(relation))
 
     def write(self, rows: DataFrame) -> list[Any]:
         """Java's data files with these rows, to which no snapshot refers."""
         names = map(quoted, self.metadata.column_names())
-        return self.table.write(rows.select(*names), f"written_{uuid.uuid4().hex}", self._folder)
+        return self.table.write(rows.select(*names), self._folder)
 
     def write_open_pairs(self, rows: DataFrame) -> Any:
         """A file of rows with the columns that the table does not have; every column may be null."""
@@ -67,7 +62,7 @@ class CycleTable:
         lacking = [field for field in extra if field["name"] not in rows.columns]
         missing = [f"cast(NULL AS {field['type']}) AS {field['name']}" for field in lacking]
         rows = rows.selectExpr("*", *missing).select(*map(quoted, names)).coalesce(1)
-        (file,) = self.table.write_unbound(rows, f"written_{uuid.uuid4().hex}", self._folder, extra)
+        (file,) = self.table.write_unbound(rows, self._folder, extra)
         return file
 
     @property

@@ -7,29 +7,23 @@ along. The JVM is a plain child process that listens for py4j: what it does then
 
 This module needs the folder that pyspark is installed in; it does not import pyspark.
 
-Linux kills the JVM when we die (PR_SET_PDEATHSIG). The kernel means the *thread* that forked when it says
-parent, hence the keeper thread, which lives as long as the JVM does. Elsewhere the JVM
-notices the end of its standard input, as pyspark's own does.
+The JVM dies with us: see `connect_py.api.child_process`. It reads its standard input, as pyspark's own does.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
+from connect_py.api.child_process import ChildProcess
 from connect_py.api.scratch_folder import scratch_folder
 from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 
@@ -38,14 +32,6 @@ JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by 
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options in shell quoting; may be missing
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"  # a folder for what is made of the jars; not set: it is made each time
 
-LAUNCHER = """\
-import ctypes, os, signal, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-if os.getppid() != int(sys.argv[1]):
-    os._exit(1)  # the parent died before we could ask
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 _MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"  # the launcher's word for whom the options are
 _GATEWAY = ("py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0")  # says port and secret, ends with stdin
 _ADDRESS = re.compile(r"^(\d{1,5})\n(\S+)\n", re.MULTILINE)
@@ -55,7 +41,7 @@ _COMMAND_SECONDS = 30.0
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 GRACE_SECONDS = 5.0
-_KILL_SECONDS = 10.0
+_LINES = 25  # of a log that an error shows
 
 
 class SparkGateway:
@@ -78,23 +64,16 @@ class SparkGateway:
         if (absent := why_absent(os.environ)) is not None:
             raise SparkLostError(absent)
         self._scratch = scratch_folder("connect-py-spark-")
-        self._said = self._scratch / "stdout"  # holds the secret: only this user may look into the folder
-        self._log_path = log_path
-        self._stop_lock = threading.Lock()
+        output = self._scratch / "stdout"  # holds the secret: only this user may look into the folder
         try:
-            environment = {**os.environ, **_spark_variables(self._scratch)}
-            command = _command(environment, self._scratch, java_options)
-            started: Future[subprocess.Popen[bytes]] = Future()
-            keeper = threading.Thread(
-                target=self._keep, args=(command, environment, started), name="spark-gateway", daemon=True
-            )
-            keeper.start()
-            self._process = started.result()
+            variables = _spark_variables(self._scratch)
+            command = _command({**os.environ, **variables}, self._scratch, java_options)
+            self._process = ChildProcess(command, log_path, environment=variables, output_path=output)
         except BaseException:
             shutil.rmtree(self._scratch, ignore_errors=True)
             raise
         try:
-            self.port, self.secret = self._address()
+            self.port, self.secret = self._address(output, log_path)
         except BaseException:
             self.kill()
             raise
@@ -107,32 +86,25 @@ class SparkGateway:
     @property
     def running(self) -> bool:
         """Whether the JVM exists; a hanging one does."""
-        return self._process.poll() is None
+        return self._process.status is None
 
     def wait(self, seconds: float | None = None) -> None:
         """Return when the JVM has ended, or after this long."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
+        self._process.wait(seconds)
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """Ask the JVM to end (its shutdown hooks stop Spark), wait, and end it for certain after the grace."""
-        self._close_input()
-        self.wait(grace_seconds)
+        self._process.stop(grace_seconds)
         self.kill()
 
     def kill(self) -> None:
         """End the JVM now and remove its temporary files. Does nothing the second time.
 
         Raises:
-            CatalogUnavailableError: It did not end, which only an uninterruptible disk wait explains.
+            TimeoutError: It did not end, which only an uninterruptible disk wait explains.
         """
-        with self._stop_lock:
-            self._process.send_signal(signal.SIGKILL)  # knows whether the id is still ours
-            self.wait(_KILL_SECONDS)
-            if self.running:
-                raise CatalogUnavailableError(f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL")
-            self._close_input()
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        self._process.kill()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -140,46 +112,17 @@ class SparkGateway:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _keep(
-        self, command: Sequence[str], environment: Mapping[str, str], started: Future[subprocess.Popen[bytes]]
-    ) -> None:
-        try:
-            log = contextlib.nullcontext() if self._log_path is None else self._log_path.open("ab")
-            with log as errors, self._said.open("xb") as said:
-                process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *command],
-                    stdin=subprocess.PIPE,  # open as long as we live: the JVM ends at its end
-                    stdout=said,
-                    stderr=errors,
-                    env=dict(environment),
-                    start_new_session=True,  # Ctrl-C in a terminal is ours to handle, not the JVM's
-                )
-        except OSError as error:
-            started.set_exception(error)
-            return
-        started.set_result(process)
-        process.wait()
-
-    def _close_input(self) -> None:
-        assert self._process.stdin is not None  # a pipe
-        with contextlib.suppress(OSError):  # the JVM is gone already
-            self._process.stdin.close()
-
-    def _address(self) -> tuple[int, str]:
+    def _address(self, output: Path, log_path: Path | None) -> tuple[int, str]:
         """Port and secret, once the JVM has printed them, a line each; agents and options may print before."""
         until = time.monotonic() + _START_SECONDS
-        while (found := _ADDRESS.search(self._said.read_text(errors="replace"))) is None:
+        while (found := _ADDRESS.search(output.read_text(errors="replace"))) is None:
             late = time.monotonic() >= until
             if late or not self.running:
                 why = f"did not listen within {_START_SECONDS:.0f} s" if late else "ended before it listened"
-                raise CatalogUnavailableError(f"the JVM for Spark {why}{self._last_lines()}")
+                lines = ["see the log"] if log_path is None else log_path.read_text(errors="replace").splitlines()
+                raise CatalogUnavailableError(f"the JVM for Spark {why}: " + "\n".join(lines[-_LINES:]))
             time.sleep(_POLL_SECONDS)
         return int(found[1]), found[2]
-
-    def _last_lines(self, count: int = 25) -> str:
-        if self._log_path is None:
-            return ", see the log"
-        return ":\n" + "\n".join(self._log_path.read_text(errors="replace").strip().splitlines()[-count:])
 
 
 def why_absent(environment: Mapping[str, str]) -> str | None:

@@ -6,6 +6,7 @@ Rows never pass through here. Data goes through Spark SQL and DataFrames, in the
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -95,9 +96,6 @@ class JavaCatalog:
     def load(self, name: str) -> JavaTable:
         return JavaTable(self._spark, self.java, self._catalog.loadTable(self._identifier(name)), name)
 
-    def exists(self, name: str) -> bool:
-        return bool(self._catalog.tableExists(self._identifier(name)))
-
     def create(self, name: str, schema: str, spec: str | None, properties: Mapping[str, str]) -> bool:
         """Returns False when the table exists already."""
         java = self.java
@@ -112,16 +110,6 @@ class JavaCatalog:
             if is_a(error, f"{_EXCEPTIONS}AlreadyExistsException"):
                 return False
             raise
-        return True
-
-    def replace_view(self, name: str, schema: str, sql: str) -> bool:
-        """Returns False when the catalog has no views."""
-        java = self.java
-        if not java.is_instance(self._catalog, "org.apache.iceberg.catalog.ViewCatalog"):
-            return False
-        identifier = self._identifier(name)
-        view = self._catalog.buildView(identifier).withSchema(java.iceberg("SchemaParser").fromJson(schema))
-        view.withDefaultNamespace(identifier.namespace()).withQuery("spark", sql).createOrReplace()
         return True
 
     def _identifier(self, name: str) -> Any:
@@ -233,17 +221,14 @@ class JavaTable:
     # --- staged files
 
     @contextmanager
-    def staged(
-        self, files: Sequence[Mapping[str, Any]], name: str, extra: Sequence[Mapping[str, Any]] = ()
-    ) -> Iterator[str]:
+    def staged(self, files: Sequence[Mapping[str, Any]], extra: Sequence[Mapping[str, Any]] = ()) -> Iterator[str]:
         """Name of a relation of staged files for SQL. Iceberg reads them: by field id, with the table's file IO.
 
         Args:
             files: Content files as Iceberg's JSON has them, unpartitioned.
-            name: No other relation has it.
             extra: Columns beside the table's, as fields of Iceberg's schema JSON; their ids are no column's.
         """
-        java = self._java
+        java, name = self._java, f"staged_{uuid.uuid4().hex}"
         table = self._as_if(self._with_columns(extra)) if extra else self._table
         no_deletes = java.gateway.new_array(java.iceberg("DeleteFile"), 0)
         spec = java.iceberg("PartitionSpec").unpartitioned()  # keys alone lack the columns of partitions
@@ -325,28 +310,23 @@ class JavaTable:
         operations = java.iceberg("StaticTableOperations")(metadata, self._table.io(), places)
         return java.iceberg("BaseTable")(operations, self._table.name())
 
-    def write(self, rows: DataFrame, name: str, folder: str) -> list[Any]:
-        """Write rows as data files that no snapshot refers to; returns Java's data files.
+    def write(self, rows: DataFrame, folder: str) -> list[Any]:
+        """Write rows of the table's columns as data files that no snapshot refers to; returns Java's data files.
 
-        Args:
-            rows: With the table's columns.
-            name: No other relation has it.
-            folder: Below the table's data location.
+        `folder`: below the table's data location.
         """
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
         java, metadata = self._java, self._operations.current()
-        for column in _LINEAGE if metadata.formatVersion() >= 3 else ():
-            rows = rows.withColumn(column, F.lit(None).cast("bigint"))
+        lineage = _LINEAGE if metadata.formatVersion() >= 3 else ()
+        rows = rows.selectExpr("*", *(f"cast(NULL AS bigint) AS {column}" for column in lineage))
         own = java.map({**java.json(metadata.properties()), **self._below(folder)})
-        return self._written(rows, name, metadata.replaceProperties(own))
+        return self._written(rows, metadata.replaceProperties(own))
 
     def _below(self, folder: str) -> dict[str, str]:
         """The property that has files written to a folder."""
         return {"write.data.path": f"{self.metadata().data_location}/{folder}"}
 
-    def _written(self, rows: DataFrame, name: str, metadata: Any) -> list[Any]:
-        java, table = self._java, self._as_if(metadata)
+    def _written(self, rows: DataFrame, metadata: Any) -> list[Any]:
+        java, table, name = self._java, self._as_if(metadata), f"written_{uuid.uuid4().hex}"
         cache, written = java.iceberg("spark.SparkTableCache").get(), java.iceberg("spark.FileRewriteCoordinator").get()
         cache.add(name, table)
         try:
@@ -356,7 +336,7 @@ class JavaTable:
             written.clearRewrite(table, name)
             cache.remove(name)
 
-    def write_unbound(self, rows: DataFrame, name: str, folder: str, extra: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def write_unbound(self, rows: DataFrame, folder: str, extra: Sequence[Mapping[str, Any]]) -> list[Any]:
         """As `write`, unpartitioned, with more columns, and every column may be null."""
         java, fields = self._java, self._optional_fields(extra)
         optional = json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
@@ -365,7 +345,7 @@ class JavaTable:
         builder.setDefaultPartitionSpec(java.iceberg("PartitionSpec").unpartitioned())
         builder.setDefaultSortOrder(java.iceberg("SortOrder").unsorted())
         builder.setProperties(java.map(self._below(folder)))
-        return self._written(rows, name, builder.discardChanges().build())
+        return self._written(rows, builder.discardChanges().build())
 
     def describe_file(self, path: str) -> tuple[int, int] | None:
         """Size in bytes and number of rows of a Parquet file; None: it is gone."""
@@ -398,12 +378,6 @@ class JavaTable:
         return found
 
     # --- snapshots
-
-    def remove_branches(self, names: Sequence[str]) -> None:
-        update = self._table.manageSnapshots()
-        for name in names:
-            update.removeBranch(name)
-        update.commit()
 
     def changes(self, snapshot: int) -> SnapshotChanges:
         """What a snapshot added and removed, from its manifests."""

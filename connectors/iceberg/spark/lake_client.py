@@ -80,14 +80,11 @@ class LakeClient:
         self._connection: Connection | None = None
 
     load = _asked(LakeSession.load)
-    exists = _asked(LakeSession.exists)
     metadata = _asked(LakeSession.metadata)
     create = _asked(LakeSession.create)
     evolve = _asked(LakeSession.evolve)
     set_properties = _asked(LakeSession.set_properties)
-    replace_view = _asked(LakeSession.replace_view)
     remove_files = _asked(LakeSession.remove_files)
-    drop_branches = _asked(LakeSession.drop_branches)
     history = _asked(LakeSession.history)
     delete_rows = _asked(LakeSession.delete_rows)
 

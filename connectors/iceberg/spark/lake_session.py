@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -105,16 +104,10 @@ class LakeSession:
         if described is not None:
             size, rows = described
             content = content_file(StagedFile(StagedKind.CHANGES, path, rows, size, 0, 0))
-            with table.staged([content], f"open_{uuid.uuid4().hex}", extra_columns()) as name:
+            with table.staged([content], extra_columns()) as name:
                 deletes = f"{HALF} IN ({int(Half.DELETE)}, {int(Half.NOTHING)})"
                 for row in self.spark.table(name).where(deletes).select(PAIR).collect():
                     yield row[0]
-
-    def exists(self, name: str) -> bool:
-        """Whether the catalog knows the table."""
-        fault_point("catalog_uuid")
-        with translating(name):
-            return self._catalog.exists(name)
 
     def metadata(self, name: str) -> tuple[str, dict[str, str]]:
         """The URI of the table's current metadata, and the file IO's settings: enough to read it without a catalog."""
@@ -163,18 +156,6 @@ class LakeSession:
         with translating(name):
             self._catalog.load(name).set_properties(properties)
 
-    def replace_view(self, name: str, schema: str, sql: str) -> bool:
-        """Create a view, or give it a new text. Returns False when the catalog has no views.
-
-        Args:
-            name: As of a table.
-            schema: Iceberg schema JSON of what it shows.
-            sql: Its text in Spark's words; tables without a catalog in their names are of this one.
-        """
-        fault_point("catalog_replaceView")
-        with translating(name):
-            return self._catalog.replace_view(name, schema, sql)
-
     def commit(self, request: CommitRequest, remote: RemoteSpark | None = None) -> CommitOutcome:
         """See `CommitEngine.commit`. `remote`: whose Spark runs the `MERGE`; None: this one."""
         self._connect = None if remote is None else ConnectClient(remote)
@@ -198,12 +179,6 @@ class LakeSession:
         fault_point("catalog_removeFiles")
         with translating(name):
             return orphan_files.remove(self._catalog.load(name), uuid, prefix, below)
-
-    def drop_branches(self, name: str, prefix: str, below: int) -> int:
-        """Drop work branches of earlier versions of the sink: `prefix`, a number lower than `below`, and one word."""
-        fault_point("catalog_dropBranches")
-        with translating(name):
-            return orphan_files.drop_branches(self._catalog.load(name), prefix, below)
 
     def history(self, name: str, ref: str, ledger_prefix: str, file_prefix: str) -> Mapping[str, object]:
         """Everything that a table remembers, for an audit; reads every manifest that is left."""

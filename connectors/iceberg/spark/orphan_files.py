@@ -1,4 +1,4 @@
-"""Files and branches that earlier epochs left behind on a table."""
+"""Files that earlier epochs left behind on a table."""
 
 from __future__ import annotations
 
@@ -58,12 +58,3 @@ def _drop_referenced(table: JavaTable, candidates: dict[str, str], until: float)
             for file in table.files_of_manifest(manifest):
                 candidates.pop(file.rpartition("/")[2], None)
     return True
-
-
-def drop_branches(table: JavaTable, prefix: str, below: int) -> int:
-    """See `LakeSession.drop_branches`. A longer name is another connector's, whose own begins like ours."""
-    ours = re.compile(re.escape(prefix) + r"(\d{1,18})-[^-]+")
-    found = [name for name in table.metadata().refs if (m := ours.fullmatch(name)) is not None and int(m[1]) < below]
-    if found:
-        table.remove_branches(found)
-    return len(found)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.staging.staged_changes import FIELD_IDS, PLAIN
@@ -45,21 +43,6 @@ def staged_again(content: Mapping[str, Any], metadata: TableMetadata) -> StagedF
         metadata.schema["schema-id"], content["spec-id"],
         tuple(None if value is None else json.dumps(value) for value in content["partition"]),
     )  # fmt: skip
-
-
-@contextmanager
-def staged_relation(
-    java: JavaTable, files: Sequence[Mapping[str, Any]], extra: Sequence[Mapping[str, Any]] = ()
-) -> Iterator[str]:
-    """Name of a relation with the rows of content files, for SQL.
-
-    Args:
-        java: The table whose schema and file access are used.
-        files: As of `content_file`.
-        extra: Columns that the table does not have, as fields of Iceberg's schema JSON.
-    """
-    with java.staged(files, f"staged_{uuid.uuid4().hex}", extra) as name:
-        yield name
 
 
 def extra_columns() -> list[dict[str, Any]]:

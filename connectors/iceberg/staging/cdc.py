@@ -96,12 +96,6 @@ def last_per_key(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Int64Arra
     return None if last.num_rows == table.num_rows else as_array(last.column("order_max"))
 
 
-def last_truncate(change: pa.ChunkedArray, order: pa.ChunkedArray) -> int | None:
-    """The highest `order` of a truncate; None: there is none."""
-    highest: int | None = pc.max(order.filter(pc.equal(change, Change.TRUNCATE))).as_py()
-    return highest
-
-
 def groupable(key: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A key column to group by. Arrow groups by bits, Spark by values: equal numbers must have equal bits."""
     key = as_array(key)

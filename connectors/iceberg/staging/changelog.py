@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch, Column
 from connectors.iceberg.staging.cdc import Change
 from connectors.iceberg.staging.columns import as_array
-from connectors.iceberg.staging.envelope import AFTER, Envelope
+from connectors.iceberg.staging.envelope import AFTER, BEFORE, Envelope
 
 # Columns beside the row's own: name and Iceberg type.
 CHANGE_COLUMNS: Mapping[str, str] = {
@@ -23,7 +23,6 @@ CHANGE_COLUMNS: Mapping[str, str] = {
     "__time": "timestamptz",  # of the record
 }
 _DELETED_ID = 1_000_000  # ids of these columns until the catalog assigns them
-_IMAGES = ("before", "after")
 
 
 def changelog_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,41 +43,35 @@ class Changes:
         self._images: list[pa.StringArray] = []
         self._rows: list[pa.Int64Array] = []
 
-    def images(self) -> list[tuple[Column, pa.Int64Array]]:
+    def images(self) -> Iterator[tuple[Column, pa.Int64Array]]:
         """The rows before and those after, each with the places in the batch that they are of; the others come last.
 
         A truncate has no row, and of a delete whose row before is not known the record's key is shown.
         """
-        envelope, value = self._envelope, self._batch.value
+        envelope, value, key = self._envelope, self._batch.value, self._batch.key
         after = value.member(AFTER) if value.is_struct() else None
-        of_row = pc.or_(pc.equal(envelope.change, Change.UPSERT), pc.equal(envelope.change, Change.DELETE))
-        found: list[tuple[Column, pa.Int64Array]] = []
-        for name, column in zip(_IMAGES, (envelope.before, after), strict=True):
-            null = None if column is None else column.is_null()
-            there = of_row if null is None else pc.and_not(of_row, null)
-            if column is None or not pc.any(there).as_py():
-                continue
-            self._take(found, name, column.where(there), there)
-        bare = pc.and_(pc.equal(envelope.change, Change.DELETE), envelope.operation.is_valid())  # no tombstone
+        deletes = pc.equal(envelope.change, Change.DELETE)
+        of_row = pc.or_(pc.equal(envelope.change, Change.UPSERT), deletes)
+        bare = pc.and_(deletes, envelope.operation.is_valid())  # no tombstone
         if envelope.before is not None:
             null = envelope.before.is_null()
             bare = pc.and_(bare, pa.scalar(False) if null is None else null)
-        if pc.any(bare).as_py():
-            key = self._batch.key
-            shown = key.where(bare) if key.is_struct() else Column(None, pa.nulls(pc.sum(bare).as_py()))
-            self._take(found, None, shown, bare)
-        truncates = pc.equal(envelope.change, Change.TRUNCATE)
-        if pc.any(truncates).as_py():
-            self._take(found, None, Column(None, pa.nulls(pc.sum(truncates).as_py())), truncates)
-        return found
+        for image, column in ((BEFORE, envelope.before), (AFTER, after)):
+            if column is not None:
+                null = column.is_null()
+                yield from self._image(image, column, of_row if null is None else pc.and_not(of_row, null))
+        yield from self._image(None, key if key.is_struct() else None, bare)
+        yield from self._image(None, None, pc.equal(envelope.change, Change.TRUNCATE))
 
-    def _take(
-        self, found: list[tuple[Column, pa.Int64Array]], image: str | None, rows: Column, there: pa.BooleanArray
-    ) -> None:
+    def _image(
+        self, image: str | None, column: Column | None, there: pa.BooleanArray
+    ) -> Iterator[tuple[Column, pa.Int64Array]]:
+        if not pc.any(there).as_py():
+            return
         places = pc.indices_nonzero(there).cast(pa.int64())
-        found.append((rows, places))
         self._rows.append(places)
         self._images.append(pa.repeat(pa.scalar(image, pa.string()), len(places)))
+        yield Column(None, pa.nulls(len(places))) if column is None else column.where(there), places
 
     def places(self) -> pa.Int64Array:
         """Of all images, in the order of `images`, the place in the batch."""

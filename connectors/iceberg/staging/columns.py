@@ -1,6 +1,9 @@
-"""Reading columns: members of structs and maps, and which rows are tombstones."""
+"""Columns: members of structs and maps, what lists and files of them consist of, and which rows are tombstones."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +21,13 @@ def tombstones(column: Column) -> pa.BooleanArray | None:
     return column.tombstone if column.tombstone is not None and pc.any(column.tombstone).as_py() else None
 
 
+def column_at(column: Column | None, path: Iterable[str]) -> Column | None:
+    """The member that a path of names leads to; None: there is none."""
+    for name in path:
+        column = column.member(name) if column is not None and column.is_struct() else None
+    return column
+
+
 def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, Schema | None]:
     """A field of a struct column, or the value of a key in a map column; nulls where there is none.
 
@@ -31,25 +41,33 @@ def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, 
     index = data.type.get_field_index(name)
     if index < 0:
         return pa.nulls(len(data)), None
-    inner = None
-    if schema is not None and schema.type is Type.STRUCT:
-        inner = schema[name]
-    return field_of(data, index), inner
+    inner = schema[name] if schema is not None and schema.type is Type.STRUCT else None
+    return pc.struct_field(data, [index]) if data.null_count else data.field(index), inner
 
 
-def field_of(data: pa.StructArray, index: int) -> pa.Array:
-    """A field of a struct column in which nulls of the struct show."""
-    return pc.struct_field(data, [index]) if data.null_count else data.field(index)
+def list_offsets(data: pa.ListArray) -> tuple[pa.Int32Array, pa.BooleanArray | None]:
+    """The offsets of lists as long as these, without what a null hides; and which of them are null, None: none."""
+    ends = pc.cumulative_sum(pc.list_value_length(data).fill_null(0)).cast(pa.int32())
+    mask = data.is_null() if data.null_count else None
+    return pa.concat_arrays([pa.array([0], pa.int32()), as_array(ends)]), mask
 
 
-def characters_of(text: pa.StringArray) -> bytes:
-    """All characters of a column of text in a row; those that a null hides are among them."""
-    offsets, characters = text.buffers()[1:]
-    if not len(text) or characters is None:
-        return b""
-    ends = pa.Array.from_buffers(pa.int32(), len(text) + 1, [None, offsets], offset=text.offset)
-    start = ends[0].as_py()
-    return bytes(characters.slice(start, ends[-1].as_py() - start))
+def leaves(name: str, data: pa.Array, path: str = "") -> Iterator[tuple[str, str, pa.Array]]:
+    """What a column consists of in a file: the name of each in Iceberg, its path in Parquet, and its values."""
+    path = path or name
+    if isinstance(data, pa.ExtensionArray):
+        data = data.storage
+    if pa.types.is_struct(data.type):
+        for index, field in enumerate(data.type):
+            inner = pc.struct_field(data, [index])
+            yield from leaves(f"{name}.{field.name}", inner, f"{path}.{field.name}")
+    elif pa.types.is_map(data.type):
+        yield from leaves(f"{name}.key", data.keys, f"{path}.key_value.key")
+        yield from leaves(f"{name}.value", data.items, f"{path}.key_value.value")
+    elif pa.types.is_list(data.type):
+        yield from leaves(f"{name}.element", items_of(data), f"{path}.list.element")
+    else:
+        yield name, path, data
 
 
 def items_of(data: pa.ListArray) -> pa.Array:
@@ -62,6 +80,22 @@ def items_of(data: pa.ListArray) -> pa.Array:
 def any_true(mask: pa.BooleanArray) -> bool:
     """Whether a row is true; null counts as false."""
     return pc.any(mask).as_py() is True
+
+
+def some_value(type_: pa.DataType) -> pa.Scalar:
+    """A value that is no null, for places where it cannot be seen."""
+    if pa.types.is_string(type_):
+        return pa.scalar("", type_)
+    if pa.types.is_fixed_size_binary(type_):
+        return pa.scalar(bytes(type_.byte_width), type_)
+    if pa.types.is_binary(type_):
+        return pa.scalar(b"", type_)
+    if pa.types.is_decimal(type_):
+        return pa.scalar(Decimal(0), type_)
+    if pa.types.is_boolean(type_):
+        return pa.scalar(False, type_)
+    width = pa.int32() if type_.bit_width == 32 else pa.int64()
+    return pa.scalar(0, type_) if pa.types.is_floating(type_) else pa.array([0], width).view(type_)[0]
 
 
 def as_array(data: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -17,12 +17,18 @@ import pyarrow.compute as pc
 
 from connect_py.api.batch import Column
 from connect_py.api.schema import Schema
-from connectors.iceberg.evolution.column_names import ColumnNames, inner_mapping
-from connectors.iceberg.staging.columns import any_true, as_array, choose, member, tombstones
-from connectors.iceberg.staging.kernels.container_kernels import incoming_members, missing_column, with_default
-from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure, Kernel, Run
-from connectors.iceberg.staging.kernels.kernel_compiler import KernelCompiler
-from connectors.iceberg.staging.types import arrow_schema, writable_fields
+from connectors.iceberg.evolution.column_names import ColumnNames
+from connectors.iceberg.staging.columns import as_array, choose, member, tombstones
+from connectors.iceberg.staging.kernels.kernel import (
+    Conversion,
+    ConversionOptions,
+    Failure,
+    Kernel,
+    Run,
+    refuse_nulls,
+)
+from connectors.iceberg.staging.kernels.kernel_compiler import compile_kernel, incoming_members, with_default
+from connectors.iceberg.staging.types import arrow_schema, default_values, writable_fields
 from connectors.iceberg.table import TableDescription
 
 
@@ -68,29 +74,25 @@ class RowConverter:
         names = ColumnNames.of(
             description.properties, options.types, case_insensitive=options.case_insensitive
         )  # fmt: skip
-        compiler = KernelCompiler(options, names)
+        whole = Conversion({**table, "type": "struct"}, schema, type_, (), "", names.mapping, names, options)
         self.sources: dict[str, str] = {}  # table column -> incoming member
         self.siblings: dict[str, tuple[str, ...]] = {}  # table column -> other columns with values of the same member
-        self._kernels: dict[str, Kernel | None] = {}
+        self._kernels: dict[str, list[tuple[str, Kernel | None]]] = {}  # and of those with its former names
         members = incoming_members(schema, type_, self._fields)
         found = names.columns(members, table["fields"], names.mapping)
+        former = {name: f for f in found.values() for name in names.history.names.get(f["id"], ())}
         for name, inner_schema, inner_type in members:
             column = found.get(name)
-            if column is None or (only is not None and column["name"] not in only):
-                continue
-            target = column["name"]
-            self.sources[target] = name
-            self.siblings[target] = tuple(f["name"] for f in names.siblings(column, table["fields"]))
-            inner = inner_mapping(names.mapping, column["id"])
-            self._kernels[target] = compiler.kernel(column["type"], inner_schema, inner_type, (name,), target, inner)
-        self._former: dict[str, tuple[str, Kernel | None]] = {}  # table column -> member under a former name
-        if schema is None:  # rows of one batch may have different members
-            former = {name: f for f in found.values() for name in names.history.names.get(f["id"], ())}
-            for name, _, inner_type in members:
-                if name not in found and name in former:
-                    column = former[name]
-                    kernel = compiler.kernel(column["type"], None, inner_type, (name,), column["name"], None)
-                    self._former[column["name"]] = (name, kernel)
+            if column is not None and (only is None or column["name"] in only):
+                target = column["name"]
+                self.sources[target] = name
+                self.siblings[target] = tuple(f["name"] for f in names.siblings(column, table["fields"]))
+                kernel = compile_kernel(whole.inside(name, column, inner_schema, inner_type))
+                self._kernels.setdefault(target, []).insert(0, (name, kernel))
+            elif schema is None and column is None and name in former:  # rows of one batch may have different members
+                column = former[name]
+                kernel = compile_kernel(whole.inside(name, column, None, inner_type))
+                self._kernels.setdefault(column["name"], []).append((name, kernel))
 
     def convert(self, column: Column, hidden: Mapping[str, pa.BooleanArray] | None = None) -> Converted:
         """Convert rows.
@@ -99,7 +101,7 @@ class RowConverter:
             column: Rows of the schema and type that this converter was made for; rows that are null give null columns.
             hidden: Per table column, rows whose value is to be null, whatever it is.
         """
-        run = Run(column.absent)
+        run, hidden = Run(column.absent), hidden or {}
         gone = tombstones(column)
         columns = []
         members = _all_members(column.data)
@@ -108,45 +110,31 @@ class RowConverter:
             if self._only is not None and name not in self._only:
                 columns.append(_NOT_ASKED)
                 continue
-            target = self.arrow_schema.field(index).type
-            source = self.sources.get(name)
-            if source is None:
-                made = missing_column(field_, target, len(column))
-            else:
+            made: pa.Array | None = None
+            lacking: pa.BooleanArray | None = None  # rows without any of the members so far; None: there are none
+            for source, kernel in self._kernels.get(name, ()):
                 data = member(column.data, None, source)[0] if members is None else members[source]
-                if hidden and name in hidden:
+                if name in hidden:
                     data = _hide(data, hidden[name])
-                kernel = self._kernels[name]
-                made = data if kernel is None else as_array(kernel(data, run))
-                lacking = column.absent.get((source,))
-                if lacking is not None and name in self._former:
-                    made = self._from_former(name, lacking, column.data, made, run)
-                    former = column.absent.get((self._former[name][0],))
-                    lacking = None if former is None else pc.and_(lacking, former)
-                made = with_default(made, lacking, field_)
+                if lacking is not None:
+                    data = _hide(data, pc.invert(lacking))
+                values = data if kernel is None else as_array(kernel(data, run))
+                made = values if made is None else choose(lacking, values, made)
+                absent = column.absent.get((source,))
+                lacking = absent if lacking is None or absent is None else pc.and_(lacking, absent)
+                if lacking is None:
+                    break
+            if made is None:
+                target = self.arrow_schema.field(index).type
+                made = default_values(field_.get("write-default"), target, len(column))
+            made = with_default(made, lacking, field_)
             if made.null_count and name in self._required:
-                self._note_nulls(name, made, gone, (hidden or {}).get(name), run)
+                nulls = made.is_null()
+                for excused in (gone, hidden.get(name)):
+                    nulls = nulls if excused is None else pc.and_not(nulls, excused)
+                refuse_nulls(nulls, name, "null, but the column is required", run)
             columns.append(made)
         return Converted(columns, run.failures)
-
-    def _from_former(
-        self, name: str, lacking: pa.BooleanArray, data: pa.Array, made: pa.Array, run: Run
-    ) -> pa.Array:  # fmt: skip
-        """The rows that lack a member, with the value that they have under its former name."""
-        source, kernel = self._former[name]
-        values = _hide(member(data, None, source)[0], pc.invert(lacking))
-        return choose(lacking, values if kernel is None else as_array(kernel(values, run)), made)
-
-    @staticmethod
-    def _note_nulls(
-        name: str, made: pa.Array, gone: pa.BooleanArray | None, hidden: pa.BooleanArray | None, run: Run
-    ) -> None:
-        null = made.is_null()
-        for excused in (gone, hidden, *(f.rows for f in run.failures if f.column == name)):
-            if excused is not None:
-                null = pc.and_not(null, excused)
-        if any_true(null):
-            run.failures.append(Failure(null, name, "null, but the column is required"))
 
 
 _NOT_ASKED = pa.nulls(0)

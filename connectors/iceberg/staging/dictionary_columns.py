@@ -7,12 +7,11 @@ are: a third of the time that a file of change events took, and a fifth of its s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.iceberg.staging.columns import items_of
+from connectors.iceberg.staging.columns import leaves
 
 SAMPLE_PLACES = 8
 ROWS_PER_PLACE = 512
@@ -32,7 +31,7 @@ def dictionary_columns(rows: pa.Table) -> list[str] | bool:
     return [
         path
         for name, column in zip(sample.schema.names, sample.columns, strict=True)
-        for path, leaf in _leaves(name, column.combine_chunks())
+        for _, path, leaf in leaves(name, column.combine_chunks())
         if _repeats(leaf, share)
     ]
 
@@ -46,21 +45,6 @@ def _sample(rows: pa.Table) -> pa.Table | None:
     if places.nbytes > SAMPLE_BYTES:
         return None
     return places.combine_chunks().take(pa.array(range(0, places.num_rows, LEAST_REPEATS)))
-
-
-def _leaves(path: str, data: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    if isinstance(data, pa.ExtensionArray):
-        data = data.storage
-    if pa.types.is_struct(data.type):
-        for index, field in enumerate(data.type):
-            yield from _leaves(f"{path}.{field.name}", pc.struct_field(data, [index]))
-    elif pa.types.is_map(data.type):
-        yield from _leaves(f"{path}.key_value.key", data.keys)
-        yield from _leaves(f"{path}.key_value.value", data.items)
-    elif pa.types.is_list(data.type):
-        yield from _leaves(f"{path}.list.element", items_of(data))
-    else:
-        yield path, data
 
 
 def _repeats(sample: pa.Array, share: float) -> bool:

@@ -16,7 +16,7 @@ from connect_py.api.arrow import storage_type
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError
 from connect_py.api.record import Headers
-from connectors.iceberg.staging.columns import as_array
+from connectors.iceberg.staging.columns import as_array, column_at
 from connectors.iceberg.staging.types import FIELD_ID
 from connectors.iceberg.staging.types import ORDER as ORDER
 
@@ -74,9 +74,7 @@ def running_maximum(order: pa.ChunkedArray, start: str) -> pa.StringArray:
 
 
 def _found(batch: Batch, value: Column, name: str) -> pa.Array:
-    at: Column | None = value
-    for part in name.split("."):
-        at = at.member(part) if at is not None and at.is_struct() else None
+    at = column_at(value, name.split("."))
     data = pa.nulls(len(batch), pa.string()) if at is None else at.data
     if batch.headers is None or data.null_count == 0:
         return data

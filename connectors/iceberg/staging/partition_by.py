@@ -17,8 +17,7 @@ import re
 from dataclasses import dataclass
 
 _CALL = re.compile(r"(\w+)\((.*)\)", re.ASCII)
-_TIMES = {"year": "year", "years": "year", "month": "month", "months": "month",
-          "day": "day", "days": "day", "hour": "hour", "hours": "hour"}  # fmt: skip
+_TIMES = ("year", "month", "day", "hour")
 _SUFFIX = {"bucket": "_bucket", "truncate": "_trunc", "identity": "", "void": "_null"}
 
 
@@ -99,8 +98,8 @@ def _parse_term(item: str) -> PartitionTerm:
             raise ValueError(f"Invalid partition field {item}: expected transform(column)")
         return PartitionTerm(item.strip(), "identity")
     name, inside = call.group(1), call.group(2)
-    if name in _TIMES:
-        return PartitionTerm(_column(item, inside), _TIMES[name])
+    if name.removesuffix("s") in _TIMES:
+        return PartitionTerm(_column(item, inside), name.removesuffix("s"))
     if name in ("identity", "void"):
         return PartitionTerm(_column(item, inside), name)
     if name in ("bucket", "truncate"):

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import parse_transform
+from pyiceberg.types import NestedField
 
 from connect_py.api.arrow import floor_divide, storage_type
 from connectors.iceberg.staging.columns import as_array, member
-from connectors.iceberg.staging.timestamps import MICROS_PER_DAY, civil_from_days, date_text, days_from_civil
-from connectors.iceberg.staging.types import without_variants, writable_fields
+from connectors.iceberg.staging.full_names import columns_inside
+from connectors.iceberg.staging.timestamps import MICROS_PER_DAY, civil_from_days, date_text
 
 _MICROS = {"hour": MICROS_PER_DAY // 24, "day": MICROS_PER_DAY}
 _UINT32 = pa.uint32()
-_FIRST_YEARS_DAY, _LAST_YEARS_DAY = days_from_civil(-32_768, 1, 1), days_from_civil(32_767, 12, 31)  # of `pc.year`
 
 
 class Partitioner:
@@ -29,23 +28,16 @@ class Partitioner:
     def __init__(self, schema_json: str, spec_json: str) -> None:
         spec = json.loads(spec_json)
         self.spec_id: int = spec.get("spec-id", 0)
-        self._terms: list[tuple[tuple[str, ...], str, Callable[[pa.Array], pa.Array], str]] = []
-        table = json.loads(schema_json)
-        table["fields"] = writable_fields(table["fields"])
-        table.pop("identifier-field-ids", None)  # checked by the catalog; not this class's business
-        schema = IcebergSchema.model_validate(without_variants(table))
+        self._terms: list[tuple[tuple[str, ...], Callable[[pa.Array], pa.Array], str]] = []
+        columns = {column["id"]: (path, column) for path, column in columns_inside(json.loads(schema_json))}
         for field in spec.get("fields", ()):
             if field["transform"] == "void":
-                self._terms.append(((), "void", lambda data: pa.nulls(len(data)), "string"))
+                self._terms.append(((), lambda data: pa.nulls(len(data)), "string"))
                 continue
-            path = tuple(schema.find_column_name(field["source-id"]).split("."))  # type: ignore[union-attr] # the spec names columns of this schema
-            source = schema.find_field(field["source-id"]).field_type
-            transform = parse_transform(field["transform"])
-            self._terms.append((
-                _real_path(table["fields"], field["source-id"]) or path,
-                field["transform"], _on_columns(field["transform"], transform, source),
-                str(transform.result_type(source)),
-            ))  # fmt: skip
+            path, column = columns[field["source-id"]]
+            source, transform = NestedField.model_validate(column).field_type, parse_transform(field["transform"])
+            apply = _on_columns(field["transform"], transform, source)
+            self._terms.append((path, apply, str(transform.result_type(source))))
 
     def split(self, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
         """The rows of each partition, with its values as Iceberg's single-value JSON text in spec order."""
@@ -54,7 +46,7 @@ class Partitioner:
             return
         code: pa.Array | None = None
         distinct: list[list[str | None]] = []
-        for path, _, apply, result in self._terms:
+        for path, apply, result in self._terms:
             data = as_array(rows.column(path[0])) if path else pa.nulls(rows.num_rows)
             for name in path[1:]:
                 data, _ = member(data, None, name)
@@ -83,19 +75,6 @@ def _decode(code: int, distinct: Sequence[Sequence[str | None]]) -> tuple[str | 
         code, at = divmod(code, len(choices))
         values.append(choices[at])
     return tuple(reversed(values))
-
-
-def _real_path(fields: Sequence[Mapping[str, Any]], field_id: int) -> tuple[str, ...] | None:
-    """Names down to a field; a name may itself hold dots."""
-    for field in fields:
-        if field["id"] == field_id:
-            return (field["name"],)
-        inner = field["type"]
-        if isinstance(inner, Mapping) and inner["type"] == "struct":
-            below = _real_path(inner["fields"], field_id)
-            if below is not None:
-                return (field["name"], *below)
-    return None
 
 
 def _plain_values(values: pa.Array) -> list[Any]:
@@ -140,20 +119,14 @@ def _longs(data: pa.Array) -> pa.Int64Array:
 
 
 def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
-    days = data
-    if pa.types.is_timestamp(data.type):  # the calendar kernels of Arrow would apply no zone other than UTC here
-        per_day = MICROS_PER_DAY * (1_000 if data.type.unit == "ns" else 1)
-        days = floor_divide(data.view(pa.int64()), per_day).cast(pa.int32()).view(pa.date32())
-    ends = pc.min_max(days.view(pa.int32())).as_py()
-    if ends["min"] is not None and not _FIRST_YEARS_DAY <= ends["min"] <= ends["max"] <= _LAST_YEARS_DAY:
-        encoded = days.view(pa.int32()).dictionary_encode()
-        dates = [civil_from_days(v) for v in encoded.dictionary.to_pylist()]
-        values = [(year - 1970) * 12 + month - 1 if months else year - 1970 for year, month, _ in dates]
-        return pa.array(values, pa.int64()).take(encoded.indices)
-    years = pc.subtract(pc.year(days), 1970)
-    if not months:
-        return years
-    return pc.add(pc.multiply(years, 12), pc.subtract(pc.month(days), 1))
+    """Each distinct day once: Arrow's calendar has neither every zone nor every year."""
+    days = _longs(data)
+    if pa.types.is_timestamp(data.type):
+        days = floor_divide(days, MICROS_PER_DAY * (1_000 if data.type.unit == "ns" else 1))
+    encoded = days.dictionary_encode()
+    dates = [None if day is None else civil_from_days(day) for day in encoded.dictionary.to_pylist()]
+    made = [date and ((date[0] - 1970) * 12 + date[1] - 1 if months else date[0] - 1970) for date in dates]
+    return pa.array(made, pa.int64()).take(encoded.indices)
 
 
 def _murmur3_of_longs(values: pa.Int64Array) -> pa.UInt32Array:
@@ -186,15 +159,11 @@ def single_value_json(value: Any, type_: str) -> str:
         return json.dumps(date_text(value))
     if type_ == "time":
         return json.dumps(_clock(value))
-    if type_ in ("timestamp", "timestamptz"):
-        days, micros = divmod(value, MICROS_PER_DAY)
-        text = f"{date_text(days)}T{_clock(micros)}"
-        return json.dumps(text + ("+00:00" if type_ == "timestamptz" else ""))
-    if type_ in ("timestamp_ns", "timestamptz_ns"):
-        micros, nanos = divmod(value, 1_000)
+    if type_.startswith("timestamp"):
+        micros, nanos = divmod(value, 1_000) if type_.endswith("_ns") else (value, None)
         days, micros = divmod(micros, MICROS_PER_DAY)
-        text = f"{date_text(days)}T{_clock(micros)}{nanos:03d}"
-        return json.dumps(text + ("+00:00" if type_ == "timestamptz_ns" else ""))
+        text = f"{date_text(days)}T{_clock(micros)}" + ("" if nanos is None else f"{nanos:03d}")
+        return json.dumps(text + ("+00:00" if "tz" in type_ else ""))
     if type_ == "uuid":
         return json.dumps(str(uuid.UUID(bytes=value)))
     if isinstance(value, bytes):

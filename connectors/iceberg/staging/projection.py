@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.iceberg.staging.columns import as_array, items_of
+from connectors.iceberg.staging.columns import as_array, items_of, list_offsets, some_value
 from connectors.iceberg.staging.types import FIELD_ID, values_of_rows_before
 
 
@@ -35,10 +35,11 @@ def _column(rows: pa.Table, field: pa.Field) -> pa.Array:
     old = rows.schema.field(index)
     if old.type.equals(field.type, check_metadata=True):
         return rows.column(index)
-    return _projected(as_array(rows.column(index)), old.type, field.type)
+    return _projected(as_array(rows.column(index)), field.type)
 
 
-def _projected(data: pa.Array, old: pa.DataType, new: pa.DataType) -> pa.Array:
+def _projected(data: pa.Array, new: pa.DataType) -> pa.Array:
+    old = data.type
     if old.equals(new, check_metadata=True):
         return data
     mask = data.is_null() if data.null_count else None
@@ -50,19 +51,23 @@ def _projected(data: pa.Array, old: pa.DataType, new: pa.DataType) -> pa.Array:
             if at is None:
                 children.append(values_of_rows_before(child, len(data)))
             else:
-                children.append(_projected(pc.struct_field(data, [at]), old.field(at).type, child.type))
+                children.append(_projected(pc.struct_field(data, [at]), child.type))
         return pa.StructArray.from_arrays(children, fields=list(new), mask=mask)
-    if pa.types.is_list(new):
-        values = _projected(items_of(data), old.value_type, new.value_type)
-        ends = pc.cumulative_sum(pc.list_value_length(data).fill_null(0)).cast(pa.int32())
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), as_array(ends)])
-        return pa.ListArray.from_arrays(offsets, values, type=new, mask=mask)
-    if pa.types.is_map(new):
-        data = pa.concat_arrays([data, data.slice(0, 0)]) if data.offset else data
-        keys = _projected(data.keys, old.key_type, new.key_type)
-        items = _projected(data.items, old.item_type, new.item_type)
-        return pa.MapArray.from_arrays(data.offsets, keys, items, type=new, mask=mask)
+    if pa.types.is_list(new) or pa.types.is_map(new):
+        return _with_items(data, new, lambda items, field: _projected(items, field.type), mask)
     return data.cast(new)
+
+
+def _with_items(
+    data: pa.Array, type_: pa.DataType, change: Callable[[pa.Array, pa.Field], pa.Array], mask: pa.BooleanArray | None
+) -> pa.Array:
+    """A column of lists or maps with changed items."""
+    if pa.types.is_list(type_):
+        offsets, _ = list_offsets(data)
+        return pa.ListArray.from_arrays(offsets, change(items_of(data), type_.value_field), type=type_, mask=mask)
+    data = pa.concat_arrays([data, data.slice(0, 0)]) if data.offset else data
+    keys, items = change(data.keys, type_.key_field), change(data.items, type_.item_field)
+    return pa.MapArray.from_arrays(data.offsets, keys, items, type=type_, mask=mask)
 
 
 def with_hidden_values(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
@@ -93,33 +98,10 @@ def _visible(data: pa.Array, type_: pa.DataType, *, required: bool) -> pa.Array:
             for i in range(type_.num_fields)
         ]
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
-    if pa.types.is_list(type_):
-        values = _visible(items_of(data), type_.value_type, required=not type_.value_field.nullable)
-        ends = pc.cumulative_sum(pc.list_value_length(data).fill_null(0)).cast(pa.int32())
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), as_array(ends)])
-        return pa.ListArray.from_arrays(offsets, values, type=type_, mask=mask)
-    if pa.types.is_map(type_):
-        data = pa.concat_arrays([data, data.slice(0, 0)]) if data.offset else data
-        keys = _visible(data.keys, type_.key_type, required=True)
-        items = _visible(data.items, type_.item_type, required=not type_.item_field.nullable)
-        return pa.MapArray.from_arrays(data.offsets, keys, items, type=type_, mask=mask)
+    if pa.types.is_list(type_) or pa.types.is_map(type_):
+        return _with_items(data, type_, lambda items, f: _visible(items, f.type, required=not f.nullable), mask)
     if not required or not data.null_count:
         return data
     if isinstance(data, pa.ExtensionArray):
         return pa.ExtensionArray.from_storage(type_, _visible(data.storage, data.storage.type, required=True))
-    return data.fill_null(_something(type_))
-
-
-def _something(type_: pa.DataType) -> pa.Scalar:
-    if pa.types.is_string(type_):
-        return pa.scalar("", type_)
-    if pa.types.is_fixed_size_binary(type_):
-        return pa.scalar(bytes(type_.byte_width), type_)
-    if pa.types.is_binary(type_):
-        return pa.scalar(b"", type_)
-    if pa.types.is_decimal(type_):
-        return pa.scalar(Decimal(0), type_)
-    if pa.types.is_boolean(type_):
-        return pa.scalar(False, type_)
-    width = pa.int32() if type_.bit_width == 32 else pa.int64()
-    return pa.scalar(0, type_) if pa.types.is_floating(type_) else pa.array([0], width).view(type_)[0]
+    return data.fill_null(some_value(type_))

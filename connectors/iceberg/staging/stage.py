@@ -6,8 +6,8 @@ import dataclasses
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,16 +17,14 @@ from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.file_io_properties import file_io_properties, lent_until_ms
-from connectors.iceberg.key_changes import UnreadPair
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.cdc import DELETED
 from connectors.iceberg.staging.changelog import changelog_schema
-from connectors.iceberg.staging.columns import any_true
+from connectors.iceberg.staging.columns import any_true, column_at
 from connectors.iceberg.staging.envelope import Envelope, shape
 from connectors.iceberg.staging.full_names import FullNames
-from connectors.iceberg.staging.staged_changes import OFFSET, Half
 from connectors.iceberg.staging.table_request import TableRequest
-from connectors.iceberg.staging.table_stager import MemoryBudget, Prepared, StagingIdentity, TableStager, pairs_of
+from connectors.iceberg.staging.table_stager import MemoryBudget, StagedRows, StagingIdentity, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type_of_arrow
 from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
 
@@ -35,35 +33,6 @@ _RENEW_AHEAD_MS = 300_000  # before the end of lent keys to the storage; a commi
 _RENEW_SHARE = 2  # but no earlier than after half of the time that they were lent for
 _WRITE_AHEAD_MS = 10_000  # closing a cycle takes so long, and must not begin with keys that end meanwhile
 _WRITE_SHARE = 20
-
-
-class StagedRows(NamedTuple):
-    """One table's rows of a batch, converted; `Stage.add` takes them."""
-
-    stager: TableStager
-    rows: Prepared
-
-    def without(self, partition: TopicPartition) -> StagedRows:
-        """The same without the rows of a Kafka partition."""
-        parts = {tp: part for tp, part in self.rows.parts.items() if tp != partition}
-        pairs = {tp: changed for tp, changed in self.rows.pairs.items() if tp != partition}
-        return StagedRows(self.stager, Prepared(parts, self.rows.ignored, pairs))
-
-    def deletes(self, limits: Mapping[TopicPartition, UnreadPair]) -> Counter[str]:
-        """Pairs whose delete is among these rows, before the offset at which its partition stops; how many of each."""
-        found: Counter[str] = Counter()
-        for partition, changed in self.rows.pairs.items():
-            if (limit := limits.get(partition)) is not None:
-                changed = changed.filter(pc.less(changed.column(OFFSET), limit.offset))
-            found.update(pairs_of(changed, Half.DELETE).to_pylist())
-        return found
-
-
-def _member(value: Column, *path: str) -> Column | None:
-    column: Column | None = value
-    for name in path:
-        column = column.member(name) if column is not None and column.is_struct() else None
-    return column
 
 
 def _known_members(data: pa.Array) -> pa.DataType:
@@ -167,7 +136,7 @@ class Stage:
         """The fields of the records' keys, if these are to be the key of a table."""
         if not self._config.record_keys or self._config.mode_of(table) is WriteMode.APPEND:
             return ()
-        for column in (batch.key, _member(batch.value, "_cdc", "key")):
+        for column in (batch.key, column_at(batch.value, ("_cdc", "key"))):
             if column is not None and column.is_struct() and column.null_count < len(column):
                 return tuple(field.name for field in column.data.type)
         return ()
@@ -178,10 +147,8 @@ class Stage:
         Raises:
             BadRows: Rows that need a change which makes dead letters.
         """
-        if self._config.evolution.idle:
-            return None
         stager = self._stager(table, answer, epoch)
-        changes = stager.wanted_changes(self._rows(table, batch))
+        changes = stager.evolution.wanted(self._rows(table, batch))
         return TableRequest(None, "", changes, stager.description.schema_id).to_text() if changes else None
 
     def _rows(self, table: str, batch: Batch) -> Column:
@@ -197,8 +164,7 @@ class Stage:
         Raises:
             BadRows: These rows do not fit.
         """
-        stager = self._stager(table, answer, epoch)
-        return StagedRows(stager, stager.prepare(batch))
+        return self._stager(table, answer, epoch).prepare(batch)
 
     def add(self, converted: StagedRows) -> None:
         """Keep converted rows until the cycle closes.
@@ -208,7 +174,7 @@ class Stage:
         """
         if all(stager is not converted.stager for _, stager in self._stagers.values()):
             raise ConnectError("a table was replaced while rows of a poll waited; the task must start again")
-        converted.stager.add(converted.rows)
+        converted.stager.add(converted)
 
     def known_pairs(self, table: str) -> Counter[str]:
         """See `TableStager.known_pairs`; of a table for which nothing is staged, none."""

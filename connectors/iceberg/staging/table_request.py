@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from connectors.iceberg.schema_change import SchemaChange
@@ -22,13 +22,7 @@ class TableRequest:
 
     def to_text(self) -> str:
         changes = [change.to_json() for change in self.changes]
-        return json.dumps(
-            {
-                "schema": self.schema, "reason": self.reason, "changes": changes, "schema_id": self.schema_id,
-                "keys": list(self.keys),
-            },
-            separators=(",", ":"),
-        )  # fmt: skip
+        return json.dumps({**asdict(self), "changes": changes}, separators=(",", ":"))
 
     @staticmethod
     def from_text(text: str) -> TableRequest:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -26,11 +26,10 @@ from connectors.iceberg.config import TARGET_FILE_BYTES, IcebergSinkConfig
 from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.key_changes import UnreadPair
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema_change import SchemaChange
-from connectors.iceberg.staging.cdc import DELETED, Change, Placeholder, any_null, changes, last_per_key, last_truncate
+from connectors.iceberg.staging.cdc import DELETED, Change, Placeholder, any_null, changes, last_per_key
 from connectors.iceberg.staging.changelog import Changes
 from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
-from connectors.iceberg.staging.conversion import RowConverter
+from connectors.iceberg.staging.conversion import Converted, RowConverter
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
@@ -57,9 +56,6 @@ from connectors.iceberg.staging.types import FIELD_ID, arrow_schema, writable_fi
 from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 log = logging.getLogger(__name__)
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 NULL_IN_KEY = "null in the key"
 _NEW_KEY = "__debezium.newkey"  # of the delete that a change of the key begins with
@@ -107,12 +103,28 @@ class MemoryBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """Rows of one batch that fit the table, by Kafka partition; `TableStager.add` takes them."""
+class StagedRows:
+    """Rows of one batch that fit a table, by Kafka partition; `TableStager.add` takes them."""
 
+    stager: TableStager
     parts: Mapping[TopicPartition, pa.Table]
     ignored: int = 0  # rows that mean nothing to the table
     pairs: Mapping[TopicPartition, pa.Table] = field(default_factory=dict)  # halves of changed keys, as of `_pairs`
+
+    def without(self, partition: TopicPartition) -> StagedRows:
+        """The same without the rows of a Kafka partition."""
+        parts = {tp: part for tp, part in self.parts.items() if tp != partition}
+        pairs = {tp: changed for tp, changed in self.pairs.items() if tp != partition}
+        return StagedRows(self.stager, parts, self.ignored, pairs)
+
+    def deletes(self, limits: Mapping[TopicPartition, UnreadPair]) -> Counter[str]:
+        """Pairs whose delete is among these rows, before the offset at which its partition stops; how many of each."""
+        found: Counter[str] = Counter()
+        for partition, changed in self.pairs.items():
+            if (limit := limits.get(partition)) is not None:
+                changed = changed.filter(pc.less(changed.column(OFFSET), limit.offset))
+            found.update(pairs_of(changed, Half.DELETE))
+        return found
 
 
 @dataclass(slots=True)
@@ -159,7 +171,7 @@ class TableStager:
         self._read = Change.IGNORE if config.ignore_snapshots else Change.UPSERT
         self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
         self._held: dict[TopicPartition, _PartitionBuffer] = {}
-        self._unreported: set[str] = set()
+        self._unreported: set[str] = set()  # files of cycles that were not written to the end
         # How many more deletes of a pair were staged than inserts. The table's open pairs tell of those that leave.
         self._read_pairs: dict[TopicPartition, Counter[str]] = {}
         self._last_deletes: dict[TopicPartition, tuple[int, str]] = {}  # the offset of the last of a pair, and its keys
@@ -168,10 +180,11 @@ class TableStager:
         self._latest: str | None = None  # the same, of the partition that is being closed
         self.ignored_rows = 0  # since the start: tombstones in append mode, deletes without a key, messages
         self.null_keys = 0  # since the start: rows left out because of iceberg.ext.null-key=skip
-        self._describe(description)
+        self.evolve(description)
         budget.share(self)
 
-    def _describe(self, description: TableDescription) -> None:
+    def evolve(self, description: TableDescription) -> None:
+        """Go on with a newer schema or spec of the same table; rows already held are brought along."""
         self.description = description
         table = json.loads(description.schema)
         self._schema = arrow_schema(writable_fields(table["fields"]))
@@ -179,9 +192,8 @@ class TableStager:
         self._nullable = pa.schema([f.with_nullable(True) for f in self._schema])
         self._partitioner = Partitioner(description.schema, description.spec)
         self._output = FileOutput(description, self._config.write_props)
-        self._value_converters: dict[tuple[Schema | None, pa.DataType], RowConverter] = {}
-        self._key_converters: dict[tuple[Schema | None, pa.DataType], RowConverter] = {}
-        self._evolution = TableEvolution(description, self._config)
+        self._converters: dict[tuple[Schema | None, pa.DataType, bool], RowConverter] = {}
+        self.evolution = TableEvolution(description, self._config)
         self._keys = description.key_columns
         self._marked = DELETED if self._config.marks_deletes(description.name) else None
         if self._marked is not None and self._schema.get_field_index(self._marked) < 0:
@@ -191,46 +203,29 @@ class TableStager:
         if missing:
             raise DataError(f"table {description.name} has no key column {missing[0]}")
 
-    def evolve(self, description: TableDescription) -> None:
-        """Go on with a newer schema or spec of the same table; rows already held are brought along."""
-        self._describe(description)
-
-    def wanted_changes(self, value: Column) -> tuple[SchemaChange, ...]:
-        """The changes to ask for before these rows can be staged; empty: none. Cheap when asked again.
-
-        Raises:
-            BadRows: Rows that need a change which makes dead letters; ask again with the others.
-        """
-        return self._evolution.wanted(value)
-
     # --- rows in
 
-    def prepare(self, batch: Batch) -> Prepared:
+    def prepare(self, batch: Batch) -> StagedRows:
         """Convert a batch; nothing is kept.
 
         Raises:
             BadRows: These rows do not fit, by their index in the batch.
         """
-        merge = self.description.mode is WriteMode.MERGE
         if self._config.is_changelog(self.description.name):
             return self._prepare_changes(batch)
         pairs: Mapping[TopicPartition, pa.Table] = {}
-        if merge:
+        if self.description.mode is WriteMode.MERGE:
             rows, kept, pairs = self._merge_rows(batch)
         else:
             rows, kept = self._append_rows(batch)
         partitions = batch.origin.partitions
-        ignored = 0 if kept is None else len(batch) - rows.num_rows
-        topic = batch.origin.topic
-        ends = pc.min_max(partitions).as_py()
-        if ends["min"] == ends["max"]:
-            whole = {TopicPartition(topic, ends["min"]): rows} if rows.num_rows else {}
-            return Prepared(whole, ignored, pairs if whole else {})
-        of_rows = partitions if kept is None else partitions.filter(kept)
-        parts = {TopicPartition(topic, number): part for number, part in _by_partition(rows, of_rows).items()}
-        return Prepared(parts, ignored, {tp: changed for tp, changed in pairs.items() if tp in parts})
+        if not pc.all(kept).as_py():
+            rows, partitions = rows.filter(kept), partitions.filter(kept)
+        parts = _by_partition(batch.origin.topic, rows, partitions)
+        kept_pairs = {tp: changed for tp, changed in pairs.items() if tp in parts}
+        return StagedRows(self, parts, len(batch) - rows.num_rows, kept_pairs)
 
-    def add(self, prepared: Prepared) -> None:
+    def add(self, prepared: StagedRows) -> None:
         """Keep what was prepared until the cycle closes."""
         self.ignored_rows += prepared.ignored
         for partition, rows in prepared.parts.items():
@@ -244,80 +239,65 @@ class TableStager:
             if changed.column(HALF)[-1].as_py() == Half.DELETE:
                 self._last_deletes[partition] = changed.column(OFFSET)[-1].as_py(), changed.column(_KEYS)[-1].as_py()
             read = self._read_pairs.setdefault(partition, Counter())
-            read.update(pairs_of(changed, Half.DELETE).to_pylist())
-            read.subtract(pairs_of(changed, Half.INSERT).to_pylist())
+            read.update(pairs_of(changed, Half.DELETE))
+            read.subtract(pairs_of(changed, Half.INSERT))
             for pair in [*islice(read, max(0, len(read) - _MOST_READ_PAIRS))]:
                 del read[pair]
         self._budget.relieve()
 
-    def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None]:
+    def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray]:
+        """The rows, and which of them are no tombstones."""
         gone = tombstones(batch.value)
-        if gone is not None and pc.all(gone).as_py():
-            return self._schema.empty_table(), pc.invert(gone)
-        converted = self._value_converter(batch.value).convert(batch.value)
-        self._raise_failures(converted.failures, None)
-        rows = pa.Table.from_arrays(converted.columns, schema=self._nullable)
-        if gone is None:
-            return rows, None
-        kept = pc.invert(gone)
-        return rows.filter(kept), kept
+        kept = pa.repeat(pa.scalar(True), len(batch)) if gone is None else pc.invert(gone)
+        converted = self._converter(batch.value).convert(batch.value)
+        self._raise_failures(converted.failures)
+        return pa.Table.from_arrays(converted.columns, schema=self._nullable), kept
 
-    def _prepare_changes(self, batch: Batch) -> Prepared:
+    def _prepare_changes(self, batch: Batch) -> StagedRows:
         """Each change as its rows; values that the source did not send are null."""
         opened = Changes(batch, self._read)
-        parts = []
+        found = []
         for images, places in opened.images():
-            converter = self._value_converter(images)
-            converted = converter.convert(images, self._unavailable_rows(images, converter, None))
-            wrong: dict[int, Exception] = {}
-            for failure in converted.failures:
-                for row in pc.indices_nonzero(failure.rows).to_pylist():
-                    error = DataError(f"table {self.description.name}, column {failure.column}: {failure.reason}")
-                    wrong.setdefault(places[row].as_py(), error)
-            if wrong:
-                raise BadRows(dict(sorted(wrong.items())))
-            parts.append(pa.Table.from_arrays(converted.columns, schema=self._nullable))
-        if not parts:
-            return Prepared({}, len(batch))
-        rows = pa.concat_tables(parts)
+            converter = self._converter(images)
+            converted = converter.convert(images, self._unavailable_rows(images, converter, pa.scalar(True)))
+            self._raise_failures(converted.failures, places=places)
+            found.append(pa.Table.from_arrays(converted.columns, schema=self._nullable))
+        if not found:
+            return StagedRows(self, {}, len(batch))
+        rows = pa.concat_tables(found)
         for name, data in opened.described(self._nullable).items():
             rows = rows.set_column(rows.schema.get_field_index(name), self._nullable.field(name), data)
         places = opened.places()
         partitions = batch.origin.partitions.take(places)
         ordered = pc.array_sort_indices(places)  # images of a change side by side, the row before first
-        rows, partitions = rows.take(ordered), partitions.take(ordered)
-        topic, ignored = batch.origin.topic, len(batch) - len(pc.unique(places))
-        numbers = pc.unique(partitions).to_pylist()
-        by_partition = {n: rows.filter(pc.equal(partitions, n)) if len(numbers) > 1 else rows for n in numbers}
-        return Prepared({TopicPartition(topic, n): part for n, part in by_partition.items()}, ignored)
+        parts = _by_partition(batch.origin.topic, rows.take(ordered), partitions.take(ordered))
+        return StagedRows(self, parts, len(batch) - len(pc.unique(places)))
 
-    def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray | None, dict[TopicPartition, pa.Table]]:
-        """The rows that mean something, which these are, and those that change a key."""
+    def _merge_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray, dict[TopicPartition, pa.Table]]:
+        """The rows, which of them mean something, and those that change a key."""
         raw = batch.value
         batch, change = self._meant(batch)
         meant, value = change, batch.value
-        ends = pc.min_max(change).as_py()
-        only_upserts = ends["max"] == Change.UPSERT
-        upsert = None if only_upserts else pc.equal(change, Change.UPSERT)
-        converter = self._value_converter(value)
+        upsert = pc.equal(change, Change.UPSERT)
+        converter = self._converter(value)
         hidden = self._unavailable_rows(value, converter, upsert)
         unknown = hidden  # and, of deletes that only mark, every other value
-        deletes = pc.equal(change, Change.DELETE) if self._marked is not None and not only_upserts else None
-        if deletes is not None:
+        deletes = pc.equal(change, Change.DELETE)
+        marking = self._marked is not None and any_true(deletes)
+        if marking:
             unknown = {name: pc.or_(deletes, hidden[name]) if name in hidden else deletes for name in self._unmarked}
         converted = converter.convert(value, unknown)
-        columns = converted.columns
-        excused = None if upsert is None else pc.invert(upsert)
-        failures = self._place_keys(batch, columns, converter, converted.failures)
+        columns, failures = converted.columns, converted.failures
+        self._place_keys(batch, columns, converter, failures)
         names = self._schema.names
         keyless = any_null([columns[names.index(k)] for k in self._keys], len(batch))
         if keyless is not None:
             change = self._without_key(batch, change, keyless, failures)
-        self._raise_failures(failures, excused)
+        self._raise_failures(failures, pc.invert(upsert))
         unavailable = self._unavailable_ids(unknown, len(batch))
         if self._marked is not None:
-            columns[names.index(self._marked)] = self._marks(deletes, len(batch))
-        if deletes is not None:
+            columns[names.index(self._marked)] = deletes.cast(self._schema.field(self._marked).type)
+        if marking:
             still = pc.and_(deletes, pc.not_equal(change, Change.IGNORE))
             change = as_array(pc.if_else(still, pa.scalar(Change.UPSERT, pa.int8()), change))
         extra, fields = [batch.origin.offsets, change, unavailable], list(_EXTRA)
@@ -328,11 +308,7 @@ class TableStager:
             extra.append(order)
             fields.append(_HELD_ORDER)
         rows = pa.Table.from_arrays([*columns, *extra], schema=pa.schema([*self._nullable, *fields]))
-        pairs = self._pairs(batch, raw, rows)
-        if only_upserts and keyless is None:
-            return rows, None, pairs
-        kept = pc.not_equal(change, Change.IGNORE)
-        return (rows, None, pairs) if pc.all(kept).as_py() else (rows.filter(kept), kept, pairs)
+        return rows, pc.not_equal(change, Change.IGNORE), self._pairs(batch, raw, rows)
 
     @staticmethod
     def _check_replayed(
@@ -352,11 +328,6 @@ class TableStager:
             why = "without iceberg.ext.ordering-columns only a whole row can be tried again, where its key is missing"
         if any_true(as_array(wrong)):
             raise BadRows(dict.fromkeys(pc.indices_nonzero(wrong).to_pylist(), DataError(f"a replay: {why}")))
-
-    def _marks(self, deletes: pa.BooleanArray | None, length: int) -> pa.Array:
-        """The column that says which rows are deleted."""
-        deleted = pa.repeat(pa.scalar(False), length) if deletes is None else deletes
-        return deleted.cast(self._schema.field(self._marked).type)
 
     def _order(self, batch: Batch, raw: Column) -> pa.StringArray:
         """Where each row stands; empty where it does not say, and null if it is a tombstone that only repeats."""
@@ -403,30 +374,22 @@ class TableStager:
         return batch, change
 
     def _place_keys(
-        self, batch: Batch, columns: list[pa.Array], converter: RowConverter, failures: Sequence[Failure]
-    ) -> list[Failure]:
+        self, batch: Batch, columns: list[pa.Array], converter: RowConverter, failures: list[Failure]
+    ) -> None:
         """Put keys from the record keys where the value has none: tombstones, and columns the value lacks."""
         gone = tombstones(batch.value)
         lacking = [k for k in self._keys if k not in converter.sources]
-        made = list(failures)
-        if gone is None and not lacking:
-            return made
-        keys = self._converted_keys(batch.key)
+        keys = None if gone is None and not lacking else self._converted_keys(batch.key)
         if keys is None:
-            return made
-        key_columns, key_failures = keys
+            return
         for name in self._keys:
             at = self._schema.get_field_index(name)
-            if name in lacking:
-                columns[at] = key_columns[at]
-            else:
-                columns[at] = choose(gone, key_columns[at], columns[at])
-        for failure in key_failures:
+            columns[at] = keys.columns[at] if name in lacking else choose(gone, keys.columns[at], columns[at])
+        for failure in keys.failures:
             rows = failure.rows if failure.column in lacking or gone is None else pc.and_(failure.rows, gone)
-            made.append(Failure(rows, failure.column, failure.reason))
-        return [f for f in made if any_true(f.rows)]
+            failures.append(Failure(rows, failure.column, failure.reason))
 
-    def _converted_keys(self, key: Column) -> tuple[list[pa.Array], list[Failure]] | None:
+    def _converted_keys(self, key: Column) -> Converted | None:
         """The key columns from the record keys; None when these hold nothing that could be one."""
         data, schema = key.data, key.schema
         if pa.types.is_null(data.type):
@@ -437,12 +400,7 @@ class TableStager:
             data = pa.StructArray.from_arrays([data], names=[self._keys[0]])
             schema = None if schema is None else struct((self._keys[0], schema))
             key = Column(schema, data)
-        converter = self._key_converters.get((schema, data.type))
-        if converter is None:
-            converter = RowConverter(self.description, schema, data.type, self._conversion, only=self._keys)
-            _remember(self._key_converters, (schema, data.type), converter)
-        converted = converter.convert(key)
-        return converted.columns, converted.failures
+        return self._converter(key, of_key=True).convert(key)
 
     def _without_key(
         self, batch: Batch, change: pa.Int8Array, keyless: pa.BooleanArray, failures: list[Failure]
@@ -464,7 +422,7 @@ class TableStager:
         return as_array(pc.if_else(keyless, ignore, change))
 
     def _unavailable_rows(
-        self, value: Column, converter: RowConverter, upsert: pa.BooleanArray | None
+        self, value: Column, converter: RowConverter, upsert: pa.BooleanArray | pa.BooleanScalar
     ) -> dict[str, pa.BooleanArray]:
         """Per table column, the upserts whose value is Debezium's placeholder."""
         found: dict[str, pa.BooleanArray] = {}
@@ -476,7 +434,7 @@ class TableStager:
             data = value.data.field(value.data.type.get_field_index(source))  # below a null there is no upsert
             rows = self._placeholder.rows(data, schemaless=value.schema is None)
             if rows is not None:
-                found[column] = rows if upsert is None else pc.and_(rows, upsert)
+                found[column] = pc.and_(rows, upsert)
                 found.update(dict.fromkeys(converter.siblings[column], found[column]))  # one of them has the value
         return {column: rows for column, rows in found.items() if any_true(rows)}
 
@@ -529,9 +487,9 @@ class TableStager:
             return None
         (key,) = Batch.of([SinkRecord("", 0, None, None, header.schema, value, 0)])
         converted = self._converted_keys(key.value)
-        if converted is None or converted[1]:
+        if converted is None or converted.failures:
             return None
-        found = [converted[0][self._schema.get_field_index(name)][0].as_py() for name in self._keys]
+        found = [converted.columns[self._schema.get_field_index(name)][0].as_py() for name in self._keys]
         return None if None in found else found
 
     def _unavailable_ids(self, hidden: Mapping[str, pa.BooleanArray], length: int) -> pa.StringArray:
@@ -541,22 +499,26 @@ class TableStager:
         joined = pc.binary_join_element_wise(SEPARATOR, *texts, "")
         return as_array(pc.if_else(pc.equal(joined, SEPARATOR), pa.scalar(None, pa.string()), joined))
 
-    def _value_converter(self, value: Column) -> RowConverter:
-        key = (value.schema, value.data.type)
-        known = self._value_converters.get(key)
+    def _converter(self, rows: Column, *, of_key: bool = False) -> RowConverter:
+        """For such rows, or for records' keys, which fill the key columns only."""
+        key = (rows.schema, rows.data.type, of_key)
+        known = self._converters.get(key)
         if known is None:
+            only, unchecked = (self._keys, ()) if of_key else (None, self._keys)
             try:
-                known = RowConverter(
-                    self.description, value.schema, value.data.type, self._conversion, unchecked=self._keys
-                )  # fmt: skip
+                known = RowConverter(self.description, rows.schema, rows.data.type, self._conversion, only, unchecked)
             except DataError as error:
-                rows = pc.indices_nonzero(value.data.is_valid()).to_pylist() or [0]
-                raise BadRows(dict.fromkeys(rows, error)) from error
-            _remember(self._value_converters, key, known)
+                wrong = pc.indices_nonzero(rows.data.is_valid()).to_pylist() or [0]
+                raise BadRows(dict.fromkeys(wrong, error)) from error
+            if len(self._converters) >= _MAX_COMPILED:
+                self._converters.clear()
+            self._converters[key] = known
         return known
 
-    def _raise_failures(self, failures: Sequence[Failure], excused: pa.BooleanArray | None) -> None:
-        """`excused`: rows of which only the key counts."""
+    def _raise_failures(
+        self, failures: Sequence[Failure], excused: pa.BooleanArray | None = None, places: pa.Int64Array | None = None
+    ) -> None:
+        """`excused`: rows of which only the key counts. `places`: where the rows stand in the batch; None: as here."""
         errors: dict[int, Exception] = {}
         for failure in failures:
             rows = failure.rows
@@ -565,7 +527,7 @@ class TableStager:
             text = f"table {self.description.name}, column {failure.column}: {failure.reason}"
             error = DataError(text, reason=FailureReason.NULL_KEY if failure.reason == NULL_IN_KEY else None)
             for row in pc.indices_nonzero(rows).to_pylist():
-                errors.setdefault(row, error)
+                errors.setdefault(row if places is None else places[row].as_py(), error)
         if errors:
             raise BadRows(dict(sorted(errors.items())))
 
@@ -578,7 +540,7 @@ class TableStager:
             read.update(each)
         return read | Counter(self.description.open_pairs)
 
-    def unread(self, prepared: Prepared, known: Mapping[str, int]) -> Iterator[tuple[TopicPartition, UnreadPair]]:
+    def unread(self, prepared: StagedRows, known: Mapping[str, int]) -> Iterator[tuple[TopicPartition, UnreadPair]]:
         """Of each partition, the first insert that lacks values of a row whose delete was not read.
 
         `known`: how many deletes of each pair were read, with those of these rows.
@@ -656,22 +618,20 @@ class TableStager:
         )  # fmt: skip
         try:
             merge = self.description.mode is WriteMode.MERGE
-            for file in self._merge_files(held, name, partition) if merge else self._append_files(held, name):
-                written.append(file)
-                if file.path:
-                    self._unreported.add(file.path)
-        except BaseException:
-            for file in written:
-                if not file.path:
-                    continue
-                self._output.remove(file.path)
-                self._unreported.discard(file.path)
+            written.extend(self._merge_files(held, name, partition) if merge else self._append_files(held, name))
+        except BaseException:  # `written` has the files before it
+            self._unreported.update(file.path for file in written if file.path)
+            self._remove_unreported()
             raise
         self._forget(partition)
         if self._latest is not None:
             self._last_order[partition], self._latest = self._latest, None
-        self._unreported.difference_update(file.path for file in written)
         return written
+
+    def _remove_unreported(self) -> None:
+        for uri in [*self._unreported]:
+            self._output.remove(uri)
+            self._unreported.remove(uri)
 
     def _append_files(self, held: _PartitionBuffer, name: StagedFileName) -> Iterator[StagedFile]:
         for piece in self._pieces(held):
@@ -722,7 +682,7 @@ class TableStager:
                 )  # fmt: skip
                 whole = whole.filter(pc.invert(repeats))
             pieces = [whole]
-        truncated = last_truncate(whole.column(CHANGE), whole.column(OFFSET))
+        truncated = pc.max(whole.column(OFFSET).filter(pc.equal(whole.column(CHANGE), Change.TRUNCATE))).as_py()
         if truncated is not None:
             yield self._truncate(whole, truncated)
             pieces = [piece.filter(pc.greater(piece.column(OFFSET), truncated)) for piece in pieces]
@@ -856,9 +816,7 @@ class TableStager:
         """Forget everything, and remove files that were not reported. The stager may be used again."""
         for partition in [*self._held, *self._read_pairs]:
             self.drop_partition(partition)
-        for uri in self._unreported:
-            self._output.remove(uri)
-        self._unreported.clear()
+        self._remove_unreported()
 
 
 def _in_own_order(whole: pa.Table, pairs: Sequence[pa.Table]) -> tuple[pa.Table, list[pa.Table]]:
@@ -880,29 +838,28 @@ def _in_own_order(whole: pa.Table, pairs: Sequence[pa.Table]) -> tuple[pa.Table,
     return rows, made
 
 
-def pairs_of(changed: pa.Table, half: Half) -> pa.ChunkedArray:
-    """Of changes of keys, as `Prepared` has them, the pairs of which this half is there."""
-    return changed.column(PAIR).filter(pc.equal(changed.column(HALF), int(half)))
+def pairs_of(changed: pa.Table, half: Half) -> list[str]:
+    """Of changes of keys, as `StagedRows` has them, the pairs of which this half is there."""
+    found: list[str] = changed.column(PAIR).filter(pc.equal(changed.column(HALF), int(half))).to_pylist()
+    return found
 
 
-def _by_partition(rows: pa.Table, partitions: pa.Int32Array) -> dict[int, pa.Table]:
+def _by_partition(topic: str, rows: pa.Table, partitions: pa.Int32Array) -> dict[TopicPartition, pa.Table]:
     """The rows of each partition. Messages come in pieces of one partition, and these need not be copied."""
+    numbers = pc.unique(partitions).to_pylist()
+    if len(numbers) == 1:
+        return {TopicPartition(topic, numbers[0]): rows}
     cuts = pc.indices_nonzero(pc.not_equal(partitions.slice(1), partitions.slice(0, max(0, len(rows) - 1)))).to_pylist()
     if (len(cuts) + 1) * _LEAST_ROWS_OF_A_PIECE > len(rows):
-        return {number: rows.filter(pc.equal(partitions, number)) for number in pc.unique(partitions).to_pylist()}
-    pieces: dict[int, list[pa.Table]] = {}
+        return {TopicPartition(topic, number): rows.filter(pc.equal(partitions, number)) for number in numbers}
+    pieces: dict[TopicPartition, list[pa.Table]] = {}
     starts = [0, *(cut + 1 for cut in cuts)]
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
-        pieces.setdefault(partitions[start].as_py(), []).append(rows.slice(start, end - start))
-    return {number: found[0] if len(found) == 1 else pa.concat_tables(found) for number, found in pieces.items()}
+        partition = TopicPartition(topic, partitions[start].as_py())
+        pieces.setdefault(partition, []).append(rows.slice(start, end - start))
+    return {partition: pa.concat_tables(found) for partition, found in pieces.items()}
 
 
 _EXTRA = (pa.field(OFFSET, pa.int64()), pa.field(CHANGE, pa.int8()), pa.field(UNAVAILABLE, pa.string()))
 _PAIRS = pa.schema([(OFFSET, pa.int64()), (PAIR, pa.string()), (HALF, pa.int32()), (_KEYS, pa.string())])
 _HELD_ORDER = pa.field(ORDER, pa.string())
-
-
-def _remember(known: dict[K, V], key: K, value: V) -> None:
-    if len(known) >= _MAX_COMPILED:
-        known.clear()
-    known[key] = value

@@ -21,6 +21,7 @@ from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_precision, decimal_scale
 from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, LogicalTypes
 from connectors.iceberg.staging.full_names import FullNames
+from connectors.iceberg.staging.kernels.incoming_moment import logical_name, named_moment
 from connectors.iceberg.staging.partition_by import PartitionTerm
 from connectors.iceberg.table import WriteMode
 
@@ -39,34 +40,15 @@ _TO_ICEBERG: Mapping[Type, str] = {
     Type.BOOLEAN: "boolean", Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "long",
     Type.FLOAT32: "float", Type.FLOAT64: "double", Type.STRING: "string", Type.BYTES: "binary",
 }  # fmt: skip
-_CONNECT_NAMES: Mapping[tuple[str, Type], str] = {
-    (DATE, Type.INT32): "date",
-    (TIME, Type.INT32): "time",
-    (TIMESTAMP, Type.INT64): "timestamptz",
-}
-_FULL_NAMES: Mapping[tuple[str, Type], str] = {
-    ("io.debezium.time.Date", Type.INT32): "date",
-    ("io.debezium.time.Time", Type.INT32): "time",
-    ("io.debezium.time.MicroTime", Type.INT64): "time",
-    ("io.debezium.time.NanoTime", Type.INT64): "time",
-    ("io.debezium.time.Timestamp", Type.INT64): "timestamp",
-    ("io.debezium.time.MicroTimestamp", Type.INT64): "timestamp",
-    ("io.debezium.time.NanoTimestamp", Type.INT64): "timestamp",
+_CONNECT_NAMES = frozenset({DATE, TIME, TIMESTAMP})  # those that Connect itself defines
+_FULL_NAMES: Mapping[tuple[str, Type], str] = {  # beside those of moments that are numbers
     ("io.debezium.time.ZonedTimestamp", Type.STRING): "timestamptz",
     ("io.debezium.time.IsoDate", Type.STRING): "date",
     ("io.debezium.time.IsoTime", Type.STRING): "time",
     ("io.debezium.time.IsoTimestamp", Type.STRING): "timestamp",
     ("io.debezium.data.Uuid", Type.STRING): "uuid",
-    (VARIABLE_SCALE_DECIMAL, Type.STRUCT): "string",
     ("uuid", Type.STRING): "uuid",
-    ("timestamp-millis", Type.INT64): "timestamptz",
-    ("timestamp-micros", Type.INT64): "timestamptz",
-    ("timestamp-nanos", Type.INT64): "timestamptz",
-    ("local-timestamp-millis", Type.INT64): "timestamp",
-    ("local-timestamp-micros", Type.INT64): "timestamp",
-    ("local-timestamp-nanos", Type.INT64): "timestamp",
-    ("time-millis", Type.INT32): "time",
-    ("time-micros", Type.INT64): "time",
+    (VARIABLE_SCALE_DECIMAL, Type.STRUCT): "string",
 }
 
 
@@ -87,11 +69,6 @@ class TypeOptions:
             times=config.mode is WriteMode.APPEND,
             variants=config.json_variants and config.format_version >= 3,
         )  # fmt: skip
-
-
-def logical_name(schema: Schema) -> str | None:
-    """The logical name of a schema: its name, or the Avro logical type that a converter left in the parameters."""
-    return schema.name or schema.parameters.get("logicalType") or schema.parameters.get("avro.logicalType")
 
 
 # --- Iceberg to Arrow
@@ -195,16 +172,6 @@ def arrow_type_of(type_: IcebergType) -> pa.DataType:
     raise DataError(f"columns of type {kind} cannot be written")
 
 
-def without_variants(type_: IcebergType) -> IcebergType:
-    """The same type for PyIceberg, which knows no variants: they are binary to it."""
-    if isinstance(type_, str):
-        return "binary" if type_ == "variant" else type_
-    if type_["type"] == "struct":
-        return {**type_, "fields": [{**f, "type": without_variants(f["type"])} for f in type_["fields"]]}
-    inner = {part: without_variants(type_[part]) for part in ("element", "key", "value") if part in type_}
-    return {**type_, **inner}
-
-
 def decimal_parts(type_: IcebergType) -> tuple[int, int] | None:
     """Precision and scale, if it is a decimal."""
     found = _DECIMAL.fullmatch(type_) if isinstance(type_, str) else None
@@ -227,29 +194,21 @@ def why_no_key(type_: IcebergType) -> str | None:
 # --- Connect to Iceberg
 
 
-class _Ids(Iterator[int]):
-    """Numbers for new fields; the catalog gives the columns their final ones."""
-
-    def __init__(self) -> None:
-        self._next = itertools.count(1)
-
-    def __next__(self) -> int:
-        return next(self._next)
-
-
 def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | None = None) -> IcebergType:
     """The Iceberg type of a new column whose rows have this Connect schema.
 
     Raises:
         DataError: There is none: a struct without fields, a decimal of more than 38 digits.
     """
-    ids = ids or _Ids()
+    ids = ids or itertools.count(1)
     name = logical_name(schema)
     if schema.type is Type.BYTES and schema.name == DECIMAL:
         return decimal_type(schema, options)
     if name is not None:
-        known = _CONNECT_NAMES.get((name, schema.type))
-        if known is None and options.logical_types is LogicalTypes.FULL:
+        full, moment, known = options.logical_types is LogicalTypes.FULL, named_moment(schema), None
+        if moment is not None and schema.type is moment.schema_type and (full or name in _CONNECT_NAMES):
+            known = moment.column_type
+        elif full:
             known = _FULL_NAMES.get((name, schema.type))
         if known is None and name == "uuid" and schema.type is Type.STRING and options.uuid:
             known = "uuid"
@@ -313,28 +272,26 @@ def decimal_type(schema: Schema, options: TypeOptions) -> str:
     return f"decimal({digits}, {scale})"
 
 
+_OF_ARROW: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
+    (pa.types.is_string, "string"), (pa.types.is_large_string, "string"), (pa.types.is_boolean, "boolean"),
+    (pa.types.is_integer, "long"), (pa.types.is_floating, "double"), (pa.types.is_date, "date"),
+    (pa.types.is_time, "time"),
+)  # fmt: skip
+
+
 def type_of_arrow(type_: pa.DataType, ids: Iterator[int] | None = None) -> IcebergType | None:
     """The Iceberg type of a new column of schemaless rows; None while its values say nothing."""
-    ids = ids or _Ids()
+    ids = ids or itertools.count(1)
     is_ = pa.types
-    if is_.is_string(type_) or is_.is_large_string(type_):
-        return "string"
-    if is_.is_boolean(type_):
-        return "boolean"
-    if is_.is_integer(type_):
-        return "long"
-    if is_.is_floating(type_):
-        return "double"
+    for of_kind, name in _OF_ARROW:
+        if of_kind(type_):
+            return name
     if is_.is_decimal(type_):
         precision, scale = type_.precision, type_.scale
         if scale < 0:
             precision, scale = precision - scale, 0
         precision = max(precision, scale)
         return f"decimal({precision}, {scale})" if precision <= DECIMAL_DIGITS else None
-    if is_.is_date(type_):
-        return "date"
-    if is_.is_time(type_):
-        return "time"
     if is_.is_timestamp(type_):
         return "timestamp" if type_.tz is None else "timestamptz"
     if is_.is_list(type_):
@@ -365,7 +322,7 @@ def new_table_schema(
     Raises:
         DataError: The rows have no fields, a field has no Iceberg type, or Iceberg refuses the names of the fields.
     """
-    ids = _Ids()
+    ids = itertools.count(1)
     if schema is None:
         inferred = type_of_arrow(type_, ids) if pa.types.is_struct(type_) else None
         if not isinstance(inferred, dict):
@@ -396,7 +353,13 @@ def _may_identify(field: Mapping[str, Any] | None) -> bool:
 
 # --- partition specs
 
-_TIMESTAMPS = frozenset({"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
+_TIMESTAMPS = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+_DATES = ("date", *_TIMESTAMPS)
+_SOURCES: Mapping[str, Sequence[str]] = {  # types of columns by transform; others take any
+    "year": _DATES, "month": _DATES, "day": _DATES, "hour": _TIMESTAMPS,
+    "truncate": ("int", "long", "string", "binary", "decimal"),
+}  # fmt: skip
+_NO_BUCKETS = ("boolean", "float", "double")
 
 
 def partition_spec(schema: Mapping[str, Any], terms: Sequence[PartitionTerm]) -> dict[str, Any]:
@@ -443,16 +406,6 @@ def _find(fields: Sequence[Mapping[str, Any]], path: str) -> Mapping[str, Any] |
 def _check_transform(term: PartitionTerm, type_: IcebergType) -> None:
     if not isinstance(type_, str):
         raise DataError(f"Cannot partition by {term.column}: it is a {type_['type']}")
-    allowed: Callable[[str], bool]
-    if term.transform in ("year", "month", "day"):
-        allowed = (_TIMESTAMPS | {"date"}).__contains__
-    elif term.transform == "hour":
-        allowed = _TIMESTAMPS.__contains__
-    elif term.transform == "truncate":
-        allowed = lambda t: t in ("int", "long", "string", "binary") or decimal_parts(t) is not None  # noqa: E731 - one of four predicates
-    elif term.transform == "bucket":
-        allowed = lambda t: t not in ("boolean", "float", "double")  # noqa: E731 - as above
-    else:
-        return
-    if not allowed(type_):
+    kind = type_.partition("(")[0]
+    if kind not in _SOURCES.get(term.transform, (kind,)) or (term.transform == "bucket" and kind in _NO_BUCKETS):
         raise DataError(f"Invalid source type {type_} for transform: {term.iceberg_transform}")

@@ -13,8 +13,8 @@ from decimal import Decimal
 from typing import Any
 
 from connect_py.api.schema import Schema, Struct, Type, Value
-from connectors.iceberg.staging.kernels.incoming_moment import MICRO, NANO, Moment, moment_of_name
-from connectors.iceberg.staging.types import JSON, logical_name
+from connectors.iceberg.staging.kernels.incoming_moment import MICRO, NANO, Moment, named_moment
+from connectors.iceberg.staging.types import JSON
 
 _OBJECT, _ARRAY = 2, 3  # basic types; 0 is a primitive, 1 a short text
 _NULL, _TRUE, _FALSE, _DOUBLE, _DATE = 0, 1, 2, 7, 11
@@ -81,7 +81,7 @@ def _leaf(value: Any, schema: Schema | None) -> bytes:
     if isinstance(value, bool):
         return _primitive(_TRUE if value else _FALSE)
     if isinstance(value, int):
-        moment = None if schema is None else moment_of_name(logical_name(schema) or "")
+        moment = named_moment(schema)
         return _integer(value) if moment is None else _moment(value, moment)
     if isinstance(value, float):
         single = schema is not None and schema.type is Type.FLOAT32

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+
+from connectors.iceberg.staging.columns import leaves
 
 CODEC = "write.parquet.compression-codec"
 LEVEL = "write.parquet.compression-level"
@@ -26,6 +28,7 @@ ROW_GROUP_ROWS = 1 << 20
 _BLOOM_MAX_BYTES = 1 << 20  # Iceberg's default
 _BLOOM_FPP = 0.01  # Iceberg's default
 _CODECS = {"uncompressed": "none", "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "brotli": "brotli"}
+_WITH_LEVEL = ("zstd", "gzip", "brotli")
 _SIZES = (FILE_BYTES, ROW_GROUP_BYTES, PAGE_BYTES, PAGE_ROWS, DICTIONARY_BYTES, BLOOM_BYTES)
 _PARQUET_ONLY = "staged files are Parquet"
 _AS_ROUTED = "staged files lie below the table's data location: write.data.path moves it"
@@ -51,15 +54,11 @@ class _BloomFilter:
 class WriteSettings:
     """What the properties of a table say of its files, as far as the sink follows them."""
 
-    codec: str = "zstd"
-    level: int | None = None
-    file_bytes: int | None = None  # None: the table does not say
-    row_group_bytes: int = DEFAULT_ROW_GROUP_BYTES
-    page_bytes: int | None = None
-    page_rows: int | None = None
-    dictionary_bytes: int | None = None
-    bloom_bytes: int = _BLOOM_MAX_BYTES
-    bloom_filters: Mapping[str, _BloomFilter] = field(default_factory=dict)  # by column, as Iceberg names it
+    options: Mapping[str, Any]  # of Arrow's Parquet writer, the same for every file
+    file_bytes: int | None  # None: the table does not say
+    row_group_bytes: int
+    bloom_bytes: int
+    bloom_filters: Mapping[str, _BloomFilter]  # by column, as Iceberg names it
 
     @staticmethod
     def of(props: Mapping[str, str]) -> WriteSettings:
@@ -71,34 +70,32 @@ class WriteSettings:
             )
             for key, value in props.items() if key.startswith(BLOOM_COLUMN) and value.strip().lower() == "true"
         }  # fmt: skip
-        codec = _CODECS.get(props.get(CODEC, "zstd").lower(), "zstd")
-        level = props.get(LEVEL)
-        if codec not in ("zstd", "gzip", "brotli"):
-            number = None
-        else:
-            number = int(level) if level is not None and level.isdecimal() else 1
+        codec, level = _CODECS.get(props.get(CODEC, "zstd").lower(), "zstd"), props.get(LEVEL, "")
+        given = {
+            "compression": codec,
+            "store_schema": False,
+            "compression_level": (int(level) if level.isdecimal() else 1) if codec in _WITH_LEVEL else None,
+            "data_page_size": _size(props.get(PAGE_BYTES)),
+            "max_rows_per_page": _size(props.get(PAGE_ROWS)),
+            "dictionary_pagesize_limit": _size(props.get(DICTIONARY_BYTES)),
+        }
         return WriteSettings(
-            codec, number, _size(props.get(FILE_BYTES)), _size(props.get(ROW_GROUP_BYTES)) or DEFAULT_ROW_GROUP_BYTES,
-            _size(props.get(PAGE_BYTES)), _size(props.get(PAGE_ROWS)), _size(props.get(DICTIONARY_BYTES)),
+            {name: value for name, value in given.items() if value is not None}, _size(props.get(FILE_BYTES)),
+            _size(props.get(ROW_GROUP_BYTES)) or DEFAULT_ROW_GROUP_BYTES,
             _size(props.get(BLOOM_BYTES)) or _BLOOM_MAX_BYTES, filters,
         )  # fmt: skip
 
     def parquet_options(self, schema: pa.Schema, rows: int) -> dict[str, Any]:
         """The options of Arrow's Parquet writer for a file of so many rows."""
-        options: dict[str, Any] = {"compression": self.codec, "store_schema": False}
-        given = {
-            "compression_level": self.level,
-            "data_page_size": self.page_bytes,
-            "max_rows_per_page": self.page_rows,
-            "dictionary_pagesize_limit": self.dictionary_bytes,
-            "bloom_filter_options": self._bloom_options(schema, rows) or None,
-        }
-        return options | {name: value for name, value in given.items() if value is not None}
+        filters = self._bloom_options(schema, rows)
+        return {**self.options, "bloom_filter_options": filters} if filters else dict(self.options)
 
     def _bloom_options(self, schema: pa.Schema, rows: int) -> dict[str, dict[str, float]]:
         if not self.bloom_filters:
             return {}
-        paths = dict(path for column in schema for path in _leaves(column.name, column.name, column.type))
+        columns = zip(schema.names, schema.empty_table().columns, strict=True)
+        parts = [part for name, column in columns for part in leaves(name, column.combine_chunks())]
+        paths = {name: path for name, path, values in parts if not pa.types.is_boolean(values.type)}
         found = {}
         for name, wanted in self.bloom_filters.items():
             if name in paths:
@@ -143,17 +140,3 @@ def _share(text: str | None) -> float | None:
 def _most_values(size: int, fpp: float) -> int:
     """How many different values a split block filter of so many bytes takes at this rate of false positives."""
     return int(-size * math.log1p(-(fpp ** (1 / 8))))
-
-
-def _leaves(name: str, path: str, type_: pa.DataType) -> Iterator[tuple[str, str]]:
-    """The columns that can have a Bloom filter: as Iceberg names them, and as paths in a Parquet file."""
-    if pa.types.is_struct(type_):
-        for part in type_:
-            yield from _leaves(f"{name}.{part.name}", f"{path}.{part.name}", part.type)
-    elif pa.types.is_map(type_):
-        yield from _leaves(f"{name}.key", f"{path}.key_value.key", type_.key_type)
-        yield from _leaves(f"{name}.value", f"{path}.key_value.value", type_.item_type)
-    elif pa.types.is_list(type_):
-        yield from _leaves(f"{name}.element", f"{path}.list.element", type_.value_type)
-    elif not pa.types.is_boolean(type_):
-        yield name, path

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from connect_py.api.schema import DATE, TIME, TIMESTAMP, Schema
-from connectors.iceberg.staging.types import logical_name
+from connect_py.api.schema import DATE, TIME, TIMESTAMP, Schema, Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +17,16 @@ class Moment:
     kind: str  # date, time or timestamp
     per_second: int  # units per second; of a date: 0
     wall: bool = False  # timestamp without zone
+
+    @property
+    def column_type(self) -> str:
+        """The Iceberg type of a column for such moments."""
+        return "timestamptz" if self.kind == "timestamp" and not self.wall else self.kind
+
+    @property
+    def schema_type(self) -> Type:
+        """The type of a schema that has a name of such moments."""
+        return Type.INT32 if self.kind == "date" or (self.kind, self.per_second) == ("time", MILLI) else Type.INT64
 
 
 MILLI, MICRO, NANO = 1_000, 1_000_000, 1_000_000_000
@@ -47,14 +56,19 @@ _OTHER_UNITS = frozenset({
 })  # fmt: skip
 
 
-def moment_of_name(name: str) -> Moment | None:
-    """What numbers of a logical type mean, if they are moments."""
-    return _MOMENTS.get(name)
+def logical_name(schema: Schema) -> str | None:
+    """The logical name of a schema: its name, or the Avro logical type that a converter left in the parameters."""
+    return schema.name or schema.parameters.get("logicalType") or schema.parameters.get("avro.logicalType")
+
+
+def named_moment(schema: Schema | None) -> Moment | None:
+    """What numbers of this schema mean by its logical name, if they are moments."""
+    return None if schema is None else _MOMENTS.get(logical_name(schema) or "")
 
 
 def incoming_moment(schema: Schema | None, type_: pa.DataType) -> Moment | None:
-    if schema is not None and (pa.types.is_integer(type_) or pa.types.is_temporal(type_)):
-        known = moment_of_name(logical_name(schema) or "")
+    if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
+        known = named_moment(schema)
         if known is not None:
             return known
     if pa.types.is_date(type_):

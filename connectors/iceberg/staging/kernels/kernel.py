@@ -1,9 +1,9 @@
-"""What every kernel is made of: the run it belongs to, how failures are noted, values taken one by one."""
+"""What every kernel is made of: its conversion, its run, how failures are noted, values taken one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +13,9 @@ from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Path
 from connect_py.api.schema import Schema
 from connectors.iceberg.config import IcebergSinkConfig, OutOfRange
-from connectors.iceberg.staging.columns import as_array
-from connectors.iceberg.staging.types import TypeOptions
+from connectors.iceberg.evolution.column_names import ColumnNames, NameMapping, inner_mapping
+from connectors.iceberg.staging.columns import any_true, as_array
+from connectors.iceberg.staging.types import IcebergType, TypeOptions, arrow_type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,36 @@ Kernel = Callable[[pa.Array, Run], pa.Array]
 """Takes the incoming array, gives one of the target's Arrow type; what does not fit is null and noted as a failure."""
 
 
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A column of a table, or what is inside one, and the member of the rows that fills it."""
+
+    target: IcebergType
+    schema: Schema | None  # of the member; None: schemaless
+    type: pa.DataType  # of the member
+    path: Path  # where the member stands
+    column: str  # the table's name for the place
+    mapping: NameMapping  # of the names inside
+    names: ColumnNames
+    options: ConversionOptions
+
+    @property
+    def wanted(self) -> pa.DataType:
+        """The Arrow type of the column."""
+        return arrow_type_of(self.target)
+
+    def inside(
+        self, member: str, field: Mapping[str, Any], schema: Schema | None, type_: pa.DataType
+    ) -> Conversion:  # fmt: skip
+        """That of a member into a field inside of the column."""
+        column = f"{self.column}.{field['name']}" if self.column else field["name"]
+        below = inner_mapping(self.mapping, field["id"])
+        return replace(
+            self, target=field["type"], schema=schema, type=type_, path=(*self.path, member), column=column,
+            mapping=below,
+        )  # fmt: skip
+
+
 class Unfit(Exception):  # noqa: N818 - becomes a failure with the column's name
     """No value of this incoming type fits the column."""
 
@@ -76,13 +107,13 @@ def values_of(schema: Schema | None, data: pa.Array, path: Path, run: Run) -> li
     return schemaless_values(data, below)
 
 
-def refuse(wanted: pa.DataType, column: str, reason: str) -> Kernel:
-    def kernel(data: pa.Array, run: Run) -> pa.Array:
-        if data.null_count < len(data):
-            run.failures.append(Failure(data.is_valid(), column, reason))
-        return pa.nulls(len(data), wanted)
-
-    return kernel
+def refuse_nulls(nulls: pa.BooleanArray, column: str, reason: str, run: Run) -> None:
+    """Note rows that must not be null as failures, but for those that are null because they failed."""
+    for failure in run.failures:
+        if failure.column == column and len(failure.rows) == len(nulls):
+            nulls = pc.and_not(nulls, failure.rows)
+    if any_true(nulls):
+        run.failures.append(Failure(nulls, column, reason))
 
 
 def keep(data: pa.Array, fits: pa.BooleanArray, column: str, reason: str, run: Run) -> pa.Array:
@@ -92,20 +123,6 @@ def keep(data: pa.Array, fits: pa.BooleanArray, column: str, reason: str, run: R
     bad = pc.invert(fits).fill_null(False)
     run.failures.append(Failure(bad, column, reason))
     return as_array(pc.if_else(bad, pa.scalar(None, data.type), data))
-
-
-def within(data: pa.Array, low: int, high: int, column: str, reason: str, run: Run) -> pa.Array:
-    ends = pc.min_max(data).as_py()
-    if ends["min"] is None or (ends["min"] >= low and ends["max"] <= high):
-        return data
-    return keep(data, pc.and_(pc.greater_equal(data, low), pc.less_equal(data, high)), column, reason, run)
-
-
-def try_cast(data: pa.Array, wanted: pa.DataType, run: Run, slow: Kernel) -> pa.Array:
-    try:
-        return data.cast(wanted)
-    except pa.ArrowInvalid:
-        return slow(data, run)
 
 
 def each(wanted: pa.DataType, column: str, convert: Callable[[Any], Any]) -> Kernel:

@@ -3,258 +3,177 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.arrow import floor_divide, storage_type
-from connect_py.api.schema import Schema
 from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging import timestamps
-from connectors.iceberg.staging.columns import any_true, as_array
-from connectors.iceberg.staging.kernels.incoming_moment import MICRO, MILLI, NANO, Moment, has_other_unit
-from connectors.iceberg.staging.kernels.kernel import (
-    ConversionOptions,
-    Kernel,
-    Run,
-    Unfit,
-    each,
-    is_text,
-    keep,
+from connectors.iceberg.staging.columns import as_array
+from connectors.iceberg.staging.kernels.incoming_moment import (
+    MICRO,
+    MILLI,
+    NANO,
+    Moment,
+    has_other_unit,
+    incoming_moment,
 )
-from connectors.iceberg.staging.kernels.number_kernels import NumberKernels
+from connectors.iceberg.staging.kernels.kernel import Conversion, Kernel, Run, Unfit, each, is_text, keep
+from connectors.iceberg.staging.kernels.number_kernels import integer
 from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN, MICROS_PER_DAY, MomentOutOfRange
 
-_PLAIN_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z$"
-_PLAIN_LOCAL_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
-_PLAIN_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_CLAMPED_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # 0001-01-01 and the end of 9999
-_CLAMPED_NANOS = (-(INT64_MAX // 1000) * 1000, INT64_MAX // 1000 * 1000)
-_END = 1 << 30  # a slice to the end of each text
-_BELOW_MICROS = r"\.[0-9]{7}"
-_LARGE_OFFSET = r"[+-](19|2[0-9]|18:?(0[1-9]|[1-5][0-9]))(:?[0-9]{2})?$"
+_CLAMPED_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and the end of 9999
+_CLAMPED_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # the same
+_CLAMPED_TIME = (0, MICROS_PER_DAY - 1)
+_MOST_MICROS = INT64_MAX // 1000  # as nanoseconds, which reach from 1677 to 2262
+_CLAMPED_NANOS = (-_MOST_MICROS * 1000, _MOST_MICROS * 1000)
+_CLAMPED = {
+    "date": _CLAMPED_DAYS, "time": _CLAMPED_TIME, "timestamp_ns": _CLAMPED_NANOS, "timestamptz_ns": _CLAMPED_NANOS,
+}  # fmt: skip
+_OFFSET = r"[+-](0[0-9]|1[0-7]):?[0-5][0-9]$"  # Arrow takes larger ones, Java none above 18 hours
+_LEAST_TIMESTAMP = 13  # characters of a text; Arrow takes shorter ones, dates among them
 
 
-class MomentKernels:
-    """Makes kernels. Each method answers for one kind of target type."""
-
-    def __init__(self, options: ConversionOptions, numbers: NumberKernels) -> None:
-        self._options = options
-        self._numbers = numbers
-
-    def date(self, type_: pa.DataType, schema: Schema | None, moment: Moment | None, column: str) -> Kernel | None:
-        wanted = pa.date32()
-        if is_text(type_):
-            slow = self._each_moment(wanted, column, timestamps.parse_date)
-            return lambda data, run: _text_moments(data, wanted, _PLAIN_DATE, run, slow)
-        if moment is None:
-            if not pa.types.is_integer(type_) or has_other_unit(schema):
-                raise Unfit
-            moment = Moment("date", 0)
-        if moment.kind == "date":
-            return self._days(column)
-        if moment.kind == "timestamp":
-            per_day = 86_400 * moment.per_second
-            days = self._days(column)
-            return lambda data, run: days(floor_divide(_storage(data, pa.int64()), per_day), run)
+def date(at: Conversion) -> Kernel | None:
+    if is_text(at.type):
+        return _of_texts(at, timestamps.parse_date)
+    moment = _moment(at, Moment("date", 0))
+    if moment.kind == "time":
         raise Unfit
 
-    def _days(self, column: str) -> Kernel:
-        def kernel(data: pa.Array, run: Run) -> pa.Array:
-            days = _storage(data, pa.int64() if data.type.bit_width == 64 else pa.int32()).cast(pa.int64())
-            days = self._in_range(days, -timestamps.MAX_DAYS, timestamps.MAX_DAYS, (-719_162, 2_932_896), column, run)
-            return days.cast(pa.int32()).view(pa.date32())
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        days = _longs(data)
+        if moment.kind == "timestamp":
+            days = floor_divide(days, 86_400 * moment.per_second)
+        days = _in_range(days, (-timestamps.MAX_DAYS, timestamps.MAX_DAYS), _CLAMPED_DAYS, at, run)
+        return days.cast(pa.int32()).view(pa.date32())
 
-        return kernel
+    return kernel
 
-    def time(self, type_: pa.DataType, schema: Schema | None, moment: Moment | None, column: str) -> Kernel | None:
-        wanted = pa.time64("us")
-        if is_text(type_):
-            return self._each_moment(wanted, column, timestamps.parse_time)
-        if moment is None:
-            if not pa.types.is_integer(type_) or has_other_unit(schema):
-                raise Unfit
-            moment = Moment("time", MILLI)
-        if moment.kind != "time":
-            raise Unfit
-        per_second = moment.per_second
 
-        def kernel(data: pa.Array, run: Run) -> pa.Array:
-            micros = self._to_micros(_storage(data, pa.int64()), per_second, column, run)
-            last = MICROS_PER_DAY - 1
-            return self._in_range(micros, 0, last, (0, last), column, run).view(wanted)
+def time(at: Conversion) -> Kernel | None:
+    if is_text(at.type):
+        return _of_texts(at, timestamps.parse_time)
+    moment = _moment(at, Moment("time", MILLI))
+    if moment.kind != "time":
+        raise Unfit
 
-        return kernel
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        micros = _to_micros(_longs(data), moment, at, run)
+        return _in_range(micros, _CLAMPED_TIME, _CLAMPED_TIME, at, run).view(pa.time64("us"))
 
-    def timestamp(
-        self,
-        target: str,
-        wanted: pa.DataType,
-        type_: pa.DataType,
-        schema: Schema | None,
-        moment: Moment | None,
-        column: str,
-    ) -> Kernel | None:
-        nanos = target.endswith("_ns")
-        zoned = "tz" in target
-        if type_ == wanted and not nanos:
-            return None
-        micro_type = pa.timestamp("us", "UTC") if zoned else pa.timestamp("us")
-        finish: Kernel
+    return kernel
+
+
+def timestamp(at: Conversion) -> Kernel | None:
+    target, wanted = str(at.target), at.wanted
+    nanos, zoned = target.endswith("_ns"), "tz" in target
+    if at.type == wanted:
+        return None
+    if is_text(at.type):
+        return _of_texts(at, lambda text: timestamps.parse_timestamp(text, zoned=zoned, nanos=nanos))
+    whole = integer(replace(at, target="long")) if pa.types.is_floating(at.type) else None
+    moment = Moment("timestamp", MILLI) if whole is not None else _moment(at, Moment("timestamp", MILLI))
+    if moment.kind == "time":
+        raise Unfit
+
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        numbers = _longs(data) if whole is None else whole(data, run)
+        if nanos and moment.per_second == NANO:
+            return numbers.view(wanted)
+        micros = _to_micros(numbers, moment, at, run)
         if nanos:
-            finish = lambda data, run: self._nanos(data.view(pa.int64()), column, run).view(wanted)  # noqa: E731 - one of two endings
-        else:
-            finish = lambda data, _: data.view(wanted)  # noqa: E731 - as above
-        if is_text(type_):
-            slow = self._each_moment(micro_type, column, lambda text: timestamps.parse_timestamp(text, zoned=zoned))
-            plain = _PLAIN_TIMESTAMP if zoned else _PLAIN_LOCAL_TIMESTAMP
-            exact = self._each_moment(wanted, column, lambda t: timestamps.parse_timestamp(t, zoned=zoned, nanos=True))
+            limits = (-_MOST_MICROS, _MOST_MICROS)
+            micros = pc.multiply(_in_range(micros, limits, limits, at, run), 1000)
+        return micros.view(wanted)
 
-            def from_text(data: pa.Array, run: Run) -> pa.Array:
-                if nanos and any_true(pc.match_substring_regex(data, _BELOW_MICROS)):
-                    return exact(data, run)
-                return finish(_text_moments(data, micro_type, plain, run, slow), run)
-
-            return from_text
-        if pa.types.is_floating(type_):
-            whole = self._numbers.integer("long", pa.int64(), type_, column)
-            if whole is None:
-                raise Unfit
-            from_long = self.timestamp(target, wanted, pa.int64(), None, None, column)
-            if from_long is None:
-                raise Unfit
-            return lambda data, run: from_long(whole(data, run), run)
-        if moment is None:
-            if not pa.types.is_integer(type_) or has_other_unit(schema):
-                raise Unfit
-            moment = Moment("timestamp", MILLI)
-        if moment.kind == "date":
-
-            def from_date(data: pa.Array, run: Run) -> pa.Array:
-                days = _storage(data, pa.int64() if data.type.bit_width == 64 else pa.int32()).cast(pa.int64())
-                return finish(self._scaled(days, MICROS_PER_DAY, column, run), run)
-
-            return from_date
-        if moment.kind != "timestamp":
-            raise Unfit
-        per_second = moment.per_second
-        if nanos and per_second == NANO:
-            return lambda data, _: _storage(data, pa.int64()).view(wanted)
-
-        def from_number(data: pa.Array, run: Run) -> pa.Array:
-            return finish(self._to_micros(_storage(data, pa.int64()), per_second, column, run), run)
-
-        return from_number
-
-    def _to_micros(self, data: pa.Int64Array, per_second: int, column: str, run: Run) -> pa.Int64Array:
-        if per_second == NANO:
-            return floor_divide(data, 1000)
-        if per_second == MICRO:  # the ends of the range mean infinity
-            return self._in_range(data, INT64_MIN + 1, INT64_MAX - 1, _CLAMPED_MICROS, column, run)
-        return self._scaled(data, MICRO // per_second, column, run)
-
-    def _scaled(self, data: pa.Int64Array, factor: int, column: str, run: Run) -> pa.Int64Array:
-        limit = INT64_MAX // factor
-        clamped = (_CLAMPED_MICROS[0] // factor, _CLAMPED_MICROS[1] // factor)
-        return pc.multiply(self._in_range(data, -limit, limit, clamped, column, run), factor)
-
-    def _nanos(self, data: pa.Int64Array, column: str, run: Run) -> pa.Int64Array:
-        """Microseconds as nanoseconds; these reach from 1677 to 2262 only."""
-        limit = INT64_MAX // 1000
-        return pc.multiply(self._in_range(data, -limit, limit, (-limit, limit), column, run), 1000)
-
-    def _in_range(
-        self, data: pa.Int64Array, low: int, high: int, clamped: tuple[int, int], column: str, run: Run
-    ) -> pa.Int64Array:
-        """Values outside [low, high] by configuration: a failure, null, or the first or last of `clamped`."""
-        ends = pc.min_max(data).as_py()
-        if ends["min"] is None or (ends["min"] >= low and ends["max"] <= high):
-            return data
-        early, late = pc.less(data, low), pc.greater(data, high)
-        policy = self._options.out_of_range
-        if policy is OutOfRange.ERROR:
-            return keep(data, pc.invert(pc.or_(early, late)), column, "is out of range", run)
-        if policy is OutOfRange.NULL:
-            return as_array(pc.if_else(pc.or_(early, late), pa.scalar(None, data.type), data))
-        first, last = pa.scalar(clamped[0], data.type), pa.scalar(clamped[1], data.type)
-        return as_array(pc.if_else(early, first, pc.if_else(late, last, data)))
-
-    def _each_moment(self, wanted: pa.DataType, column: str, parse: Callable[[str], int]) -> Kernel:
-        policy = self._options.out_of_range
-        ends = {
-            "date32[day]": (-719_162, 2_932_896),
-            "time64[us]": (0, MICROS_PER_DAY - 1),
-            "timestamp[ns]": _CLAMPED_NANOS,
-            "timestamp[ns, tz=UTC]": _CLAMPED_NANOS,
-        }.get(str(wanted), _CLAMPED_MICROS)  # fmt: skip
-
-        def one(text: str) -> int | None:
-            try:
-                return parse(text)
-            except MomentOutOfRange as out:
-                if policy is OutOfRange.NULL:
-                    return None
-                if policy is OutOfRange.CLAMP:
-                    return ends[out.late]
-                raise
-
-        storage = storage_type(wanted)
-        numbers = each(storage, column, one)
-        return lambda data, run: numbers(data, run).view(wanted)
+    return kernel
 
 
-def _text_moments(data: pa.Array, wanted: pa.DataType, pattern: str, run: Run, slow: Kernel) -> pa.Array:
-    """Cast text where Arrow reads it as `slow` would; the rest is read value by value."""
-    data = data.cast(pa.string())
-    for cast in (_cast_moments, _cast_other_moments):
+def _moment(at: Conversion, usual: Moment) -> Moment:
+    """What the incoming numbers mean; `usual`: plain ones."""
+    moment = incoming_moment(at.schema, at.type)
+    if moment is None and (not pa.types.is_integer(at.type) or has_other_unit(at.schema)):
+        raise Unfit
+    return moment or usual
+
+
+def _longs(data: pa.Array) -> pa.Int64Array:
+    """Moments as the integers that they are, in 64 bits."""
+    return (data if pa.types.is_integer(data.type) else data.view(storage_type(data.type))).cast(pa.int64())
+
+
+def _to_micros(data: pa.Int64Array, moment: Moment, at: Conversion, run: Run) -> pa.Int64Array:
+    if moment.per_second == NANO:
+        return floor_divide(data, 1000)
+    if moment.per_second == MICRO:  # the ends of the range mean infinity
+        return _in_range(data, (INT64_MIN + 1, INT64_MAX - 1), _CLAMPED_MICROS, at, run)
+    factor = MICROS_PER_DAY if moment.kind == "date" else MICRO // moment.per_second
+    limit, (first, last) = INT64_MAX // factor, _CLAMPED_MICROS
+    return pc.multiply(_in_range(data, (-limit, limit), (first // factor, last // factor), at, run), factor)
+
+
+def _in_range(
+    data: pa.Int64Array, limits: tuple[int, int], clamped: tuple[int, int], at: Conversion, run: Run
+) -> pa.Int64Array:
+    """Values outside of the limits by configuration: a failure, null, or the first or last of `clamped`."""
+    ends = pc.min_max(data).as_py()
+    if ends["min"] is None or limits[0] <= ends["min"] <= ends["max"] <= limits[1]:
+        return data
+    early, late = pc.less(data, limits[0]), pc.greater(data, limits[1])
+    policy = at.options.out_of_range
+    if policy is OutOfRange.ERROR:
+        return keep(data, pc.invert(pc.or_(early, late)), at.column, "is out of range", run)
+    if policy is OutOfRange.NULL:
+        return as_array(pc.if_else(pc.or_(early, late), pa.scalar(None, data.type), data))
+    first, last = pa.scalar(clamped[0], data.type), pa.scalar(clamped[1], data.type)
+    return as_array(pc.if_else(early, first, pc.if_else(late, last, data)))
+
+
+def _of_texts(at: Conversion, parse: Callable[[str], int]) -> Kernel:
+    """Arrow's own reading where it is that of `parse`; else each distinct text by `parse`."""
+    policy, wanted = at.options.out_of_range, at.wanted
+    ends = _CLAMPED.get(str(at.target), _CLAMPED_MICROS)
+
+    def one(text: str) -> int | None:
         try:
-            made = cast(data, wanted)
-        except pa.ArrowInvalid:
-            continue
-        if made is not None:
-            return made
-    plain = pc.match_substring_regex(data, pattern)
-    nothing = pa.scalar(None, pa.string())
-    try:
-        made = as_array(pc.if_else(plain, data, nothing)).cast(wanted)
-    except pa.ArrowInvalid:  # a day that does not exist, somewhere
-        return slow(data, run)
-    return as_array(pc.coalesce(made, slow(as_array(pc.if_else(plain, nothing, data)), run)))
+            return parse(text)
+        except MomentOutOfRange as out:
+            if policy is OutOfRange.NULL:
+                return None
+            if policy is OutOfRange.CLAMP:
+                return ends[out.late]
+            raise
+
+    slow = each(storage_type(wanted), at.column, one)
+
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        data = data.cast(pa.string())
+        made = _cast(data, wanted)
+        return slow(data, run).view(wanted) if made is None else made
+
+    return kernel
 
 
-def _cast_moments(data: pa.Array, wanted: pa.DataType) -> pa.Array | None:
-    """Arrow's own reading, unless it would take text that is a date only, or not even that."""
+def _cast(data: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
+    """Texts read by Arrow: all in UTC, all with another offset, or all without a zone; None: it reads some wrongly."""
     lengths = pc.min_max(pc.binary_length(data)).as_py()
     if lengths["min"] is None:
         return pa.nulls(len(data), wanted)
-    if pa.types.is_date(wanted):
-        return data.cast(wanted) if lengths["min"] == lengths["max"] == 10 else None
-    if lengths["min"] < 13 or (wanted.tz is not None and _has_large_offset(data)):
+    try:
+        if pa.types.is_date(wanted):
+            return data.cast(wanted) if lengths["min"] == lengths["max"] == 10 else None
+        if not pa.types.is_timestamp(wanted) or wanted.unit != "us" or lengths["min"] < _LEAST_TIMESTAMP:
+            return None
+        utc = pc.all(pc.ends_with(data, "Z")).as_py()
+        if utc and wanted.tz is None:
+            data = pc.utf8_slice_codeunits(data, 0, -1)
+        elif not utc and wanted.tz is not None:
+            ends = pc.unique(pc.utf8_slice_codeunits(data, -6))  # few where they are offsets
+            if not pc.all(pc.match_substring_regex(ends, _OFFSET)).as_py():
+                return data.cast(pa.timestamp("us")).view(wanted)
+        return data.cast(wanted)
+    except pa.ArrowInvalid:
         return None
-    return data.cast(wanted)
-
-
-def _has_large_offset(data: pa.StringArray) -> bool:
-    """Whether a text has an offset that Arrow takes and Java does not: of more than 18 hours."""
-    if pc.all(pc.ends_with(data, "Z")).as_py():
-        return False
-    ends = pc.unique(pc.binary_slice(data.cast(pa.binary()), -6, _END))  # few, and slow to match
-    return any_true(pc.match_substring_regex(ends, _LARGE_OFFSET))
-
-
-def _cast_other_moments(data: pa.Array, wanted: pa.DataType) -> pa.Array | None:
-    """Without a zone where one is expected (that is UTC), or all with a `Z` where none is (it is dropped)."""
-    if pa.types.is_date(wanted):
-        return None
-    if wanted.tz is not None:
-        made = _cast_moments(data, pa.timestamp("us"))
-        return None if made is None else made.view(wanted)
-    if pc.all(pc.ends_with(data, "Z")).as_py() is False:
-        return None
-    return _cast_moments(pc.utf8_slice_codeunits(data, 0, -1), wanted)
-
-
-def _storage(data: pa.Array, wide: pa.DataType) -> pa.Array:
-    """Moments as the integers that they are, in 64 bits."""
-    data = data if pa.types.is_integer(data.type) else data.view(storage_type(data.type))
-    return data if data.type == wide else data.cast(wide)

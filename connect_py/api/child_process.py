@@ -1,10 +1,10 @@
-"""A JVM that belongs to this process: it ends when we ask it to, and when we die.
+"""A program that belongs to this process, mostly a JVM: it ends when we ask it to, and when we die.
 
 Linux kills the child for us (PR_SET_PDEATHSIG). The kernel means the *thread* that forked when it
 says parent, so each child gets a thread of its own here that forks, waits for the exit and lives
 exactly as long as the child does. A small launcher asks for the signal and then becomes the child,
 because running Python between fork and exec is not safe in a process with threads.
-Where the kernel has no such call, the child is ended by `stop` and `kill` only.
+Where the kernel has no such call, a child that reads its standard input notices that it ended.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 _LAUNCHER = """\
@@ -29,23 +30,25 @@ _KILL_SECONDS = 10.0
 
 
 class ChildProcess:
-    """One running command, its output in a log file. Methods may be called from any thread."""
+    """One running command. Methods may be called from any thread."""
 
     def __init__(
         self,
         command: Sequence[str | Path],
-        log_path: Path,
+        log_path: Path | None,
         *,
         detached: bool = False,
         environment: Mapping[str, str] | None = None,
+        output_path: Path | None = None,
     ) -> None:
         """Start the command in a session of its own, so that Ctrl-C in a terminal does not reach it.
 
         Args:
             command: An absolute path of an executable, then its arguments.
-            log_path: Output and errors are appended here.
+            log_path: Output and errors are appended here. None: errors go where ours go.
             detached: The child outlives us: for daemons with a pid file.
             environment: Variables on top of ours.
+            output_path: A new file for its output alone.
 
         Raises:
             OSError: The command could not be started.
@@ -53,6 +56,8 @@ class ChildProcess:
         launcher = [] if detached else [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
         self._command = [*launcher, *map(str, command)]
         self._log_path = log_path
+        self._output_path = output_path
+        self._detached = detached
         self._environment = {**os.environ, **(environment or {})}
         self._started = threading.Event()
         self._exited = threading.Event()
@@ -66,12 +71,14 @@ class ChildProcess:
 
     def _keep(self) -> None:
         try:
-            with self._log_path.open("ab") as output:
+            log = nullcontext() if self._log_path is None else self._log_path.open("ab")
+            own = nullcontext() if self._output_path is None else self._output_path.open("xb")
+            with log as errors, own as output:
                 self._process = subprocess.Popen(
                     self._command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL if self._detached else subprocess.PIPE,  # open as long as we live
+                    stdout=output or errors,
+                    stderr=errors,
                     env=self._environment,
                     start_new_session=True,
                 )
@@ -80,7 +87,8 @@ class ChildProcess:
             return
         finally:
             self._started.set()
-        self._process.wait()
+        with self._process:
+            self._process.wait()
         self._exited.set()
 
     @property
@@ -97,8 +105,8 @@ class ChildProcess:
         assert self._process is not None
         return self._process.returncode
 
-    def wait(self, timeout_seconds: float) -> bool:
-        """Wait for the exit; False if it still runs at the deadline."""
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Wait for the exit; False if it still runs at the deadline. None: without one."""
         return self._exited.wait(timeout_seconds)
 
     def signal(self, number: signal.Signals) -> None:
