@@ -13,54 +13,88 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
+from connectors.iceberg.commit_request import SNAPSHOT_ID, CommitRequest, CommitStatus, EngineSettings
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TopicLedger, look_up
+from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.durable_files import force_local_files
 from connectors.iceberg.spark.gateway import SparkGateway
-from connectors.iceberg.spark.iceberg_java import JavaCatalog
+from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.spark.spark_runtime import SparkRuntime
 from connectors.iceberg.spark_config import SparkConfig
+from connectors.iceberg.staging.staged_file_name import table_digits
+from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 _EXIT_SECONDS: Final = 180.0
+_LEDGER: Final = "connect-py.ledger.training"
 _MODES: Final = ("write.merge.mode", "write.update.mode", "write.delete.mode")
 
 
 def run(java_options: Sequence[str]) -> None:
-    """Make tables in a SQLite catalog, append, merge, and change a schema, in a JVM with these options."""
+    """Make tables in a SQLite catalog, append, merge, and clean up, in a JVM with these options."""
     with tempfile.TemporaryDirectory(prefix="connect-py-training-") as folder:
-        uri, warehouse = f"jdbc:sqlite:{folder}/catalog.db", f"file://{folder}/warehouse"
-        config = SparkConfig("lake", {"type": "jdbc", "uri": uri, "warehouse": warehouse})
+        config = SparkConfig(
+            catalog="training",
+            catalog_properties={
+                "type": "jdbc",
+                "uri": f"jdbc:sqlite:{folder}/catalog.db",
+                "warehouse": f"file://{folder}/warehouse",
+            },
+        )
         with SparkGateway() as compiling:
             parameters = GatewayParameters(port=compiling.port, auth_token=compiling.secret)
             force_local_files(JavaGateway(gateway_parameters=parameters).jvm)
         options = [*config.jvm_options(), *java_options]
         runtime = SparkRuntime(options, config.static_settings(), Path(folder) / "spark.log")
         try:
-            spark = runtime.new_session(config.session_settings())
-            spark.sql("CREATE NAMESPACE lake.shop")
-            for version in (3, 2):
-                table = f"lake.shop.t{version}"
-                modes = "".join(f", '{key}'='merge-on-read'" for key in _MODES)
-                spark.sql(
-                    f"CREATE TABLE {table} (id bigint NOT NULL, text string, price decimal(10, 2), at timestamp) "
-                    f"TBLPROPERTIES ('format-version'='{version}'{modes})"
-                )
-                rows = "SELECT id, concat('row ', id) AS text, CAST(1 AS decimal(10, 2)) AS price, timestamp_micros(id)"
-                spark.sql(f"INSERT INTO {table} {rows} FROM range(100)")
-                spark.sql(f"ALTER TABLE {table} CREATE BRANCH work")
-                matched = f"MERGE INTO {table}.branch_work t USING ({rows} AS at FROM range(50, 150)) s ON t.id = s.id "
-                spark.sql(f"{matched} WHEN MATCHED THEN DELETE")
-                spark.sql(f"{matched} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
-                JavaCatalog(spark, "lake").load(f"shop.t{version}").evolve(
-                    [SchemaChange(ChangeKind.ADD, ("more",), '"string"')]
-                )
+            for full_merge in (False, True):
+                session = runtime.new_session(config.session_settings())
+                lake = LakeSession(session, config.catalog, EngineSettings(full_merge=full_merge))
+                for version in (3, 2):
+                    _work(lake, f"shop.t{version}{full_merge}", version)
         finally:
             runtime.stop(_EXIT_SECONDS)
+
+
+def _work(lake: LakeSession, name: str, version: int) -> None:
+    modes = "".join(f", '{key}'='merge-on-read'" for key in _MODES)
+    lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS training.shop")
+    lake.spark.sql(
+        f"CREATE TABLE training.{name} (id bigint NOT NULL, text string, price decimal(10, 2), at timestamp) "
+        f"TBLPROPERTIES ('format-version'='{version}'{modes})"
+    )
+    for first in (0, 50, 70):  # an append, then commits that replace rows
+        outcome = lake.commit(_request(lake, name, first))
+        if outcome.status is not CommitStatus.COMMITTED:
+            raise RuntimeError(f"nothing is archived: {outcome.reason}")
+    lake.evolve(name, [SchemaChange(ChangeKind.ADD, ("more",), '"string"')])
+    lake.remove_files(name, lake.load(name, _LEDGER).description.uuid, "connect-training-", 1)
+
+
+def _request(lake: LakeSession, name: str, first: int) -> CommitRequest:
+    """A hundred rows, staged."""
+    loaded = lake.load(name, _LEDGER)
+    expected, commit_id = look_up(loaded.view).version, str(uuid.uuid4())
+    rows = lake.spark.range(first, first + 100).selectExpr(
+        "id", "concat('row ', id) AS text", "CAST(1 AS decimal(10, 2)) AS price", "timestamp_micros(id) AS at"
+    )
+    folder = f"connect-training-0-a.{table_digits(expected.uuid)}.{commit_id}"  # clean-up looks at it
+    files = [
+        StagedFile(StagedKind.ROWS, file.location(), file.recordCount(), file.fileSizeInBytes(), 0, 0)
+        for file in lake.table(name).write(rows, folder)
+    ]
+    ledger = Ledger(Epoch(0, "training"), commit_id, 1, expected.uuid, "", {"shop": TopicLedger("", {})})
+    template = LedgerProperty.template(ledger, {}, SNAPSHOT_ID)
+    return CommitRequest(
+        name, commit_id, expected, _LEDGER, template, {_LEDGER: ledger.to_json()}, files, WriteMode.MERGE, ["id"]
+    )
 
 
 if __name__ == "__main__":
