@@ -165,11 +165,11 @@ class JavaTable:
 
     def evolve(self, changes: Sequence[SchemaChange]) -> bool:
         """Make those changes that the table lacks, in one transaction; returns whether there were any."""
-        metadata = self.metadata()
+        transaction = self._table.newTransaction()
+        metadata = self._described(transaction.startMetadata())  # newer than ours, if another writer was at it too
         lacking = pending(self.name, metadata.schema, metadata.format_version, changes)
         if not lacking:
             return False
-        transaction = self._table.newTransaction()
         update = transaction.updateSchema()
         for change in lacking:
             self._apply(update, change)
