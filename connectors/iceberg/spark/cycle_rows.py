@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.commit_request import CommitRequest
 from connectors.iceberg.errors import DuplicateKeyError, TableUnsuitableError
-from connectors.iceberg.spark.cycle_changes import CycleChanges, open_pairs, open_pairs_key
+from connectors.iceberg.spark.cycle_changes import CycleChanges
 from connectors.iceberg.spark.cycle_order import FILE, CycleOrder, UnorderedKeysError
 from connectors.iceberg.spark.cycle_table import CycleTable
 from connectors.iceberg.spark.merge_statement import Source, last_deletes
@@ -75,8 +75,8 @@ class CycleRows:
                 self._insert_missing(files, changes)
             if cycle.target is not None:
                 self._name_sources(files, rows, whole=whole)
-        elif request.mode is WriteMode.MERGE and (path := self._open_pairs()) is not None:
-            self.summary = {open_pairs_key(request.property_key): path}
+        elif request.mode is WriteMode.MERGE:
+            self._complete([], None)  # open pairs stay open
         self.added_rows = sum(file.rows for file in rows) + _count(self.written)
         if not whole:
             self.data_files = [data_file(cycle.table, cycle.metadata, file) for file in rows] + self.written
@@ -119,9 +119,6 @@ class CycleRows:
         self.reads_table = True
         self.written += self._cycle.write(order.last_rows(rows))
         return []
-
-    def _open_pairs(self) -> str | None:
-        return open_pairs(self._cycle.metadata, self._request.property_key, self._request.ref)
 
     def _check_key_columns(self) -> None:
         names = self._cycle.metadata.column_names()
