@@ -6,12 +6,12 @@ import logging
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from typing import ClassVar, TypeVar, cast
 
-from connect_py.api.errors import AlreadyExistsError, ConfigError, ConnectError, NotFoundError
+from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock
 from connect_py.config.worker_config import WorkerConfig
@@ -28,27 +28,23 @@ from connect_py.herder.herder import (
     InitialState,
     LoggerLevel,
     PluginInfo,
-    RequestConflictError,
     ServerInfo,
     Stage,
     StagedFuture,
     TaskInfo,
-    UnavailableError,
 )
 from connect_py.herder.logger_levels import LoggerLevels
+from connect_py.herder.offset_requests import OffsetRequests
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.restart_plan import plan_restart
-from connect_py.herder.sink_offsets import parse_sink_offsets
 from connect_py.herder.stage_board import StageBoard
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.validation import Validator
-from connect_py.herder.work_runner import WorkRunner, strings
-from connect_py.kafka.authorization_errors import RefusedError
+from connect_py.herder.work_runner import WorkRunner
 from connect_py.metrics.samples import AnySample, Sample, TextSample
-from connect_py.model import ConnectorOffset, ConnectorTaskId, Status, TargetState
+from connect_py.model import ConnectorTaskId, Status, TargetState
 from connect_py.storage.config_state import (
     Change,
-    ClusterConfigState,
     LoggerLevelRequested,
     RestartRequest,
     RestartRequested,
@@ -65,15 +61,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 APP_INFO = "app-info"
-VALIDATION_THREADS = 4
-CONFIG_READ_SECONDS = 30.0  # for the config topic, before offsets are changed
-SETTLE_SECONDS = 60.0  # how long a request waits for tasks that stop or move; REST waits 90
-SETTLE_PAUSE_SECONDS = 0.1
-STOPPING_TEXT = "Worker is shutting down"
-CONFLICT_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
 
 
-class AbstractHerder(Herder):
+class AbstractHerder(OffsetRequests, Herder):
     """Reads from the stores at once; what changes something, or must be asked in order, runs on the herder's thread.
 
     A subclass owns that thread. It calls `_work_on_changes` in each of its rounds, and says in `_leader_request` and
@@ -103,15 +93,11 @@ class AbstractHerder(Herder):
             configs: Connectors, tasks, target states; its changes go to `_config_changed`.
             publisher: The worker's listener.
         """
+        super().__init__(configs, worker, queue, clock, thread_name)
         self._config = config
         self._info = info
-        self._configs = configs
         self._statuses = statuses
-        self._clock = clock
         self._publisher = publisher
-        self._worker = worker
-        self._queue = queue
-        self._stages = StageBoard(clock)
         self._start_ms = clock.time_ms()
         self._client_id = config.props.get("client.id") or "connect-1"
         self._validator = Validator(
@@ -121,129 +107,20 @@ class AbstractHerder(Herder):
         publisher.version_of = self._version_of
         publisher.on_tasks_wanted = lambda name: queue.put(lambda: self._work.ask_task_configs(name))
         self._loggers = LoggerLevels(clock, worker.set_log_levels)
-        self._pool = ThreadPoolExecutor(VALIDATION_THREADS, thread_name_prefix="validate")
         self._restarts: dict[str, RestartRequest] = {}  # pending, by connector; guarded by its lock
         self._restarts_lock = threading.Lock()
         self._started = False
-        self._state_read: Future[None] = Future()
         self._dirty = True  # what runs may differ from what should
-        self._altering: set[str] = set()  # connectors whose offsets are being changed
-        self._stopping = threading.Event()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
-        self.failure: BaseException | None = None  # why the thread ended by itself
 
     def _why_no_transactions(self) -> str | None:
         """Why this worker goes on without transactions; None: it has them. Any thread."""
         return None
 
-    # ------------------------------------------------------------------ life
-
-    def start(self) -> None:
-        """Begin; `started` tells when the worker is ready, `failure` when it cannot be."""
-        self._thread.start()
-
-    def stop(self, timeout: float) -> bool:
-        """Stop everything that runs here, in order; False when that took longer than `timeout` seconds."""
-        self._stopping.set()
-        self._queue.wake()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the herder's end; whether it has ended."""
-        return self._ended.wait(seconds)
-
-    def _run(self) -> None:
-        try:
-            self._main()
-        except Exception as error:
-            log.error("herder thread ends: %s", error, exc_info=not isinstance(error, ConfigError | RefusedError))
-            self.failure = error
-        finally:
-            self._stopping.set()  # also after a failure: later requests get an error
-            if not self._state_read.done():
-                self._state_read.set_exception(UnavailableError(STOPPING_TEXT))
-            try:
-                self._end()
-            except Exception as error:
-                log.exception("the herder does not end well")
-                self.failure = self.failure or error
-            finally:
-                self._ended.set()
-                self._refuse_waiting()
-
-    def _refuse_waiting(self) -> None:
-        """Run the actions that are left in the queue: requests see that the worker stops, and say so."""
-        for action in self._queue.drain():
-            try:
-                action()
-            except Exception:
-                log.exception("a request at the end of the herder failed")
-
-    @abstractmethod
-    def _main(self) -> None:
-        """Work on the herder's thread until `_stopping` is set."""
-
-    @abstractmethod
-    def _end(self) -> None:
-        """Stop what runs here and what it is kept in; also after a failure."""
-
     # ------------------------------------------------------------------ whose request it is
-
-    def _request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run on the herder's thread; the answer, or the answer's future, ends in the future returned."""
-        answer: StagedFuture[T] = StagedFuture()
-        self._enqueue(lambda: self._answer(answer, action))
-        return answer
-
-    def _settled_request(self, settled: Callable[[], bool], action: Callable[[], T | Future[T]]) -> Future[T]:
-        """The same once `settled` is true, at the latest after `SETTLE_SECONDS`: then the action decides by itself."""
-        answer: StagedFuture[T] = StagedFuture()
-        until = self._clock.monotonic() + SETTLE_SECONDS
-
-        def look() -> None:
-            if self._stopping.is_set() or settled() or self._clock.monotonic() >= until:
-                self._answer(answer, action)
-            else:
-                self._queue.put(look, SETTLE_PAUSE_SECONDS)
-
-        self._enqueue(look)
-        return answer
-
-    def _enqueue(self, action: Callable[[], None]) -> None:
-        """Have a request worked on, or refused when the worker stops, or the herder's thread has ended meanwhile."""
-        if self._stopping.is_set():
-            action()
-            return
-        self._queue.put(action)
-        if self._ended.is_set():
-            self._refuse_waiting()
-
-    def _answer(self, answer: StagedFuture[T], action: Callable[[], T | Future[T]]) -> None:
-        """On the herder's thread: do what was asked. On any thread once the worker stops: refuse it."""
-        if self._stopping.is_set():
-            answer.set_exception(UnavailableError(STOPPING_TEXT))
-            return
-        try:
-            result = action()
-        except Exception as error:  # noqa: BLE001 - the caller gets it, and decides
-            answer.set_exception(error)
-            return
-        if isinstance(result, Future):
-            answer.part = result
-            result.add_done_callback(partial(pass_on, answer))
-        else:
-            answer.set_result(result)
-
-    @abstractmethod
-    def _leader_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """The same for what only the leader may do."""
 
     @abstractmethod
     def _owner_request(self, id: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:  # noqa: A002 - as below
-        """The same for what only the worker that runs this connector or task may do."""
+        """Like `_request`, for what only the worker that runs this connector or task may do."""
 
     # ------------------------------------------------------------------ rounds
 
@@ -300,19 +177,9 @@ class AbstractHerder(Herder):
                 log.error("the status of %s is not removed: %s", known, error)
 
     def _running_anywhere(self) -> Items:
-        """What may still publish a status."""
         return self._work.held()
 
     # ------------------------------------------------------------------ answers
-
-    def _state(self) -> ClusterConfigState:
-        return self._configs.snapshot()
-
-    def _known(self, name: str, text: str = "Connector {} not found") -> ClusterConfigState:
-        state = self._state()
-        if name not in state.configs:
-            raise NotFoundError(text.format(name))
-        return state
 
     def server_info(self) -> ServerInfo:
         return self._info
@@ -357,13 +224,6 @@ class AbstractHerder(Herder):
         # A null can only come from a Java worker that lost the error; it is shown as it is.
         config = cast(dict[str, str], dict(state.configs[name]))
         return ConnectorInfo(name, config, state.tasks(name), self._type_of(name))
-
-    def _type_of(self, name: str) -> str:
-        config = self._state().configs.get(name, {})
-        try:
-            return self._worker.plugins.connector_of(config).kind.value
-        except ConnectError:
-            return "unknown"
 
     def _version_of(self, id: StatusId) -> str | None:  # noqa: A002 - Connect's word
         name = id.connector if isinstance(id, ConnectorTaskId) else id
@@ -517,79 +377,6 @@ class AbstractHerder(Herder):
             return [TaskInfo(task, cast(dict[str, str], dict(state.task_configs[task]))) for task in state.tasks(name)]
 
         return self._request(infos)
-
-    def connector_offsets(self, name: str) -> Future[list[ConnectorOffset]]:
-        def read() -> Future[list[ConnectorOffset]]:
-            return self._worker.offsets.read(name, strings(self._known(name).configs[name]))
-
-        return self._request(read)
-
-    def alter_connector_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
-        """The config topic is read to its end beside the threads that decide; then they look again.
-
-        Tasks of a connector that was stopped a moment ago may still be ending: the request waits for them.
-        """
-
-        def look() -> Future[bool]:
-            def settled() -> bool:
-                state = self._state()
-                stopped = state.target_state(name) is TargetState.STOPPED and not state.tasks(name)
-                return not stopped or not self._runs_tasks(name)
-
-            return chain(
-                self._pool.submit(self._read_configs),
-                lambda _: self._settled_request(settled, lambda: self._runs_tasks(name)),
-            )
-
-        def alter(runs_tasks: bool) -> Future[str]:
-            self._check_stopped(name)
-            if runs_tasks or name in self._altering:
-                raise RequestConflictError(CONFLICT_TEXT)
-            self._altering.add(name)
-            with self._stages.stage(f"modifying offsets for connector {name}"):
-                altered = chain(
-                    chain(done(None), lambda _: self._before_altering(name)),
-                    lambda _: self._alter_offsets(name, offsets),
-                )
-            altered.add_done_callback(lambda _: self._altering.discard(name))
-            return altered
-
-        return self._leader_request(
-            lambda: chain(look(), lambda runs_tasks: self._leader_request(lambda: alter(runs_tasks)))
-        )
-
-    def _read_configs(self) -> None:
-        try:
-            self._configs.refresh(CONFIG_READ_SECONDS)
-        except ConnectError as error:
-            raise ConnectError("Failed to read to end of config topic before modifying connector offsets") from error
-
-    def _check_stopped(self, name: str) -> ClusterConfigState:
-        """Refuse unless the connector exists, is meant to be stopped and has no tasks."""
-        state = self._known(name)
-        if state.target_state(name) is not TargetState.STOPPED or state.tasks(name):
-            raise BadRequestError(
-                "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for "
-                f"the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
-            )
-        return state
-
-    def _runs_tasks(self, name: str) -> bool:
-        """Whether tasks of a stopped connector may still be about. On the herder's thread."""
-        running = self._running_anywhere()
-        return any(isinstance(item, ConnectorTaskId) and item.connector == name for item in running)
-
-    def _before_altering(self, name: str) -> Future[None]:
-        """What keeps zombies of a stopped connector from storing offsets of their own afterwards."""
-        return done(None)
-
-    def _alter_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
-        state = self._check_stopped(name)
-        config, number = strings(state.configs[name]), state.start_numbers.get(name, 0)
-        if self._type_of(name) != PluginKind.SINK.value:
-            return self._worker.offsets.alter_source(name, config, offsets, number)
-        wanted = None if offsets is None else parse_sink_offsets(offsets)
-        return self._worker.offsets.alter_sink(name, config, wanted, number)
 
     def active_topics(self, name: str) -> list[str]:
         if not self._config["topic.tracking.enable"]:

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TypeVar
 
-from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import DistributedConfig
@@ -29,11 +28,13 @@ from connect_py.herder.herder import (
     StagedFuture,
 )
 from connect_py.herder.leader_calls import LeaderCalls
+from connect_py.herder.leader_duties import GroupDuties
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.request_signature import RequestSignature
-from connect_py.herder.session_keys import SessionKeys, successor
+from connect_py.herder.session_keys import SessionKeys
 from connect_py.herder.start_refusals import StartRefusals
-from connect_py.herder.status_publisher import StatusPublisher
+from connect_py.herder.status_publisher import StatusPublisher, worker_id_of
+from connect_py.herder.stores import Stores
 from connect_py.herder.task_set import differs
 from connect_py.herder.work_runner import strings
 from connect_py.herder.zombie_fencing import ZombieFencing
@@ -41,10 +42,10 @@ from connect_py.kafka.authorization_errors import RefusedError
 from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.samples import AnySample
-from connect_py.model import KAFKA_VERSION, ConnectorTaskId, State, Status, TargetState
-from connect_py.storage.config_state import Change, ClusterConfigState, SessionKeyChanged
+from connect_py.model import KAFKA_VERSION, ConnectorTaskId, TargetState
+from connect_py.storage.config_state import Change, SessionKeyChanged
 from connect_py.storage.config_store import ConfigStore
-from connect_py.storage.control_records import NOTHING, Item, Items, Turn
+from connect_py.storage.control_records import NOTHING, Items, Turn
 from connect_py.storage.control_store import ControlStore
 from connect_py.storage.leader_producer import LeaderProducer
 from connect_py.storage.offset_store import OffsetStore
@@ -60,8 +61,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TICK_SECONDS = 1.0
-STARTUP_SECONDS = 15 * 60.0  # how long internal topics may stay unreadable at start
-STARTUP_PAUSE_SECONDS = 10.0
 READ_SECONDS = 30.0
 REPAIR_SECONDS = 3.0
 FLUSH_SECONDS = 5.0
@@ -70,23 +69,6 @@ STALE_TEXT = (
     "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config change)"
 )
 OWNER_TEXT = "Only the worker that runs it can process this request."
-
-
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """The internal topics of one worker group."""
-
-    config: ConfigStore
-    status: StatusStore
-    offset: OffsetStore
-    control: ControlStore
-    leader: LeaderProducer
-    topics: TopicAdmin
-
-    @property
-    def logs(self) -> Sequence[ConfigStore | StatusStore | OffsetStore | ControlStore]:
-        """Those that read a topic."""
-        return self.config, self.status, self.offset, self.control
 
 
 class DistributedHerder(AbstractHerder):
@@ -121,28 +103,12 @@ class DistributedHerder(AbstractHerder):
         """
         self._clock = clock or SystemClock()
         self._url = advertised_url
-        timings = Timings(
-            config["session.timeout.ms"] / 1000,
-            config["heartbeat.interval.ms"] / 1000,
-            config["rebalance.timeout.ms"] / 1000,
-            config["scheduled.rebalance.max.delay.ms"] / 1000,
-        )
+        timings = Timings.of(config)
         self._group = WorkerGroup(
             advertised_url, timings, self._clock, lambda: self._stores.config.snapshot().offset, self._wake,
             lambda until: self._worker.extend_lease(until),
         )  # fmt: skip
-        leader = LeaderProducer(clients, config.group_id)
-        self._stores = Stores(
-            ConfigStore(config.storage_topic("config").name, clients, leader, self._config_changed),
-            StatusStore(config.storage_topic("status").name, clients, self._clock),
-            OffsetStore(config.storage_topic("offset").name, clients),
-            ControlStore(config.control_topic().name, clients, leader, self._group),
-            leader,
-            TopicAdmin(
-                clients.admin(), self._clock, create=config["internal.topics.automatic.creation.enable"],
-                pause=lambda seconds: self._stopping.wait(seconds),
-            ),
-        )  # fmt: skip
+        self._stores = stores = Stores.of(config, clients, self._clock, self._config_changed, self._group, self._pause)
         worker_id = worker_id_of(advertised_url)
         publisher = StatusPublisher(self._stores.status, worker_id, track_topics=config["topic.tracking.enable"])
         super().__init__(
@@ -169,8 +135,8 @@ class DistributedHerder(AbstractHerder):
             self._refusals.note,
         )  # fmt: skip
         self._leadership = Leadership(
-            self._group, lambda: self._member.owns, leader, self._stores.control, self._stores.config,
-            self._stores.status, self, self._clock, self._queue.wake, self._refusals.note,
+            self._group, lambda: self._member.owns, stores.leader, stores.control, stores.config, stores.status,
+            GroupDuties(config, stores, self._clock), self._clock, self._queue.wake, self._refusals.note,
             None if config.exactly_once_sources else self._refusals.withdraw,
         )  # fmt: skip
         self._rebalances = RebalanceMetrics(self._clock, Window.of(config.props))
@@ -178,7 +144,6 @@ class DistributedHerder(AbstractHerder):
         self._working = False
         self._away: ExitStack | None = None  # the stage that lasts while this worker has no place in its group
         self._parked: list[Callable[[], None]] = []  # requests that wait for that place
-        self._configured: tuple[Items, int] = NOTHING, -2  # as read at this offset of the config topic
         self._repaired_at = 0.0
         self._cleaned: object = None
         self._work.claim = self._claim
@@ -197,7 +162,8 @@ class DistributedHerder(AbstractHerder):
     # ------------------------------------------------------------------ life
 
     def _main(self) -> None:
-        if not self._start_stores():
+        log.info("Herder starting")
+        if not self._stores.start(self._config, self._clock, self._stages, self._refusals, self._stopping):
             return
         self._state_read.set_result(None)
         self._await_lone_leader()
@@ -212,7 +178,7 @@ class DistributedHerder(AbstractHerder):
             while not self._stopping.is_set() and not self._started:
                 self._join()
                 if not self._started:
-                    self._check_refusals()
+                    self._stores.check_refusals(self._refusals)
                 self._queue.wait(TICK_SECONDS)
         while not self._stopping.is_set():
             self._tick()
@@ -244,49 +210,13 @@ class DistributedHerder(AbstractHerder):
     def _why_no_transactions(self) -> str | None:
         return self._stores.leader.alone
 
+    def _pause(self, seconds: float) -> bool:
+        return self._stopping.wait(seconds)
+
     def _wake(self) -> None:
         """On any thread: a record came, or ownership changed."""
         self._queue.wake()
         self._leadership.queue.wake()
-
-    def _start_stores(self) -> bool:
-        """Create or check the topics and read them to their ends, for up to a quarter of an hour; False at a stop."""
-        log.info("Herder starting")
-        deadline = self._clock.monotonic() + STARTUP_SECONDS
-        begun = False
-        while not self._stopping.is_set():
-            try:
-                with self._stages.stage("initializing and reading to the end of internal topics"):
-                    for topic in (*map(self._config.storage_topic, ("config", "status", "offset")),
-                                  self._config.control_topic()):  # fmt: skip
-                        self._stores.topics.ensure(topic)
-                    if not begun:
-                        for store in self._stores.logs:
-                            store.start()
-                        begun = True
-                    for store in self._stores.logs:
-                        store.refresh_unless(self._stopping, READ_SECONDS)
-                return True
-            except ConfigError:
-                raise
-            except ConnectError as error:
-                if self._stopping.is_set():
-                    break
-                if isinstance(error, RefusedError):
-                    self._refusals.note(str(error))
-                self._check_refusals()
-                if self._clock.monotonic() > deadline:
-                    raise
-                log.warning("internal topics are not ready: %s; again in %g s", error, STARTUP_PAUSE_SECONDS)
-                self._stopping.wait(STARTUP_PAUSE_SECONDS)
-        return False
-
-    def _check_refusals(self) -> None:
-        """Give up the start, with a RefusedError, once the cluster has refused something for a minute."""
-        for store in self._stores.logs:
-            if store.refusal is not None:
-                self._refusals.note(store.refusal)
-        self._refusals.check()
 
     def _end(self) -> None:
         """End tasks and connectors, then the group, then the stores; requests that wait are refused."""
@@ -299,9 +229,7 @@ class DistributedHerder(AbstractHerder):
             self._leadership.stop()
             self._sender.stop()
             self._member.stop()
-            for store in self._stores.logs:
-                store.stop()
-            self._stores.leader.release()
+            self._stores.stop()
             self._pool.shutdown(wait=False, cancel_futures=True)
             for action in self._parked:
                 self._queue.put(action)  # to be refused with the others
@@ -401,36 +329,6 @@ class DistributedHerder(AbstractHerder):
 
     def _running_anywhere(self) -> Items:
         return self._work.held() | self._group.held_by_others()
-
-    # ------------------------------------------------------------------ LeaderDuties, on the leader's thread
-
-    def configured(self) -> tuple[Items, int]:
-        state = self._state()
-        if self._configured[1] != state.offset:
-            tasks = (task for name in state.configs for task in self._tasks_to_run(state, name))
-            self._configured = frozenset((*state.configs, *tasks)), state.offset
-        return self._configured
-
-    def _tasks_to_run(self, state: ClusterConfigState, name: str) -> Sequence[ConnectorTaskId]:
-        return () if state.target_state(name) is TargetState.STOPPED else state.tasks(name)
-
-    def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
-        written = False
-        for item, url in lost.items():
-            known = self._stores.status.get(item)
-            if known is not None and known.state is not State.UNASSIGNED:
-                self._stores.status.put(item, Status(State.UNASSIGNED, worker_id_of(url), generation))
-                written = True
-        if written:
-            self._stores.status.flush(FLUSH_SECONDS)
-
-    def housekeeping(self) -> None:
-        algorithm, bits, ttl_ms = (
-            self._config[f"inter.worker.key.{name}"] for name in ("generation.algorithm", "size", "ttl.ms")
-        )
-        key = successor(self._state().session_key, algorithm, bits, ttl_ms, self._clock.time_ms())
-        if key is not None:
-            self._stores.config.put_session_key(key)
 
     # ------------------------------------------------------------------ requests
 
@@ -567,8 +465,3 @@ class DistributedHerder(AbstractHerder):
         except (ConnectError, PermissionError) as error:
             return failed(error)
         return self._leader_request(action)
-
-
-def worker_id_of(url: str) -> str:
-    """How statuses name the worker of an advertised URL: host and port."""
-    return url.partition("://")[2].rstrip("/")

@@ -155,3 +155,8 @@ def _unknown(_id: StatusId) -> str | None:
 
 def _ignore(_name: str) -> None:
     return
+
+
+def worker_id_of(url: str) -> str:
+    """How statuses name the worker of an advertised URL: host and port."""
+    return url.partition("://")[2].rstrip("/")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
+
+from connect_py.config.worker_config import DistributedConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +16,16 @@ class Timings:
     interval: float  # between two hellos
     rebalance: float  # for a member to do what an assignment asks
     max_delay: float  # how long lost work waits for its worker
+
+    @classmethod
+    def of(cls, config: DistributedConfig) -> Self:
+        """As a worker is configured."""
+        return cls(
+            config["session.timeout.ms"] / 1000,
+            config["heartbeat.interval.ms"] / 1000,
+            config["rebalance.timeout.ms"] / 1000,
+            config["scheduled.rebalance.max.delay.ms"] / 1000,
+        )
 
     @property
     def lease(self) -> float:

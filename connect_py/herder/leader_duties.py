@@ -1,0 +1,56 @@
+"""`GroupDuties`: what a leader does for its group besides dividing the work. On the leader's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from connect_py.clock import Clock
+from connect_py.config.worker_config import DistributedConfig
+from connect_py.herder.session_keys import successor
+from connect_py.herder.status_publisher import worker_id_of
+from connect_py.herder.stores import Stores
+from connect_py.model import ConnectorTaskId, State, Status, TargetState
+from connect_py.storage.config_state import ClusterConfigState
+from connect_py.storage.control_records import NOTHING, Item, Items
+
+FLUSH_SECONDS = 5.0
+
+
+class GroupDuties:
+    """See `LeaderDuties`."""
+
+    def __init__(self, config: DistributedConfig, stores: Stores, clock: Clock) -> None:
+        self._config = config
+        self._stores = stores
+        self._clock = clock
+        self._configured: tuple[Items, int] = NOTHING, -2  # as read at this offset of the config topic
+
+    def configured(self) -> tuple[Items, int]:
+        state = self._stores.config.snapshot()
+        if self._configured[1] != state.offset:
+            tasks = (task for name in state.configs for task in tasks_to_run(state, name))
+            self._configured = frozenset((*state.configs, *tasks)), state.offset
+        return self._configured
+
+    def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
+        written = False
+        for item, url in lost.items():
+            known = self._stores.status.get(item)
+            if known is not None and known.state is not State.UNASSIGNED:
+                self._stores.status.put(item, Status(State.UNASSIGNED, worker_id_of(url), generation))
+                written = True
+        if written:
+            self._stores.status.flush(FLUSH_SECONDS)
+
+    def housekeeping(self) -> None:
+        algorithm, bits, ttl_ms = (
+            self._config[f"inter.worker.key.{name}"] for name in ("generation.algorithm", "size", "ttl.ms")
+        )
+        key = successor(self._stores.config.snapshot().session_key, algorithm, bits, ttl_ms, self._clock.time_ms())
+        if key is not None:
+            self._stores.config.put_session_key(key)
+
+
+def tasks_to_run(state: ClusterConfigState, name: str) -> Sequence[ConnectorTaskId]:
+    """The tasks of a connector, unless it is to be stopped."""
+    return () if state.target_state(name) is TargetState.STOPPED else state.tasks(name)

@@ -1,0 +1,142 @@
+"""`OffsetRequests`: how a herder answers requests for the offsets of a connector."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from connect_py.api.errors import ConnectError, NotFoundError
+from connect_py.api.plugin import PluginKind
+from connect_py.clock import Clock
+from connect_py.herder.futures import chain, done
+from connect_py.herder.herder import BadRequestError, RequestConflictError
+from connect_py.herder.herder_thread import HerderThread
+from connect_py.herder.request_queue import RequestQueue
+from connect_py.herder.sink_offsets import parse_sink_offsets
+from connect_py.herder.stage_board import StageBoard
+from connect_py.herder.work_runner import strings
+from connect_py.model import ConnectorOffset, ConnectorTaskId, TargetState
+from connect_py.storage.config_state import ClusterConfigState
+from connect_py.storage.config_store import ConfigStore
+from connect_py.storage.control_records import Items
+from connect_py.worker.worker import Worker
+
+T = TypeVar("T")
+
+THREADS = 4  # that validate, and wait for topics
+CONFIG_READ_SECONDS = 30.0  # for the config topic, before offsets are changed
+CONFLICT_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+
+
+class OffsetRequests(HerderThread):
+    """Offsets are changed for a stopped connector alone, once none of its tasks is left."""
+
+    def __init__(
+        self, configs: ConfigStore, worker: Worker, queue: RequestQueue, clock: Clock, thread_name: str
+    ) -> None:
+        """Prepare; nothing runs yet."""
+        super().__init__(queue, clock, thread_name)
+        self._configs = configs
+        self._worker = worker
+        self._stages = StageBoard(clock)
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="validate")
+        self._altering: set[str] = set()  # connectors whose offsets are being changed
+
+    @abstractmethod
+    def _leader_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
+        """Like `_request`, for what only the leader may do."""
+
+    @abstractmethod
+    def _running_anywhere(self) -> Items:
+        """What may still publish a status."""
+
+    def _state(self) -> ClusterConfigState:
+        return self._configs.snapshot()
+
+    def _known(self, name: str, text: str = "Connector {} not found") -> ClusterConfigState:
+        state = self._state()
+        if name not in state.configs:
+            raise NotFoundError(text.format(name))
+        return state
+
+    def _type_of(self, name: str) -> str:
+        config = self._state().configs.get(name, {})
+        try:
+            return self._worker.plugins.connector_of(config).kind.value
+        except ConnectError:
+            return "unknown"
+
+    def connector_offsets(self, name: str) -> Future[list[ConnectorOffset]]:
+        def read() -> Future[list[ConnectorOffset]]:
+            return self._worker.offsets.read(name, strings(self._known(name).configs[name]))
+
+        return self._request(read)
+
+    def alter_connector_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
+        """The config topic is read to its end beside the threads that decide; then they look again.
+
+        Tasks of a connector that was stopped a moment ago may still be ending: the request waits for them.
+        """
+
+        def look() -> Future[bool]:
+            def settled() -> bool:
+                state = self._state()
+                stopped = state.target_state(name) is TargetState.STOPPED and not state.tasks(name)
+                return not stopped or not self._runs_tasks(name)
+
+            return chain(
+                self._pool.submit(self._read_configs),
+                lambda _: self._settled_request(settled, lambda: self._runs_tasks(name)),
+            )
+
+        def alter(runs_tasks: bool) -> Future[str]:
+            self._check_stopped(name)
+            if runs_tasks or name in self._altering:
+                raise RequestConflictError(CONFLICT_TEXT)
+            self._altering.add(name)
+            with self._stages.stage(f"modifying offsets for connector {name}"):
+                altered = chain(
+                    chain(done(None), lambda _: self._before_altering(name)),
+                    lambda _: self._alter_offsets(name, offsets),
+                )
+            altered.add_done_callback(lambda _: self._altering.discard(name))
+            return altered
+
+        return self._leader_request(
+            lambda: chain(look(), lambda runs_tasks: self._leader_request(lambda: alter(runs_tasks)))
+        )
+
+    def _read_configs(self) -> None:
+        try:
+            self._configs.refresh(CONFIG_READ_SECONDS)
+        except ConnectError as error:
+            raise ConnectError("Failed to read to end of config topic before modifying connector offsets") from error
+
+    def _check_stopped(self, name: str) -> ClusterConfigState:
+        """Refuse unless the connector exists, is meant to be stopped and has no tasks."""
+        state = self._known(name)
+        if state.target_state(name) is not TargetState.STOPPED or state.tasks(name):
+            raise BadRequestError(
+                "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for "
+                f"the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
+            )
+        return state
+
+    def _runs_tasks(self, name: str) -> bool:
+        """Whether tasks of a stopped connector may still be about. On the herder's thread."""
+        running = self._running_anywhere()
+        return any(isinstance(item, ConnectorTaskId) and item.connector == name for item in running)
+
+    def _before_altering(self, name: str) -> Future[None]:
+        """What keeps zombies of a stopped connector from storing offsets of their own afterwards."""
+        return done(None)
+
+    def _alter_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
+        state = self._check_stopped(name)
+        config, number = strings(state.configs[name]), state.start_numbers.get(name, 0)
+        if self._type_of(name) != PluginKind.SINK.value:
+            return self._worker.offsets.alter_source(name, config, offsets, number)
+        wanted = None if offsets is None else parse_sink_offsets(offsets)
+        return self._worker.offsets.alter_sink(name, config, wanted, number)

@@ -1,0 +1,130 @@
+"""`Stores`: the internal topics of a worker group, from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.clock import Clock
+from connect_py.config.worker_config import DistributedConfig
+from connect_py.herder.stage_board import StageBoard
+from connect_py.herder.start_refusals import StartRefusals
+from connect_py.kafka.authorization_errors import RefusedError
+from connect_py.storage.config_state import Change
+from connect_py.storage.config_store import ConfigStore
+from connect_py.storage.control_store import ControlListener, ControlStore
+from connect_py.storage.leader_producer import LeaderProducer
+from connect_py.storage.offset_store import OffsetStore
+from connect_py.storage.status_store import StatusStore
+from connect_py.storage.storage_clients import StorageClients
+from connect_py.storage.topic_admin import TopicAdmin
+
+log = logging.getLogger(__name__)
+
+STARTUP_SECONDS = 15 * 60.0  # how long internal topics may stay unreadable at start
+STARTUP_PAUSE_SECONDS = 10.0
+READ_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Made, started and stopped by the herder."""
+
+    config: ConfigStore
+    status: StatusStore
+    offset: OffsetStore
+    control: ControlStore
+    leader: LeaderProducer
+    topics: TopicAdmin
+
+    @classmethod
+    def of(
+        cls,
+        config: DistributedConfig,
+        clients: StorageClients,
+        clock: Clock,
+        on_config: Callable[[Sequence[Change]], None],
+        on_control: ControlListener,
+        pause: Callable[[float], bool],
+    ) -> Self:
+        """Make them; nothing is read yet. `on_config` and `on_control` hear what comes; `pause` as of `TopicAdmin`."""
+        leader = LeaderProducer(clients, config.group_id)
+        create = config["internal.topics.automatic.creation.enable"]
+        return cls(
+            ConfigStore(config.storage_topic("config").name, clients, leader, on_config),
+            StatusStore(config.storage_topic("status").name, clients, clock),
+            OffsetStore(config.storage_topic("offset").name, clients),
+            ControlStore(config.control_topic().name, clients, leader, on_control),
+            leader,
+            TopicAdmin(clients.admin(), clock, create=create, pause=pause),
+        )
+
+    @property
+    def logs(self) -> Sequence[ConfigStore | StatusStore | OffsetStore | ControlStore]:
+        """Those that read a topic."""
+        return self.config, self.status, self.offset, self.control
+
+    def start(
+        self,
+        config: DistributedConfig,
+        clock: Clock,
+        stages: StageBoard,
+        refusals: StartRefusals,
+        stopping: threading.Event,
+    ) -> bool:
+        """Create or check the topics and read them to their ends, for up to a quarter of an hour; False at a stop.
+
+        Raises:
+            ConfigError: A topic is not as it must be.
+            RefusedError: The cluster refuses what this worker needs.
+            ConnectError: The topics cannot be read.
+        """
+        deadline = clock.monotonic() + STARTUP_SECONDS
+        begun = False
+        while not stopping.is_set():
+            try:
+                with stages.stage("initializing and reading to the end of internal topics"):
+                    topics = *map(config.storage_topic, ("config", "status", "offset")), config.control_topic()
+                    for topic in topics:
+                        self.topics.ensure(topic)
+                    if not begun:
+                        for store in self.logs:
+                            store.start()
+                        begun = True
+                    for store in self.logs:
+                        store.refresh_unless(stopping, READ_SECONDS)
+                return True
+            except ConfigError:
+                raise
+            except ConnectError as error:
+                if stopping.is_set():
+                    break
+                if isinstance(error, RefusedError):
+                    refusals.note(str(error))
+                self.check_refusals(refusals)
+                if clock.monotonic() > deadline:
+                    raise
+                log.warning("internal topics are not ready: %s; again in %g s", error, STARTUP_PAUSE_SECONDS)
+                stopping.wait(STARTUP_PAUSE_SECONDS)
+        return False
+
+    def check_refusals(self, refusals: StartRefusals) -> None:
+        """Give up the start once the cluster has refused something for a minute.
+
+        Raises:
+            RefusedError: It has.
+        """
+        for store in self.logs:
+            if store.refusal is not None:
+                refusals.note(store.refusal)
+        refusals.check()
+
+    def stop(self) -> None:
+        """Stop reading, and give the leader's producer up."""
+        for store in self.logs:
+            store.stop()
+        self.leader.release()
