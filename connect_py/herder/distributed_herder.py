@@ -44,15 +44,10 @@ from connect_py.metrics.sampled import Window
 from connect_py.metrics.samples import AnySample
 from connect_py.model import KAFKA_VERSION, ConnectorTaskId, TargetState
 from connect_py.storage.config_state import Change, SessionKeyChanged
-from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import NOTHING, Items, Turn
-from connect_py.storage.control_store import ControlStore
-from connect_py.storage.leader_producer import LeaderProducer
 from connect_py.storage.offset_store import OffsetStore
-from connect_py.storage.status_store import StatusStore
 from connect_py.storage.status_table import StatusId
 from connect_py.storage.storage_clients import StorageClients
-from connect_py.storage.topic_admin import TopicAdmin
 from connect_py.worker.source_task_session import TaskNotWantedError
 from connect_py.worker.worker import Worker
 

@@ -50,7 +50,10 @@ from connect_py.herder.herder import (
     ConfigKeyInfo,
     ConfigValueInfo,
 )
+from connect_py.herder.client_overrides import override_rows
 from connect_py.herder.stage_board import StageBoard
+from connect_py.herder.validation_rows import Rows, below, config_infos, key_info
+from connect_py.herder.validation_rules import VALIDATION_SECONDS, ConnectorRules
 from connect_py.kafka.client_config import exactly_once_sources
 from connect_py.kafka.security_settings import refuse_logins_of_java
 from connect_py.plugins.plugin_registry import AmbiguousPluginError, UnknownPluginError
@@ -58,7 +61,6 @@ from connect_py.worker.worker import ConnectorValidation, Worker
 
 log = logging.getLogger(__name__)
 
-VALIDATION_SECONDS = 90.0
 CONVERTER_KINDS = {
     "key.converter": PluginKind.CONVERTER,
     "value.converter": PluginKind.CONVERTER,
@@ -70,27 +72,6 @@ CONVERTER_TYPE = ConfigKey(
 )  # fmt: skip
 VALID_KINDS = "Valid types are sink, source, converter, header_converter, transformation, predicate."
 _IMPORTANCES = list(Importance)
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Definitions and values under way, in order; a key may have only one of the two."""
-
-    keys: dict[str, ConfigKey] = field(default_factory=dict)
-    values: dict[str, ConfigValue] = field(default_factory=dict)
-
-    def add(self, key: ConfigKey, value: ConfigValue) -> None:
-        self.keys[key.name] = key
-        self.values[key.name] = value
-
-    def error(self, name: str, text: str) -> None:
-        self.values.setdefault(name, ConfigValue(name)).errors.append(text)
-
-    def count(self) -> int:
-        return sum(len(value.errors) for value in self.values.values())
-
-    def keys_with_errors(self) -> int:
-        return sum(1 for value in self.values.values() if value.errors)
 
 
 class Validator:
@@ -111,8 +92,7 @@ class Validator:
         """
         self._config = config
         self._worker = worker
-        self._why_no_transactions = why_no_transactions
-        self._is_configured = is_configured
+        self._rules = ConnectorRules(config, worker, why_no_transactions, is_configured)
         self._plugins = worker.plugins
 
     # ------------------------------------------------------------------ validate
@@ -137,22 +117,22 @@ class Validator:
         if wrong_version is not None:
             framework.error("connector.class", wrong_version)
             framework.error("connector.plugin.version", wrong_version)
-            return self._infos(class_name, [framework], framework.count(), raw, redacted)
+            return config_infos(class_name, [framework], framework.count(), raw, redacted)
         plugin = self._plugins.find_connector(plugin.name, props.get("connector.plugin.version"))
         self._add_aliases(framework, props)
         if plugin.kind is PluginKind.SINK:
-            self._check_sink(framework, props)
+            self._rules.check_sink(framework, props)
         else:
-            self._check_source(framework, plugin, props)
+            self._rules.check_source(framework, plugin, props)
         self._add_nulls(framework, props)
         with stages.stage(f"validating {plugin.kind.value} connector-specific properties for the connector"):
             self._add_connector(framework, plugin, class_name, props)
             if plugin.kind is PluginKind.SINK and not framework.count():
-                self._check_transactions(framework, plugin, props)
-        overrides = self._override_rows(plugin, props, redacted)
+                self._rules.check_transactions(framework, plugin, props)
+        overrides = override_rows(self._config, plugin, props, redacted)
         converters = self._converter_rows(props)
         count = framework.count() + overrides.keys_with_errors() + converters.keys_with_errors()
-        return self._infos(class_name, [framework, overrides, converters], count, raw, redacted)
+        return config_infos(class_name, [framework, overrides, converters], count, raw, redacted)
 
     def _connector(self, class_name: str) -> Plugin:
         try:
@@ -179,8 +159,8 @@ class Validator:
         listed = ", ".join(installed)
         return f"Plugin {plugin.name} not found that matches the version range {wanted}, available versions: [{listed}]"
 
-    def _framework_rows(self, plugin: Plugin, props: Config, *, common_only: bool) -> _Rows:
-        rows = _Rows()
+    def _framework_rows(self, plugin: Plugin, props: Config, *, common_only: bool) -> Rows:
+        rows = Rows()
         definition = self._framework_def(plugin, props, common_only=common_only)
         values = definition.validate(props)
         for key in definition:
@@ -232,14 +212,14 @@ class Validator:
         except AmbiguousPluginError as error:
             return None, str(error)
 
-    def _add_nulls(self, rows: _Rows, props: Config) -> None:
+    def _add_nulls(self, rows: Rows, props: Config) -> None:
         for name, value in props.items():
             if value is None:
                 rows.error(name, NULL_TEXT)
 
     # ------------------------------------------------------------------ transformations and predicates
 
-    def _add_aliases(self, rows: _Rows, props: Config) -> None:
+    def _add_aliases(self, rows: Rows, props: Config) -> None:
         for kind, prefix, what in (
             (PluginKind.TRANSFORMATION, "transforms", "Transformation"),
             (PluginKind.PREDICATE, "predicates", "Predicate"),
@@ -256,7 +236,7 @@ class Validator:
                     "predicate to be negated.",
                 )
 
-    def _add_alias(self, rows: _Rows, props: Config, kind: PluginKind, prefix: str, group: str, title: str) -> None:
+    def _add_alias(self, rows: Rows, props: Config, kind: PluginKind, prefix: str, group: str, title: str) -> None:
         type_name, version_name = f"{prefix}type", f"{prefix}plugin.version"
         chosen = props.get(type_name)
         plugin, problem = (None, None) if chosen is None else self._look_up(type_name, chosen.strip(), kind)
@@ -290,13 +270,13 @@ class Validator:
         usable = self._plugins.find(usable.name, kind, versions=props.get(version_name))
         self._add_alias_keys(rows, props, usable, prefix, group)
 
-    def _add_alias_keys(self, rows: _Rows, props: Config, plugin: Plugin, prefix: str, group: str) -> None:
+    def _add_alias_keys(self, rows: Rows, props: Config, plugin: Plugin, prefix: str, group: str) -> None:
         """The plugin's own keys, and for a transformation the two that every one has, sorted together."""
         implicit = ConfigDef()
         if plugin.kind is PluginKind.TRANSFORMATION:
             implicit.define("predicate", Type.STRING, default=None, doc="Alias of the predicate that decides.")
             implicit.define("negate", Type.BOOLEAN, default=False, doc="Whether the predicate is negated.")
-        own = {k: v for k, v in _below(props, prefix).items() if k not in ("type", "plugin.version", *implicit.keys)}
+        own = {k: v for k, v in below(props, prefix).items() if k not in ("type", "plugin.version", *implicit.keys)}
         checked = self._wait_plugin(plugin, own)
         values = {key: _prefixed(value, key, prefix + key) for key, value in checked.values.items()}
         full_names = ConfigDef(replace(key, name=prefix + key.name) for key in implicit)
@@ -312,99 +292,9 @@ class Validator:
     def _wait_plugin(self, plugin: Plugin, props: Config) -> ConnectorValidation:
         return self._worker.validate_plugin(plugin, props).result(VALIDATION_SECONDS)
 
-    # ------------------------------------------------------------------ rules over several keys
+    # ------------------------------------------------------------------ connector and converters
 
-    def _check_sink(self, rows: _Rows, props: Config) -> None:
-        topics = [topic for topic in rows.values["topics"].value or () if topic]
-        pattern = (props.get("topics.regex") or "").strip()
-        dead_letters = (props.get("errors.deadletterqueue.topic.name") or "").strip()
-        text = None
-        if topics and pattern:
-            text = "topics and topics.regex are mutually exclusive options, but both are set."
-        elif not topics and not pattern:
-            text = "Must configure one of topics or topics.regex"
-        if text is not None:
-            rows.error("topics", text)
-            rows.error("topics.regex", text)
-        elif dead_letters in topics:
-            rows.error(
-                "topics",
-                f"The DLQ topic '{dead_letters}' may not be included in the list of topics "
-                f"('topics=[{', '.join(topics)}]') consumed by the connector",
-            )
-        elif dead_letters and pattern and _matches(pattern, dead_letters):
-            rows.error(
-                "topics.regex",
-                f"The DLQ topic '{dead_letters}' may not be matched by the regex for the topics "
-                f"('topics.regex={pattern}') consumed by the connector",
-            )
-        group, override = self._config.group_id, "consumer.override.group.id"
-        if group is None:
-            return
-        if override in props:
-            rows.values.setdefault(override, ConfigValue(override, props[override]))
-            if props[override] == group:
-                rows.error(override, f"Consumer group {group} conflicts with Connect worker group {group}")
-        elif f"connect-{props.get('name')}" == group:
-            rows.error(
-                "name",
-                f"Consumer group for sink connector named {props['name']} conflicts with Connect worker group {group}",
-            )
-
-    def _check_source(self, rows: _Rows, plugin: Plugin, props: Config) -> None:
-        """What a user demands of transactions must be there: of the worker, and of the connector, which is asked."""
-        if self._config.group_id is None:
-            return  # a standalone worker has no transactions to offer, and Java's does not look
-        name = "exactly.once.support"
-        if not rows.values[name].errors and str(rows.values[name].value).lower() == "required":
-            if not exactly_once_sources(self._config.props):
-                rows.error(name, "This worker does not have exactly-once source support enabled.")
-            problem = self._asked(plugin, props, "exactly_once_support", _EXACTLY_ONCE_PROBLEMS)
-            if problem is not None:
-                rows.error(name, problem)
-        name = "transaction.boundary"
-        if not rows.values[name].errors and str(rows.values[name].value).lower() == "connector":
-            problem = self._asked(plugin, props, "can_define_transaction_boundaries", _BOUNDARY_PROBLEMS)
-            if problem is not None:
-                rows.error(name, problem)
-
-    def _check_transactions(self, rows: _Rows, plugin: Plugin, props: Config) -> None:
-        """What a connector cannot do without must be granted; its tasks would all fail."""
-        known = {key: value for key, value in props.items() if value is not None}
-        name = known.get("name", "")
-        try:
-            wanted = self._worker.call_connector(plugin, "transactional_id", known).result(VALIDATION_SECONDS)
-            if wanted is None:
-                return
-            why = self._why_no_transactions()
-            if why is None and not self._is_configured(name):  # asking would fence the tasks that run
-                why = self._worker.why_not_granted(name, known, wanted).result(VALIDATION_SECONDS)
-        except Exception:
-            log.exception("the transactional id of %s was not checked", plugin.name)
-            return
-        if why is not None:
-            rows.error(
-                "connector.class",
-                f"The connector writes in transactions, which the cluster does not grant: {why}. Its tasks need "
-                f"TransactionalId '{wanted}' (ACL: Write and Describe)",
-            )
-
-    def _asked(self, plugin: Plugin, props: Config, method: str, problems: Mapping[object, str]) -> str | None:
-        """Ask the connector, and return what is wrong with its answer."""
-        known = {key: value for key, value in props.items() if value is not None}
-        try:
-            answer = self._worker.call_connector(plugin, method, known).result(VALIDATION_SECONDS)
-        except Exception as error:
-            log.exception("%s of %s failed", method, plugin.name)
-            text = str(error).strip()
-            return "An unexpected error occurred during validation" + (
-                f": {text}" if text else "; please see the worker logs for more details."
-            )
-        return problems.get(answer)
-
-    # ------------------------------------------------------------------ connector, overrides, converters
-
-    def _add_connector(self, rows: _Rows, plugin: Plugin, class_name: str, props: Config) -> None:
+    def _add_connector(self, rows: Rows, plugin: Plugin, class_name: str, props: Config) -> None:
         checked = self._worker.validate_connector(plugin.name, props).result(VALIDATION_SECONDS)
         defined = {key.name: key for key in checked.definitions if not key.internal}
         for name, key in defined.items():
@@ -425,45 +315,8 @@ class Validator:
                 known = rows.values.setdefault(name, value)
                 known.errors.extend(text for text in value.errors if text not in known.errors)
 
-    def _override_rows(self, plugin: Plugin, props: Config, redacted: Collection[str]) -> _Rows:
-        """What is said of client settings; ConfigError for a value of the wrong type, as in Java."""
-        sink = plugin.kind is PluginKind.SINK
-        own_offsets = self._config.exactly_once_sources or "offsets.storage.topic" in props
-        creates_topics = "topic.creation.default.replication.factor" in props
-        dead_letters = bool((props.get("errors.deadletterqueue.topic.name") or "").strip())
-        prefixes = []
-        if not sink or dead_letters:
-            prefixes.append("producer.override.")
-        if sink or own_offsets:
-            prefixes.append("consumer.override.")
-        if dead_letters if sink else own_offsets or creates_topics:
-            prefixes.append("admin.override.")
-        rows, policy = _Rows(), OverridePolicy.of(self._config.props)
-        for prefix in prefixes:
-            known = client_config_keys(prefix.partition(".")[0])
-            for name, value in props.items():
-                if name.startswith(prefix):
-                    key = known.get(name[len(prefix) :])
-                    if key is None:
-                        rows.values[name] = ConfigValue(name, value)
-                    else:
-                        rows.add(_under(prefix, key), ConfigValue(name, _of_type(key, name, value, redacted)))
-                    problem = policy.refusal(name[len(prefix) :])
-                    if problem is not None:
-                        rows.error(name, problem)
-            self._refuse_logins(rows, prefix, props, redacted)
-        return rows
-
-    def _refuse_logins(self, rows: _Rows, prefix: str, props: Config, redacted: Collection[str]) -> None:
-        """Say of logins that only Java can do what to use instead."""
-        try:
-            refuse_logins_of_java({key: value for key, value in _below(props, prefix).items() if value is not None})
-        except ConfigError as error:
-            name = prefix + error.key
-            rows.error(name, _redacted_text(name) if name in redacted else str(error).replace(error.key, name, 1))
-
-    def _converter_rows(self, props: Config) -> _Rows:
-        rows = _Rows()
+    def _converter_rows(self, props: Config) -> Rows:
+        rows = Rows()
         for name in ("header.converter", "key.converter", "value.converter"):
             chosen = props.get(name)
             if chosen is None:
@@ -473,7 +326,7 @@ class Validator:
                 plugin = self._plugins.find(chosen.strip(), CONVERTER_KINDS[name], versions=versions)
             except ConnectError:
                 continue  # reported on the class key
-            own = {key: value for key, value in _below(props, f"{name}.").items() if key != "plugin.version"}
+            own = {key: value for key, value in below(props, f"{name}.").items() if key != "plugin.version"}
             kind = name.partition(".")[0]
             checked = self._wait_plugin(plugin, {**own, CONVERTER_TYPE.name: kind})
             values = {CONVERTER_TYPE.name: ConfigValue(CONVERTER_TYPE.name, kind), **checked.values}
@@ -490,33 +343,6 @@ class Validator:
         return [CONVERTER_TYPE, *shown] if problem is None else shown
 
     # ------------------------------------------------------------------ answers
-
-    def _infos(
-        self, class_name: str, parts: Sequence[_Rows], count: int, raw: Config, redacted: Iterable[str]
-    ) -> ConfigInfos:
-        hidden = set(redacted)
-        without_definition = [
-            ConfigInfo(None, _value_info(value, None, raw, hidden))
-            for name, value in parts[0].values.items()
-            if name not in parts[0].keys
-        ]
-        with_definition: list[ConfigInfo] = []
-        for part in parts:
-            with_definition += [
-                ConfigInfo(key_info(key), _value_info(part.values[name], key.type, raw, hidden))
-                for name, key in part.keys.items()
-            ]
-            if part is not parts[0]:
-                with_definition += [
-                    ConfigInfo(None, _value_info(value, None, raw, hidden))
-                    for name, value in part.values.items()
-                    if name not in part.keys
-                ]
-        configs = [*without_definition, *with_definition]
-        groups = dict.fromkeys(key.group for part in parts for key in part.keys.values() if key.group)
-        if any(info.value is not None and info.value.name in hidden and info.value.errors for info in configs):
-            count = sum(len(info.value.errors) for info in configs if info.value is not None)
-        return ConfigInfos(class_name, count, list(groups), configs)
 
     def plugin_config(self, name: str, version: str | None) -> list[ConfigKeyInfo]:
         """The keys of one plugin, for `GET /connector-plugins/{p}/config`.
@@ -554,75 +380,12 @@ class Validator:
         return [key_info(key) for key in keys]
 
 
-_EXACTLY_ONCE_PROBLEMS: Mapping[object, str] = {
-    None: (
-        "The connector does not implement the API required for preflight validation of exactly-once source support. "
-        "Please consult the documentation for the connector to determine whether it supports exactly-once semantics, "
-        'and then consider reconfiguring the connector to use the value "requested" for this property (which will '
-        "disable this preflight check and allow the connector to be created)."
-    ),
-    ExactlyOnceSupport.UNSUPPORTED: (
-        "The connector does not support exactly-once semantics with the provided configuration."
-    ),
-}
-_BOUNDARY_PROBLEMS: Mapping[object, str] = {
-    TransactionBoundarySupport.UNSUPPORTED: (
-        "The connector does not support connector-defined transaction boundaries with the given configuration. "
-        "Please reconfigure it to use a different transaction boundary definition."
-    ),
-}
 _INTERFACES = {
     PluginKind.CONVERTER: "Converter",
     PluginKind.HEADER_CONVERTER: "HeaderConverter",
     PluginKind.TRANSFORMATION: "Transformation",
     PluginKind.PREDICATE: "Predicate",
 }
-
-
-def key_info(key: ConfigKey) -> ConfigKeyInfo:
-    """A definition as answers show it."""
-    return ConfigKeyInfo(
-        key.name,
-        key.type.value,
-        not key.has_default,
-        to_text(key.default, key.type),
-        key.importance.value,
-        key.doc,
-        key.group,
-        key.order_in_group,
-        key.width.value,
-        key.display_name or key.name,
-        list(key.dependents),
-    )
-
-
-def _under(prefix: str, key: ConfigKey) -> ConfigKey:
-    return replace(key, name=prefix + key.name, display_name=key.display_name or key.name)
-
-
-def _of_type(key: ConfigKey, name: str, value: str | None, redacted: Collection[str]) -> Parsed:
-    """Parse the value of a client setting; its error tells nothing of a value that a provider gave."""
-    try:
-        return parse(key.name, value, key.type)
-    except ConfigError as error:
-        raise (ConfigError("", _redacted_text(name)) if name in redacted else error) from None
-
-
-def _redacted_text(name: str) -> str:
-    return (
-        f"Invalid value for configuration '{name}': the value resolved from the config provider reference failed "
-        "validation"
-    )
-
-
-def _value_info(value: ConfigValue, kind: Type | None, raw: Config, redacted: set[str]) -> ConfigValueInfo:
-    if value.name in redacted:
-        errors = [_redacted_text(value.name)] if value.errors else []
-        return ConfigValueInfo(value.name, raw[value.name], [], errors, value.visible)
-    shown = [to_text(item, kind or Type.STRING) or "" for item in value.recommended_values]
-    return ConfigValueInfo(
-        value.name, to_text(value.value, kind or Type.STRING), shown, list(value.errors), value.visible
-    )
 
 
 def _prefixed(value: ConfigValue, name: str, full: str) -> ConfigValue:
@@ -632,17 +395,6 @@ def _prefixed(value: ConfigValue, name: str, full: str) -> ConfigValue:
     return ConfigValue(full, value.value, list(value.recommended_values), errors, value.visible)
 
 
-def _below(props: Config, prefix: str) -> dict[str, str | None]:
-    return {key[len(prefix) :]: value for key, value in props.items() if key.startswith(prefix)}
-
-
 def _alias_order(key: ConfigKey) -> tuple[bool, str, int, bool, int, str]:
     order = key.order_in_group if key.group else 0
     return key.group is not None, key.group or "", order, key.has_default, _IMPORTANCES.index(key.importance), key.name
-
-
-def _matches(pattern: str, topic: str) -> bool:
-    try:
-        return re.fullmatch(pattern, topic) is not None
-    except re.error:
-        return False  # reported on its own key

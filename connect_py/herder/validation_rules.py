@@ -1,0 +1,149 @@
+"""`ConnectorRules`: rules over several keys of a connector, and over what the worker offers it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+
+from connect_py.api.config import ConfigValue
+from connect_py.api.plugin import Plugin
+from connect_py.api.task import ExactlyOnceSupport, TransactionBoundarySupport
+from connect_py.config.worker_config import WorkerConfig
+from connect_py.herder.herder import Config
+from connect_py.herder.validation_rows import Rows
+from connect_py.kafka.client_config import exactly_once_sources
+from connect_py.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+VALIDATION_SECONDS = 90.0
+
+_EXACTLY_ONCE_PROBLEMS: Mapping[object, str] = {
+    None: (
+        "The connector does not implement the API required for preflight validation of exactly-once source support. "
+        "Please consult the documentation for the connector to determine whether it supports exactly-once semantics, "
+        'and then consider reconfiguring the connector to use the value "requested" for this property (which will '
+        "disable this preflight check and allow the connector to be created)."
+    ),
+    ExactlyOnceSupport.UNSUPPORTED: (
+        "The connector does not support exactly-once semantics with the provided configuration."
+    ),
+}
+_BOUNDARY_PROBLEMS: Mapping[object, str] = {
+    TransactionBoundarySupport.UNSUPPORTED: (
+        "The connector does not support connector-defined transaction boundaries with the given configuration. "
+        "Please reconfigure it to use a different transaction boundary definition."
+    ),
+}
+class ConnectorRules:
+    """Each check adds its errors to the rows. Safe on any thread; calls wait for the connector process."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        worker: Worker,
+        why_no_transactions: Callable[[], str | None],
+        is_configured: Callable[[str], bool],
+    ) -> None:
+        """See `Validator`."""
+        self._config = config
+        self._worker = worker
+        self._why_no_transactions = why_no_transactions
+        self._is_configured = is_configured
+
+    def check_sink(self, rows: Rows, props: Config) -> None:
+        topics = [topic for topic in rows.values["topics"].value or () if topic]
+        pattern = (props.get("topics.regex") or "").strip()
+        dead_letters = (props.get("errors.deadletterqueue.topic.name") or "").strip()
+        text = None
+        if topics and pattern:
+            text = "topics and topics.regex are mutually exclusive options, but both are set."
+        elif not topics and not pattern:
+            text = "Must configure one of topics or topics.regex"
+        if text is not None:
+            rows.error("topics", text)
+            rows.error("topics.regex", text)
+        elif dead_letters in topics:
+            rows.error(
+                "topics",
+                f"The DLQ topic '{dead_letters}' may not be included in the list of topics "
+                f"('topics=[{', '.join(topics)}]') consumed by the connector",
+            )
+        elif dead_letters and pattern and _matches(pattern, dead_letters):
+            rows.error(
+                "topics.regex",
+                f"The DLQ topic '{dead_letters}' may not be matched by the regex for the topics "
+                f"('topics.regex={pattern}') consumed by the connector",
+            )
+        group, override = self._config.group_id, "consumer.override.group.id"
+        if group is None:
+            return
+        if override in props:
+            rows.values.setdefault(override, ConfigValue(override, props[override]))
+            if props[override] == group:
+                rows.error(override, f"Consumer group {group} conflicts with Connect worker group {group}")
+        elif f"connect-{props.get('name')}" == group:
+            rows.error(
+                "name",
+                f"Consumer group for sink connector named {props['name']} conflicts with Connect worker group {group}",
+            )
+
+    def check_source(self, rows: Rows, plugin: Plugin, props: Config) -> None:
+        """What a user demands of transactions must be there: of the worker, and of the connector, which is asked."""
+        if self._config.group_id is None:
+            return  # a standalone worker has no transactions to offer, and Java's does not look
+        name = "exactly.once.support"
+        if not rows.values[name].errors and str(rows.values[name].value).lower() == "required":
+            if not exactly_once_sources(self._config.props):
+                rows.error(name, "This worker does not have exactly-once source support enabled.")
+            problem = self._asked(plugin, props, "exactly_once_support", _EXACTLY_ONCE_PROBLEMS)
+            if problem is not None:
+                rows.error(name, problem)
+        name = "transaction.boundary"
+        if not rows.values[name].errors and str(rows.values[name].value).lower() == "connector":
+            problem = self._asked(plugin, props, "can_define_transaction_boundaries", _BOUNDARY_PROBLEMS)
+            if problem is not None:
+                rows.error(name, problem)
+
+    def check_transactions(self, rows: Rows, plugin: Plugin, props: Config) -> None:
+        """What a connector cannot do without must be granted; its tasks would all fail."""
+        known = {key: value for key, value in props.items() if value is not None}
+        name = known.get("name", "")
+        try:
+            wanted = self._worker.call_connector(plugin, "transactional_id", known).result(VALIDATION_SECONDS)
+            if wanted is None:
+                return
+            why = self._why_no_transactions()
+            if why is None and not self._is_configured(name):  # asking would fence the tasks that run
+                why = self._worker.why_not_granted(name, known, wanted).result(VALIDATION_SECONDS)
+        except Exception:
+            log.exception("the transactional id of %s was not checked", plugin.name)
+            return
+        if why is not None:
+            rows.error(
+                "connector.class",
+                f"The connector writes in transactions, which the cluster does not grant: {why}. Its tasks need "
+                f"TransactionalId '{wanted}' (ACL: Write and Describe)",
+            )
+
+    def _asked(self, plugin: Plugin, props: Config, method: str, problems: Mapping[object, str]) -> str | None:
+        """Ask the connector, and return what is wrong with its answer."""
+        known = {key: value for key, value in props.items() if value is not None}
+        try:
+            answer = self._worker.call_connector(plugin, method, known).result(VALIDATION_SECONDS)
+        except Exception as error:
+            log.exception("%s of %s failed", method, plugin.name)
+            text = str(error).strip()
+            return "An unexpected error occurred during validation" + (
+                f": {text}" if text else "; please see the worker logs for more details."
+            )
+        return problems.get(answer)
+
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    try:
+        return re.fullmatch(pattern, topic) is not None
+    except re.error:
+        return False  # reported on its own key
