@@ -7,9 +7,8 @@ client overrides.
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from connect_py.api.config import (
     NO_DEFAULT,
@@ -19,16 +18,11 @@ from connect_py.api.config import (
     ConfigValueError,
     Importance,
     MissingConfigError,
-    Parsed,
     Type,
     Width,
-    parse,
-    to_text,
 )
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.api.plugin import Plugin, PluginKind
-from connect_py.api.task import ExactlyOnceSupport, TransactionBoundarySupport
-from connect_py.config.client_definitions import client_config_keys
 from connect_py.config.config_provider import PROVIDERS, named_providers
 from connect_py.config.connector_config import (
     CONVERTERS,
@@ -38,24 +32,19 @@ from connect_py.config.connector_config import (
     sink_config_def,
     source_config_def,
 )
-from connect_py.config.override_policy import OverridePolicy
 from connect_py.config.version_range import VersionRange
 from connect_py.config.worker_config import WorkerConfig
 from connect_py.error_handling.error_config import DEAD_LETTER_TABLE, REPLAY_TOPIC
+from connect_py.herder.client_overrides import override_rows
 from connect_py.herder.herder import (
     BadRequestError,
     Config,
-    ConfigInfo,
     ConfigInfos,
     ConfigKeyInfo,
-    ConfigValueInfo,
 )
-from connect_py.herder.client_overrides import override_rows
 from connect_py.herder.stage_board import StageBoard
 from connect_py.herder.validation_rows import Rows, below, config_infos, key_info
 from connect_py.herder.validation_rules import VALIDATION_SECONDS, ConnectorRules
-from connect_py.kafka.client_config import exactly_once_sources
-from connect_py.kafka.security_settings import refuse_logins_of_java
 from connect_py.plugins.plugin_registry import AmbiguousPluginError, UnknownPluginError
 from connect_py.worker.worker import ConnectorValidation, Worker
 

@@ -30,7 +30,6 @@ class Rows:
         return sum(1 for value in self.values.values() if value.errors)
 
 
-
 def config_infos(
     class_name: str, parts: Sequence[Rows], count: int, raw: Config, redacted: Iterable[str]
 ) -> ConfigInfos:

@@ -36,6 +36,8 @@ _BOUNDARY_PROBLEMS: Mapping[object, str] = {
         "Please reconfigure it to use a different transaction boundary definition."
     ),
 }
+
+
 class ConnectorRules:
     """Each check adds its errors to the rows. Safe on any thread; calls wait for the connector process."""
 
@@ -139,7 +141,6 @@ class ConnectorRules:
                 f": {text}" if text else "; please see the worker logs for more details."
             )
         return problems.get(answer)
-
 
 
 def _matches(pattern: str, topic: str) -> bool:

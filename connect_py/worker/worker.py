@@ -43,19 +43,14 @@ from connect_py.worker.question_threads import QuestionThreads
 from connect_py.worker.service_registry import DEFAULT_MAX, MAX_KEY, ServiceRegistry, ServiceUser
 from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
 from connect_py.worker.task_host import TaskHost, TaskHostListener
+from connect_py.worker.task_lives import KILL_SECONDS, ConfigResolver, Props, TaskHostFactory, TaskLives, TaskSession
 from connect_py.worker.worker_listener import WorkerListener
 
 START_THREADS: Final = 8  # starts and stops that may wait at the same time
-KILL_SECONDS: Final = 5.0  # for a killed process to be gone
-WRITE_SECONDS: Final = 35.0  # for offsets on their way: the client gives up after 30
 TOPIC_KEYS: Final = ("topics", "topics.regex")
 TASK_CLASS: Final = "task.class"
 EXACTLY_ONCE: Final = "exactly.once.source.support"
 
-Props: TypeAlias = Mapping[str, str]
-ConfigResolver: TypeAlias = Callable[[Props], Props]
-"""Replaces the placeholders of config providers in a configuration. ConfigError when a provider cannot read."""
-TaskHostFactory: TypeAlias = Callable[[TaskSpec, TaskHostListener], TaskHost]
 
 log = logging.getLogger(__name__)
 
@@ -72,21 +67,6 @@ class TooManyTasksError(ConnectError):
     """A connector made more task configurations than `tasks.max` allows, and `tasks.max.enforce` is on."""
 
     java_name = "org.apache.kafka.connect.errors.TooManyTasksException"
-
-
-class _Slot:
-    """A place for one life of one task: filled once the host is made, unless it was given up before."""
-
-    def __init__(self, target: TargetState, earlier: _Slot | None) -> None:
-        self.host: TaskHost | None = None
-        self.session: TaskSession | None = None
-        self.abandoned = False
-        self.target = target
-        self.earlier = earlier  # the life before this one, which ends before this one's host is made
-
-    def last_life(self) -> _Slot:
-        """This life, or the one that may still be ending in its place."""
-        return self if self.host is not None or self.earlier is None else self.earlier.last_life()
 
 
 class Worker:
@@ -133,7 +113,6 @@ class Worker:
         self.gate: SourceTaskGate | None = None  # the herder's; without it no source task writes in transactions
         self._silence_seconds = int(self._props.get("session.timeout.ms", 10_000)) / 1000
         self._server = ForkServer(plugins.preload())
-        self._make_task_host = make_task_host or self._process_host
         self._services = ServiceRegistry(int(self._props.get(MAX_KEY, DEFAULT_MAX)), self._clock)
         self._connectors = ConnectorHosts(
             lambda location: ConnectorHost(
@@ -143,20 +122,22 @@ class Worker:
             plugins,
         )  # fmt: skip
         self.offsets = ConnectorOffsets(self._props, plugins, self._connectors, offset_stores, resolve, self._clock)
-        self._lock = threading.Lock()
-        self._tasks: dict[ConnectorTaskId, _Slot] = {}
-        self._log_levels: dict[str, int | None] = {}
-        self._lease_until: float | None = None
         self._executor = ThreadPoolExecutor(START_THREADS, "StartAndStopExecutor")
         self._questions = QuestionThreads()
-        self._stopping = False
+        graceful_seconds = int(self._props.get("task.shutdown.graceful.timeout.ms", 5_000)) / 1000
+        self._tasks = TaskLives(
+            self._executor, listener, self._metrics, self._clock, resolve, graceful_seconds,
+            make_task_host or self._process_host, self._session,
+        )  # fmt: skip
 
     def _process_host(self, spec: TaskSpec, listener: TaskHostListener) -> TaskHost:
         return ProcessTaskHost(spec, listener, self._server, self._clock, self._silence_seconds)
 
-    @property
-    def _graceful_seconds(self) -> float:
-        return int(self._props.get("task.shutdown.graceful.timeout.ms", 5_000)) / 1000
+    def _session(self, spec: TaskSpec) -> TaskSession:
+        """What the worker keeps for a task whose configuration is resolved."""
+        offsets = SourceTaskSession(spec, self._source_offsets, self._offset_stores, self.gate, self._questions)
+        user = self._services.user(f"task {spec.id}", self._location(spec.connector_config))
+        return TaskSession(offsets, user)
 
     @property
     def plugins(self) -> PluginRegistry:
@@ -175,10 +156,7 @@ class Worker:
         Args:
             timeout: Seconds for all tasks together; `task.shutdown.graceful.timeout.ms` unless given.
         """
-        with self._lock:
-            self._stopping = True
-            ids = list(self._tasks)
-        self._end_tasks(self._take(ids), self._graceful_seconds if timeout is None else timeout, KILL_SECONDS)
+        self._tasks.end_all(self._tasks.graceful_seconds if timeout is None else timeout)
         wait([self._connectors.stop_connector(name) for name in sorted(self._connectors.names())])
         self.offsets.close()
         self._connectors.close(KILL_SECONDS)
@@ -247,13 +225,7 @@ class Worker:
         self._connectors.set_target_state(name, target)
         if target is TargetState.STOPPED:
             return
-        with self._lock:
-            slots = [slot for task, slot in self._tasks.items() if task.connector == name]
-            for slot in slots:
-                slot.target = target
-            hosts = [slot.host for slot in slots if slot.host is not None]
-        for host in hosts:
-            host.set_target_state(target)
+        self._tasks.set_target_state(name, target)
 
     def task_configs(self, name: str, config: Props, max_tasks: int) -> Future[list[dict[str, str]]]:
         """Ask the running connector to divide its work, once; retrying is the caller's.
@@ -307,58 +279,11 @@ class Worker:
         A task of that id that runs here is stopped first. `start_number` is the config topic offset of the record
         that last started or changed the connector. `restarting` as for connectors.
         """
-        with self._lock:
-            if self._stopping:
-                return
-            slot = self._tasks[id] = _Slot(target, self._tasks.get(id))
         props = self._props if self.gate is not None else {**self._props, EXACTLY_ONCE: "disabled"}
         spec = TaskSpec(
             id, props, dict(connector_config), dict(task_config), target, start_number, self._plugins.tables
         )
-        self._executor.submit(self._start_task, spec, slot, restarting)
-
-    def _start_task(self, spec: TaskSpec, slot: _Slot, restarting: bool) -> None:
-        with log_context(spec.id.connector, spec.id.task):
-            try:
-                if slot.earlier is not None:
-                    self._end_tasks({spec.id: slot.earlier}, self._graceful_seconds)
-                with self._lock:
-                    if restarting and not slot.abandoned:
-                        self._listener.on_task_restart(spec.id)
-                levels = dict(self._log_levels)
-                self._metrics.starting(spec.id)
-                configs = dict(self._resolve(spec.connector_config)), dict(self._resolve(spec.task_config))
-                texts = [text for props in (spec.worker_props, *configs) for text in props.values() if text]
-                resolved = TaskSpec(
-                    spec.id, spec.worker_props, *configs, spec.target, spec.start_number, spec.plugins,
-                    {name: level for name, level in levels.items() if level is not None}, hidden_in(texts),
-                )  # fmt: skip
-                offsets = SourceTaskSession(
-                    resolved, self._source_offsets, self._offset_stores, self.gate, self._questions
-                )
-                user = self._services.user(f"task {spec.id}", self._location(resolved.connector_config))
-                session = TaskSession(offsets, user)
-                try:
-                    host = self._make_task_host(resolved, _TaskNews(self._listener, session))
-                except BaseException:
-                    session.close()  # no other code holds it
-                    raise
-                with self._lock:
-                    if slot.abandoned:
-                        session.close()
-                        return
-                    slot.host, slot.session, slot.earlier = host, session, None
-                    target = slot.target
-                    if self._log_levels != levels:  # they changed meanwhile
-                        host.set_log_levels(self._log_levels)
-                    host.extend_lease(self._lease_until)
-                    host.start()
-                if target is not spec.target:
-                    host.set_target_state(target)
-            except Exception as error:
-                log.exception("task %s could not be started", spec.id)
-                if not slot.abandoned:
-                    self._listener.on_task_failure(spec.id, stack_trace(error))
+        self._tasks.start(spec, restarting=restarting)
 
     def _location(self, config: Props) -> str | None:
         """The folder of `plugin.path` that a connector lies in, if any."""
@@ -372,61 +297,7 @@ class Worker:
 
         Done when none of them runs any more, however it ended.
         """
-        slots = self._take(ids)
-        if not slots:
-            done: Future[None] = Future()
-            done.set_result(None)
-            return done
-        return self._executor.submit(self._end_tasks, slots, self._graceful_seconds)
-
-    def _take(self, ids: Iterable[ConnectorTaskId]) -> dict[ConnectorTaskId, _Slot]:
-        with self._lock:
-            taken = {task: self._tasks.pop(task) for task in set(ids) if task in self._tasks}
-        for slot in taken.values():
-            if slot.host is not None:
-                slot.host.stop()  # all are asked before anybody waits
-        return taken
-
-    def _end_tasks(
-        self, slots: Mapping[ConnectorTaskId, _Slot], timeout: float, write_timeout: float = WRITE_SECONDS
-    ) -> None:
-        """Wait for tasks to end, `timeout` seconds together; then cancel those that are left.
-
-        What the worker is still writing for them is waited for, too, for `write_timeout` seconds.
-        """
-        hosts: dict[ConnectorTaskId, TaskHost] = {}
-        sessions: dict[ConnectorTaskId, TaskSession] = {}
-        unborn = []
-        for task, slot in slots.items():
-            with self._lock:
-                slot.abandoned = True
-                life = slot.last_life()
-                host = life.host
-                if slot.host is None:
-                    unborn.append(task)
-            if host is not None:
-                host.stop()
-                hosts[task] = host
-            if life.session is not None:
-                sessions[task] = life.session
-        deadline = self._clock.monotonic() + timeout
-        late = {t: h for t, h in hosts.items() if not h.wait(max(0.0, deadline - self._clock.monotonic()))}
-        for task, host in late.items():
-            log.error("Graceful stop of task %s failed.", task, extra={"action": "task_cancelled"})
-            host.cancel()
-            self._listener.on_task_shutdown(task)
-        deadline = self._clock.monotonic() + KILL_SECONDS
-        for task, host in late.items():
-            if not host.wait(max(0.0, deadline - self._clock.monotonic())):
-                log.error("the process of task %s is still there after it was killed", task)
-        for task in unborn:
-            self._listener.on_task_shutdown(task)  # last, when nothing more is heard of a life before
-        for session in sessions.values():
-            session.close()
-        deadline = self._clock.monotonic() + write_timeout
-        for task, session in sessions.items():
-            if not session.ended(max(0.0, deadline - self._clock.monotonic())):
-                log.error("offsets of task %s may still be written after its end", task)
+        return self._tasks.stop(ids)
 
     def running_connectors(self) -> frozenset[str]:
         """Names of the connectors that this worker holds, failed, paused and stopped ones included."""
@@ -434,8 +305,7 @@ class Worker:
 
     def running_tasks(self) -> frozenset[ConnectorTaskId]:
         """The tasks that this worker holds: started and neither ended as asked nor cancelled; failed ones included."""
-        with self._lock:
-            return frozenset(self._tasks)
+        return self._tasks.ids()
 
     def validate_connector(self, class_name: str, props: Mapping[str, str | None]) -> Future[ConnectorValidation]:
         """Have a connector class check a configuration (placeholders resolved by the caller).
@@ -489,77 +359,21 @@ class Worker:
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         """Change levels in all child processes, and in those to come; "" is the root, None takes a level away."""
-        with self._lock:
-            self._log_levels |= levels
-            hosts = [slot.host for slot in self._tasks.values() if slot.host is not None]
         self._connectors.set_log_levels(levels)
-        for host in hosts:
-            host.set_log_levels(levels)
+        self._tasks.set_log_levels(levels)
 
     def extend_lease(self, until: float | None) -> None:
         """Say by when connectors and tasks must have ended by themselves, on the machine's monotonic clock.
 
         Their processes see to that, so that it also holds while this one sleeps. None: there is no such time.
         """
-        with self._lock:
-            self._lease_until = until
-            hosts = [slot.host for slot in self._tasks.values() if slot.host is not None]
         self._connectors.extend_lease(until)
-        for host in hosts:
-            host.extend_lease(until)
+        self._tasks.extend_lease(until)
 
     def metrics(self) -> list[AnySample]:
         """The measurements of this worker, and the latest of its connectors and tasks."""
-        with self._lock:
-            reports = {task: slot.host.report for task, slot in self._tasks.items() if slot.host is not None}
-        return [*self._metrics.samples(reports, self._connectors.names()), *self._services.samples()]
-
-
-class TaskSession:
-    """What the worker keeps for one life of a task: its offsets, and the services that it uses."""
-
-    def __init__(self, offsets: SourceTaskSession, services: ServiceUser) -> None:
-        self.offsets = offsets
-        self.services = services
-
-    def close(self) -> None:
-        """Let go of everything. Any number of times; returns at once."""
-        self.offsets.close()
-        self.services.close()
-
-    def ended(self, timeout: float) -> bool:
-        """See `SourceTaskSession`."""
-        return self.offsets.ended(timeout)
-
-
-class _TaskNews:
-    """Translates a task's news for the worker's listener, and passes its questions on."""
-
-    def __init__(self, listener: WorkerListener, session: TaskSession) -> None:
-        self._listener = listener
-        self._session = session
-        self.on_started = listener.on_task_startup
-        self.on_paused = listener.on_task_pause
-        self.on_resumed = listener.on_task_resume
-        self.on_stopped = listener.on_task_shutdown
-        self.on_waiting = listener.on_task_waiting
-        self.on_topic_used = listener.on_topic_used
-
-    def on_failed(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word
-        self._session.close()
-        self._listener.on_task_failure(id, trace)
-
-    def on_offsets_written(self, message: CopySourceOffsets) -> None:
-        self._session.offsets.copy(message)
-
-    def on_service_wanted(self, message: RequestService | ReleaseService) -> None:
-        self._session.services.take(message)
-
-    def answer(self, question: Question, reply: Callable[[Answer], None]) -> None:
-        if isinstance(question, AcquireService):
-            self._session.services.answer(question, reply)
-        else:
-            self._session.offsets.answer(question, reply)
+        samples = self._metrics.samples(self._tasks.reports(), self._connectors.names())
+        return [*samples, *self._services.samples()]
 
 
 def _mapped(future: Future[Any], change: Callable[[Any], Any]) -> Future[Any]:

@@ -18,7 +18,8 @@ from connect_py.task.messages import TaskSpec, WriteSourceOffsets
 from connect_py.testing import FakeClock
 from connect_py.worker.source_task_session import SourceOffsets
 from connect_py.worker.task_host import TaskHostListener
-from connect_py.worker.worker import KILL_SECONDS, Worker
+from connect_py.worker.task_lives import KILL_SECONDS
+from connect_py.worker.worker import Worker
 
 TASK = ConnectorTaskId("c", 0)
 SECONDS = 30.0
