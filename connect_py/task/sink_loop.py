@@ -5,25 +5,29 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
-import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import ConnectError, RetriableError
-from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
-from connect_py.api.task import SafeOffset, SinkTask
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.task import SinkTask
 from connect_py.clock import Clock
 from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
 from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.sink_metrics import SinkMetrics
 from connect_py.model import TargetState
+from connect_py.task.consuming import Consuming
+from connect_py.task.deliveries import without_partitions
 from connect_py.task.message_run import MessageRun
 from connect_py.task.messages import Paused, Resumed, Started, TopicUsed
+from connect_py.task.offset_commits import OffsetCommits, Positions
+from connect_py.task.partition_pauses import PartitionPauses
 from connect_py.task.record_pipeline import RecordPipeline
+from connect_py.task.subscription import Subscription
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import Delivery
@@ -33,44 +37,10 @@ from connect_py.task.wait_board import WaitBoard
 POLL_SLICE_SECONDS: Final = 0.2  # the client has no wakeup; a stop is noticed this late at worst
 POLL_RECORDS: Final = 4000  # at most: each call of Arrow has its price, and decoded messages take 4 kB each
 REDELIVERY_SECONDS: Final = (0.2, 5.0)  # first and longest wait before a batch is put again; the task may bound it
-NO_TOPIC_SECONDS: Final = 5.0  # until the topics are listed again while none matches, or no broker answers
-LIST_SECONDS: Final = (3.0, 10.0)  # for the list: at first, and at last for a cluster that takes its time; stops wait
 BROKER: Final = "broker"  # what waits: everything
 PUT: Final = "put"  # what waits: records that the task takes later
-LISTED: Final = "list of topics"
-TELL_SECONDS: Final = 60.0  # between lines about an outage
 
 log = logging.getLogger(__name__)
-
-
-class Consuming(Protocol):
-    """The part of `SinkConsumer` that the loop uses."""
-
-    @property
-    def assigned(self) -> frozenset[TopicPartition]: ...
-
-    @property
-    def cut_off(self) -> str | None: ...
-
-    def subscribe(self, topics: Sequence[str]) -> None: ...
-
-    def topics(self, timeout: float) -> Mapping[str, int]: ...
-
-    def poll(self, limit: int, timeout: float) -> list[MessageRun]: ...
-
-    def ends(self) -> Mapping[TopicPartition, int]: ...
-
-    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
-
-    def seek(self, offsets: Mapping[TopicPartition, int]) -> None: ...
-
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None: ...
-
-    def commit_and_wait(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> KafkaError | None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,31 +60,6 @@ class LoopSettings:
             int(worker.get("offset.flush.timeout.ms", 5_000)),
             poll_records or POLL_RECORDS,
         )
-
-
-@dataclass(slots=True)
-class _Commit:
-    """A commit on its way."""
-
-    sequence: int
-    offsets: dict[TopicPartition, OffsetAndMetadata]
-    started: float
-    read: int  # records read so far
-
-
-@dataclass(slots=True)
-class _Offsets:
-    """Where this task is, per partition that it owns. All are next offsets to read."""
-
-    current: dict[TopicPartition, int] = field(default_factory=dict)  # everything below was put or dropped
-    committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)  # what the group holds
-    back: dict[TopicPartition, int] = field(default_factory=dict)  # where to go back to when a commit fails
-
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        for tp in partitions:
-            self.current.pop(tp, None)
-            self.committed.pop(tp, None)
-            self.back.pop(tp, None)
 
 
 class SinkTaskRunner:
@@ -142,13 +87,16 @@ class SinkTaskRunner:
         self._control = control
         self._clock = clock
         self._consumer: Consuming
+        self._pauses: PartitionPauses
+        self._commits: OffsetCommits
+        self._subscription: Subscription
         self._pipeline: RecordPipeline
         self._errors: ErrorHandler
         self._reporter: TaskErrantRecordReporter | None = None
         self.metrics = metrics or SinkMetrics(clock, Window())
         self._waits = waiting or WaitBoard(clock, lambda _: None)
 
-        self._offsets = _Offsets()
+        self._offsets = Positions()
         self._kept: deque[Delivery] = deque()  # of the last poll, not yet put
         self._consumed: dict[TopicPartition, int] = {}  # the end of the last poll; current once everything is put
         self._gone: set[TopicPartition] = set()  # given up or rewound while the last poll was being worked on
@@ -157,17 +105,9 @@ class SinkTaskRunner:
         self._redeliver_at = 0.0
         self._redelivery_seconds = REDELIVERY_SECONDS[0]
         self._target_paused = False
-        self._paused_by_task: set[TopicPartition] = set()
-        self._paused_now: set[TopicPartition] = set()
         self._timeout_ms: int | None = None
         self._commit_requested = False
         self._next_commit = 0.0
-        self._in_flight: deque[_Commit] = deque()
-        self._running_commit: int | None = None
-        self._subscribed: list[str] = []
-        self._list_topics_at = 0.0
-        self._list_seconds = LIST_SECONDS[0]
-        self._tell_outage_at = 0.0
         self._topics_used = UsedTopics(lambda topic: control.send(TopicUsed(topic)), clock)
 
     def connect(
@@ -179,6 +119,13 @@ class SinkTaskRunner:
     ) -> None:
         """Take what was made for this loop."""
         self._consumer = consumer
+        self._pauses = PartitionPauses(consumer)
+        self._commits = OffsetCommits(
+            self._offsets, consumer, self._clock, self.metrics, self._settings.commit_timeout_ms
+        )
+        self._subscription = Subscription(
+            self._topics, consumer, self._clock, self._waits, self._settings.topics_interval_ms
+        )
         self._pipeline = pipeline
         self._errors = errors
         self._reporter = reporter
@@ -188,7 +135,8 @@ class SinkTaskRunner:
     def run(self) -> None:
         """Start the task, loop until a stop is asked for, and end in order; errors of the task are raised."""
         self._task.start(self._task_config)
-        self._subscribe()  # not earlier: the client joins by itself, and a slow start would hold up the whole group
+        # Not earlier: the client joins by itself, and a slow start would hold up the whole group.
+        self._subscription.update()
         self._control.send(Started())
         self.metrics.state.change("running")
         self._next_commit = self._clock.monotonic() + self._settings.commit_interval_ms / 1000
@@ -210,19 +158,14 @@ class SinkTaskRunner:
         """One round: commit if it is due, poll, convert, put."""
         now = self._clock.monotonic()
         self._check_waiting()
-        if self._running_commit is None and (self._commit_requested or now >= self._next_commit):
+        if not self._commits.running and (self._commit_requested or now >= self._next_commit):
             self._commit_requested = False
             self._next_commit = now + self._settings.commit_interval_ms / 1000
             self._commit(sorted(self._consumer.assigned), closing=False)
-        self._forget_slow_commit(now)
+        self._commits.forget_slow(now)
         self._follow_target()
-        if self._topics.is_regex and now >= self._list_topics_at:
-            self._subscribe()
-        runs = self._poll(now)
-        polled = bool(runs)
-        if polled:
-            self._take(runs)
-        runs = []  # they may be large, and what follows may take long
+        self._subscription.update_if_due(now)
+        polled = self._take(self._poll(now))  # messages may be large: no name keeps them while the rest takes long
         if not self._held:
             self._reach_ends()
         if polled or not self._held or self._clock.monotonic() >= self._redeliver_at:
@@ -233,30 +176,6 @@ class SinkTaskRunner:
         self._waits.tell()
         if not self._target_paused:
             self._waits.check()
-
-    def _subscribe(self) -> None:
-        topics = self._topics.listed()
-        if self._topics.is_regex:
-            try:
-                existing = self._consumer.topics(self._list_seconds)
-            except RetriableError as error:
-                now = self._clock.monotonic()
-                if now >= self._tell_outage_at:
-                    log.warning("the subscription stays as it is: %s", error, extra={"action": "subscribe"})
-                    self._tell_outage_at = now + TELL_SECONDS
-                self._waits.waits(LISTED, str(error))
-                self._list_seconds = min(2 * self._list_seconds, LIST_SECONDS[1])
-                self._list_topics_at = now + NO_TOPIC_SECONDS
-                return
-            self._list_seconds, self._tell_outage_at = LIST_SECONDS[0], 0.0
-            self._waits.waits(LISTED, None)
-            topics = self._topics.among(existing)
-            wait = self._settings.topics_interval_ms / 1000 if topics else NO_TOPIC_SECONDS
-            self._list_topics_at = self._clock.monotonic() + wait
-        if topics and topics != self._subscribed:
-            log.info("subscribes to %s", ", ".join(topics), extra={"action": "subscribe"})
-            self._consumer.subscribe(topics)
-            self._subscribed = topics
 
     def _follow_target(self) -> None:
         paused = self._control.target is TargetState.PAUSED
@@ -288,7 +207,10 @@ class SinkTaskRunner:
 
     # Records.
 
-    def _take(self, runs: list[MessageRun]) -> None:
+    def _take(self, runs: list[MessageRun]) -> bool:
+        """Make records of what was read; returns whether anything was."""
+        if not runs:
+            return False
         self._gone.clear()
         consumed: dict[TopicPartition, int] = {}  # the next offsets to read
         for run in runs:
@@ -301,6 +223,7 @@ class SinkTaskRunner:
             consumed = {tp: offset for tp, offset in consumed.items() if tp not in self._gone}
         self._consumed = consumed
         self._kept.extend(deliveries)
+        return True
 
     def _reach_ends(self) -> None:
         """Go past what ends a log and is no record: else retention would seem to be faster once it removes these."""
@@ -401,16 +324,8 @@ class SinkTaskRunner:
             self._waiting = False
             self._apply_pauses()
 
-    # Pauses.
-
     def _apply_pauses(self) -> None:
-        assigned = self._consumer.assigned
-        everything = self._held or self._waiting or self._target_paused
-        wanted = set(assigned) if everything else self._paused_by_task & assigned
-        now = self._paused_now & assigned
-        self._consumer.pause(sorted(wanted - now))
-        self._consumer.resume(sorted(now - wanted))
-        self._paused_now = wanted
+        self._pauses.apply(self._held or self._waiting or self._target_paused)
 
     # Commits.
 
@@ -433,13 +348,13 @@ class SinkTaskRunner:
                 raise
             failure, reported = error, False
         if not reported and not closing:
-            self._commit_failed("error reports are not acknowledged yet")
+            self._commits.failed("error reports are not acknowledged yet")
             return
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         try:
             self.metrics.sequence += 1
             safe = self._task.pre_commit(dict(current))
-            offsets = self._acceptable(safe, current)
+            offsets = self._commits.acceptable(safe, current)
         except Exception as error:
             if closing and _is_part_of(error, ended):
                 log.info("nothing is committed while closing: pre_commit fails for the reason that ended the task")
@@ -456,22 +371,7 @@ class SinkTaskRunner:
         if closing and not reported:
             log.error("error reports were not acknowledged, nothing is committed")
             return
-        self._send(offsets, wait=closing)
-
-    def _acceptable(
-        self, safe: Mapping[TopicPartition, SafeOffset], current: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        offsets = {}
-        for tp, value in safe.items():
-            at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
-            if tp not in current:
-                level = logging.DEBUG if tp in self._consumer.assigned else logging.WARNING
-                log.log(level, "pre_commit returned %s, which is not being committed; it is ignored", tp)
-            elif at.offset > current[tp]:
-                log.warning("pre_commit returned %d for %s, beyond %d; it is ignored", at.offset, tp, current[tp])
-            elif self._offsets.committed.get(tp) != at:
-                offsets[tp] = at
-        return offsets
+        self._commits.send(offsets, wait=closing)
 
     def _go_back(self, error: Exception) -> None:
         log.error("pre_commit failed, reading goes back to the last commit: %s", error, exc_info=True)
@@ -482,58 +382,11 @@ class SinkTaskRunner:
         self._offsets.current |= back
         self._consumer.seek(back)
         self._apply_pauses()
-        self._commit_failed("pre_commit failed")
-
-    def _commit_failed(self, why: str, seconds: float = 0.0) -> None:
-        self.metrics.commits.failed(seconds)
-        log.error("commit of offsets failed: %s", why, extra={"action": "commit_failed"})
-
-    def _send(self, offsets: dict[TopicPartition, OffsetAndMetadata], *, wait: bool) -> None:
-        if not offsets:
-            self.metrics.skipped()
-            return
-        commit = _Commit(self.metrics.sequence, offsets, self._clock.monotonic(), self.metrics.read)
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug("commits %s", ", ".join(f"{tp}: {at.offset}" for tp, at in offsets.items()))
-        if wait:
-            self._completed(commit, self._consumer.commit_and_wait(offsets))
-            return
-        self._in_flight.append(commit)
-        self._running_commit = commit.sequence
-        self._consumer.commit(offsets)
+        self._commits.failed("pre_commit failed")
 
     def on_commit(self, error: KafkaError | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The client's news of a commit that was sent; inside a poll."""
-        for commit in self._in_flight:
-            if commit.offsets.keys() == offsets.keys() and all(
-                commit.offsets[tp].offset == at.offset for tp, at in offsets.items()
-            ):
-                self._in_flight.remove(commit)
-                if commit.sequence == self._running_commit:
-                    self._running_commit = None
-                    self._completed(commit, error)
-                else:
-                    self.metrics.skipped()  # it was given up, and a newer one may be on its way
-                return
-
-    def _completed(self, commit: _Commit, error: KafkaError | None) -> None:
-        seconds = self._clock.monotonic() - commit.started
-        if error is not None:
-            self._commit_failed(error.str(), seconds)
-            return
-        self.metrics.completed(seconds, commit.read)
-        for tp, at in commit.offsets.items():
-            if tp in self._offsets.current:
-                self._offsets.committed[tp] = at
-                self._offsets.back[tp] = at.offset
-
-    def _forget_slow_commit(self, now: float) -> None:
-        if self._running_commit is None:
-            return
-        commit = next((c for c in self._in_flight if c.sequence == self._running_commit), None)
-        if commit is not None and now - commit.started > self._settings.commit_timeout_ms / 1000:
-            self._running_commit = None
-            self._commit_failed(f"no answer within {self._settings.commit_timeout_ms} ms", now - commit.started)
+        self._commits.answered(error, offsets)
 
     # RebalanceListener.
 
@@ -542,9 +395,9 @@ class SinkTaskRunner:
             self._offsets.current[tp] = at.offset
             self._offsets.committed[tp] = at
             self._offsets.back[tp] = at.offset
-        self._paused_now -= positions.keys()
+        self._pauses.forget(positions)
         self._apply_pauses()
-        self._paused_by_task &= self._consumer.assigned
+        self._pauses.keep_owned()
         self.metrics.partitions = len(self._consumer.assigned)
         if positions:
             self._task.open(sorted(positions))
@@ -568,12 +421,16 @@ class SinkTaskRunner:
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing of these partitions is put or committed any more."""
         going = set(partitions)
-        self._gone |= going
-        self._kept = deque(without_partitions(self._kept, going))
-        self._consumed = {tp: offset for tp, offset in self._consumed.items() if tp not in going}
+        self._withdraw(going)
         self._offsets.forget(going)
-        self._paused_now -= going
+        self._pauses.forget(going)
         self.metrics.partitions = len(self._consumer.assigned - going)
+
+    def _withdraw(self, partitions: set[TopicPartition]) -> None:
+        """Nothing that was polled of these is put."""
+        self._gone |= partitions
+        self._kept = deque(without_partitions(self._kept, partitions))
+        self._consumed = {tp: offset for tp, offset in self._consumed.items() if tp not in partitions}
 
     # LoopControls: what the task asks for through its context.
 
@@ -589,60 +446,24 @@ class SinkTaskRunner:
                 log.warning("seek of %s is ignored: the task does not own it", tp)
             else:
                 valid[tp] = offset
-        moved = set(valid)
-        self._gone |= moved
-        self._kept = deque(without_partitions(self._kept, moved))
-        self._consumed = {tp: offset for tp, offset in self._consumed.items() if tp not in moved}
+        self._withdraw(set(valid))
         self._offsets.current |= valid
         self._offsets.back |= valid
         self._consumer.seek(valid)
 
     def pause_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        self._paused_by_task |= self._owned(partitions)
+        self._pauses.pause(partitions)
         self._apply_pauses()
 
     def resume_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        self._paused_by_task -= self._owned(partitions)
+        self._pauses.resume(partitions)
         self._apply_pauses()
-
-    def _owned(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        wanted = set(partitions)
-        foreign = wanted - self._consumer.assigned
-        if foreign:
-            raise ConnectError(f"the task does not own {', '.join(map(str, sorted(foreign)))}")
-        return wanted
 
     def bound_next_poll(self, timeout_ms: int) -> None:
         self._timeout_ms = max(0, timeout_ms)
 
     def request_commit(self) -> None:
         self._commit_requested = True
-
-
-def without_partitions(deliveries: Iterable[Delivery], partitions: Iterable[TopicPartition]) -> list[Delivery]:
-    """Leave out rows that were consumed from these partitions, wherever they are routed now."""
-    gone = set(partitions)
-    if not gone:
-        return list(deliveries)
-    left: list[Delivery] = []
-    for delivery in deliveries:
-        kept: Delivery | None
-        if isinstance(delivery, Batch):
-            kept = _batch_without(delivery, gone)
-        else:
-            rows: list[SinkRecord] = [r for r in delivery if r.origin.topic_partition not in gone]
-            kept = rows or None
-        if kept is not None:
-            left.append(kept)
-    return left
-
-
-def _batch_without(batch: Batch, gone: set[TopicPartition]) -> Batch | None:
-    numbers = {tp.partition for tp in gone if tp.topic == batch.origin.topic}
-    mask = pa.array([p not in numbers for p in batch.origin.partitions.to_pylist()], pa.bool_())
-    if mask.true_count == len(batch):
-        return batch
-    return batch.where(mask) if mask.true_count else None
 
 
 def _is_part_of(error: BaseException, ended: BaseException | None) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from connect_py.api.config import ConfigKey, ConfigValue, Type, parse
 from connect_py.api.errors import ConnectError
@@ -15,20 +14,12 @@ from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.kafka.client_config import ClientConfigs
-from connect_py.log_context import log_context
 from connect_py.metrics.samples import AnySample
 from connect_py.metrics.worker_metrics import WorkerMetrics
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.secret_mask import hidden_in
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
 from connect_py.task.messages import (
-    AcquireService,
-    Answer,
-    CopySourceOffsets,
-    Question,
-    ReleaseService,
-    RequestService,
     TaskSpec,
 )
 from connect_py.task.topic_creation import TopicCreation
@@ -40,7 +31,7 @@ from connect_py.worker.measured_listener import MeasuredListener
 from connect_py.worker.process_task_host import ProcessTaskHost
 from connect_py.worker.producer_fence import fence_producers, why_not_granted
 from connect_py.worker.question_threads import QuestionThreads
-from connect_py.worker.service_registry import DEFAULT_MAX, MAX_KEY, ServiceRegistry, ServiceUser
+from connect_py.worker.service_registry import DEFAULT_MAX, MAX_KEY, ServiceRegistry
 from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
 from connect_py.worker.task_host import TaskHost, TaskHostListener
 from connect_py.worker.task_lives import KILL_SECONDS, ConfigResolver, Props, TaskHostFactory, TaskLives, TaskSession

@@ -14,8 +14,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("connect_py", "connectors", "transforms", "rest")
 MODULE, CLASS, FUNCTION = 500, 400, 60  # lines
 # What is longer, by `module` or `module:Class.function`: its lines, and why.
-EXCEPTIONS: dict[str, tuple[int, str]] = {
-}
+EXCEPTIONS: dict[str, tuple[int, str]] = {}
 
 
 def lengths(path: Path) -> Iterator[tuple[str, int, int]]:

@@ -1,0 +1,133 @@
+"""`OffsetCommits`: commits of a sink task's offsets, from their sending to their answer."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError
+
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.task import SafeOffset
+from connect_py.clock import Clock
+from connect_py.metrics.sink_metrics import SinkMetrics
+from connect_py.task.consuming import Consuming
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Commit:
+    """A commit on its way."""
+
+    sequence: int
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+    started: float
+    read: int  # records read so far
+
+
+@dataclass(slots=True)
+class Positions:
+    """Where this task is, per partition that it owns. All are next offsets to read."""
+
+    current: dict[TopicPartition, int] = field(default_factory=dict)  # everything below was put or dropped
+    committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)  # what the group holds
+    back: dict[TopicPartition, int] = field(default_factory=dict)  # where to go back to when a commit fails
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for tp in partitions:
+            self.current.pop(tp, None)
+            self.committed.pop(tp, None)
+            self.back.pop(tp, None)
+
+
+class OffsetCommits:
+    """One commit counts at a time. On the loop's thread."""
+
+    def __init__(
+        self, positions: Positions, consumer: Consuming, clock: Clock, metrics: SinkMetrics, timeout_ms: int
+    ) -> None:
+        self._positions = positions
+        self._consumer = consumer
+        self._clock = clock
+        self._metrics = metrics
+        self._timeout_ms = timeout_ms
+        self._in_flight: deque[_Commit] = deque()
+        self._running: int | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a commit waits for its answer."""
+        return self._running is not None
+
+    def acceptable(
+        self, safe: Mapping[TopicPartition, SafeOffset], current: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a task says is safe, as far as it may be committed and is news."""
+        offsets = {}
+        for tp, value in safe.items():
+            at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
+            if tp not in current:
+                level = logging.DEBUG if tp in self._consumer.assigned else logging.WARNING
+                log.log(level, "pre_commit returned %s, which is not being committed; it is ignored", tp)
+            elif at.offset > current[tp]:
+                log.warning("pre_commit returned %d for %s, beyond %d; it is ignored", at.offset, tp, current[tp])
+            elif self._positions.committed.get(tp) != at:
+                offsets[tp] = at
+        return offsets
+
+    def send(self, offsets: dict[TopicPartition, OffsetAndMetadata], *, wait: bool) -> None:
+        """Commit these offsets; `wait`: until the answer is there."""
+        if not offsets:
+            self._metrics.skipped()
+            return
+        commit = _Commit(self._metrics.sequence, offsets, self._clock.monotonic(), self._metrics.read)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("commits %s", ", ".join(f"{tp}: {at.offset}" for tp, at in offsets.items()))
+        if wait:
+            self._completed(commit, self._consumer.commit_and_wait(offsets))
+            return
+        self._in_flight.append(commit)
+        self._running = commit.sequence
+        self._consumer.commit(offsets)
+
+    def answered(self, error: KafkaError | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """The client's news of a commit that was sent; inside a poll."""
+        for commit in self._in_flight:
+            if commit.offsets.keys() == offsets.keys() and all(
+                commit.offsets[tp].offset == at.offset for tp, at in offsets.items()
+            ):
+                self._in_flight.remove(commit)
+                if commit.sequence == self._running:
+                    self._running = None
+                    self._completed(commit, error)
+                else:
+                    self._metrics.skipped()  # it was given up, and a newer one may be on its way
+                return
+
+    def _completed(self, commit: _Commit, error: KafkaError | None) -> None:
+        seconds = self._clock.monotonic() - commit.started
+        if error is not None:
+            self.failed(error.str(), seconds)
+            return
+        self._metrics.completed(seconds, commit.read)
+        for tp, at in commit.offsets.items():
+            if tp in self._positions.current:
+                self._positions.committed[tp] = at
+                self._positions.back[tp] = at.offset
+
+    def failed(self, why: str, seconds: float = 0.0) -> None:
+        """Count and log a commit that did not work."""
+        self._metrics.commits.failed(seconds)
+        log.error("commit of offsets failed: %s", why, extra={"action": "commit_failed"})
+
+    def forget_slow(self, now: float) -> None:
+        """Count a commit as failed that is not answered in time; its answer may still come."""
+        if self._running is None:
+            return
+        commit = next((c for c in self._in_flight if c.sequence == self._running), None)
+        if commit is not None and now - commit.started > self._timeout_ms / 1000:
+            self._running = None
+            self.failed(f"no answer within {self._timeout_ms} ms", now - commit.started)
