@@ -19,13 +19,11 @@ from connect_py.kafka.client_log import client_log
 from connect_py.metrics.client_statistics import INTERVAL_MS, ClientStatistics
 from connect_py.task.message_run import Consumed, MessageRun, message_runs
 from connect_py.task.queue_reader import PLUGINS, QueueReader
+from connect_py.task.start_positions import FIND_SECONDS, StartPositions
 
 log = logging.getLogger(__name__)
 
-ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
-FIND_SECONDS: Final = 1.0  # for the ends of a log whose next offset is gone, while other partitions wait
 CALLBACK_SECONDS: Final = 0.05  # how late a callback may be that comes while we wait for messages
-AGAIN_SECONDS: Final = 0.1  # until the same is asked again, of a broker that is just taking over
 NEWS_SECONDS: Final = 60.0  # until an error that passes is logged again: each attempt has it
 POLL_BYTES: Final = 16 << 20  # of values; what comes of them takes several times as much while they are worked on
 _COOPERATIVE: Final = "cooperative-sticky"
@@ -107,6 +105,7 @@ class SinkConsumer:
             })  # fmt: skip
         except (KafkaException, TypeError, ValueError) as error:
             raise ConnectError(f"the consumer cannot be made: {error}") from error
+        self._starts = StartPositions(self._consumer, self._reset, self._expect)
 
     def __del__(self) -> None:
         """Let go of the reader first: the client cannot end while the reader holds messages of it."""
@@ -278,7 +277,7 @@ class SinkConsumer:
             found = _TRUNCATED.search(why)
             cut = int(found[1]) if found else None
             try:
-                low, high = self._log_range(tp, FIND_SECONDS)
+                low, high = self._starts.range(tp, FIND_SECONDS)
             except KafkaException as error:
                 self._lost[tp] = why  # behind the others
                 self._expect(error.args[0], f"where to read {tp} on is not known")
@@ -291,7 +290,7 @@ class SinkConsumer:
             elif self._reset == "error":
                 raise ConnectError(f"{tp} cannot be read on, and auto.offset.reset is none: {why}")
             else:
-                offset = cut if cut is not None and low <= cut < offset else self._edge(low, high)
+                offset = cut if cut is not None and low <= cut < offset else self._starts.edge(low, high)
                 log.warning("%s is read on from offset %d: %s", tp, offset, why)
             self._seeks[tp] = self._next[tp] = offset
             self._ends.pop(tp, None)
@@ -301,15 +300,6 @@ class SinkConsumer:
         if error.code() not in _PASSING or error.fatal():
             raise ConnectError(f"{what}: {error.str()}")
         self._client_error(error)
-
-    def _log_range(self, tp: TopicPartition, timeout: float) -> tuple[int, int]:
-        """The first offset, and the end of what can be read now."""
-        low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), timeout=timeout)
-        return int(low), int(high)
-
-    def _edge(self, low: int, high: int) -> int:
-        """Where `auto.offset.reset` says that a partition without a position begins."""
-        return high if self._reset in ("latest", "largest", "end") else low
 
     def _without_moved(self, runs: list[MessageRun]) -> list[MessageRun]:
         """Leave out messages read before a partition went, came again or was moved, or before a seek still to come."""
@@ -333,7 +323,7 @@ class SinkConsumer:
 
     def _assign(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         try:
-            positions = self._positions(partitions)
+            positions = self._starts.of(partitions)
             self._unheard |= positions.keys()
             if self._reader is not None:
                 self._reader.follow(self._unheard)
@@ -348,37 +338,6 @@ class SinkConsumer:
             self._listener.on_assigned(positions)
         except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
             self._error = self._error or error
-
-    def _positions(self, partitions: Iterable[ClientTopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        asked = [ClientTopicPartition(p.topic, p.partition) for p in partitions]
-        if not asked:
-            return {}
-        positions = {}
-        for p in self._consumer.committed(asked, timeout=ASK_SECONDS):
-            if p.error is not None:
-                raise ConnectError(f"the committed offset of {p.topic}-{p.partition} is not known: {p.error.str()}")
-            offset, metadata = p.offset, p.metadata or ""
-            if offset < 0:
-                if self._reset == "error":
-                    raise ConnectError(
-                        f"{p.topic}-{p.partition} has no committed offset, and auto.offset.reset is none"
-                    )
-                offset = self._edge(*self._first_range(TopicPartition(p.topic, p.partition)))
-            positions[TopicPartition(p.topic, p.partition)] = OffsetAndMetadata(offset, metadata)
-        return positions
-
-    def _first_range(self, tp: TopicPartition) -> tuple[int, int]:
-        """Ask for the range of a log until there is an answer, while the group waits for us."""
-        deadline = time.monotonic() + ASK_SECONDS
-        while True:
-            try:
-                return self._log_range(tp, max(deadline - time.monotonic(), FIND_SECONDS))
-            except KafkaException as error:
-                what = f"where to begin with {tp} is not known"
-                self._expect(error.args[0], what)
-                if time.monotonic() >= deadline:
-                    raise ConnectError(f"{what}: {error.args[0].str()}") from error
-            time.sleep(AGAIN_SECONDS)
 
     def _revoke(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         self._give_up(partitions, self._listener.on_revoked)

@@ -130,8 +130,6 @@ class SinkTaskRunner:
         self._errors = errors
         self._reporter = reporter
 
-    # Life.
-
     def run(self) -> None:
         """Start the task, loop until a stop is asked for, and end in order; errors of the task are raised."""
         self._task.start(self._task_config)

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
-from connect_py.task import sink_consumer
+from connect_py.task import sink_consumer, start_positions
 from connect_py.task.message_run import MessageRun
 from connect_py.task.queue_reader import PLUGINS, ClientFailure, QueueReader
 from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
@@ -261,7 +261,7 @@ def _assigned_without_an_offset(monkeypatch: pytest.MonkeyPatch, answers: list[K
     client = _Client([])
     client.offset, client.watermarks = -1001, [*answers]
     monkeypatch.setattr(sink_consumer, "Consumer", lambda _: client)
-    monkeypatch.setattr(sink_consumer, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(start_positions, "AGAIN_SECONDS", 0)
     consumer = SinkConsumer({"auto.offset.reset": "latest"}, _Task(), lambda *_: None)
     consumer.subscribe(["orders"])
     consumer.poll(100, 0)
@@ -279,7 +279,7 @@ def test_where_a_partition_begins_that_has_no_offset_is_asked_until_there_is_an_
 def test_an_assignment_whose_beginning_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConnectError, match="where to begin with orders-0 is not known"):
         _assigned_without_an_offset(monkeypatch, [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)])
-    monkeypatch.setattr(sink_consumer, "ASK_SECONDS", 0)
+    monkeypatch.setattr(start_positions, "ASK_SECONDS", 0)
     with pytest.raises(ConnectError, match="where to begin with orders-0 is not known"):
         _assigned_without_an_offset(monkeypatch, [KafkaError(KafkaError._TIMED_OUT)])
 
