@@ -1,0 +1,229 @@
+"""`FakeSharedServices`: shared services as children of the test, or as plain data."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.api.service import EXIT_FAILED, WAIT_SECONDS, ServiceAddress, SharedService
+
+_GRACE_SECONDS: Final = 5.0
+
+
+class _FakeServiceProcess:
+    """One service, run as a child of the test; started again as soon as a task asks for it after its death."""
+
+    def __init__(self, service: SharedService, folder: Path, generations: Iterable[int]) -> None:
+        self.users: set[FakeSharedServices] = set()
+        self.failed: str | None = None
+        self._service = service
+        self._folder = folder
+        self._generations = iter(generations)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._address: ServiceAddress | None = None
+        self._reader: threading.Thread | None = None
+        self._ready = threading.Event()
+
+    def start(self) -> None:
+        """Start the program unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.stop()
+        generation = next(self._generations)
+        address = ServiceAddress(str(self._folder / f"{generation}.socket"), secrets.token_hex(16), generation)
+        self.failed, self._address, self._ready = None, address, threading.Event()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", self._service.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        first = {"socket": address.socket, "secret": address.secret, "settings": self._service.settings}
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it ended at once
+            self._process.stdin.write(json.dumps(first).encode() + b"\n")
+            self._process.stdin.flush()
+        self._reader = threading.Thread(target=self._read, args=(self._process, self._ready), daemon=True)
+        self._reader.start()
+
+    def _read(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said = json.loads(line)
+            if "failed" in said and process.wait() == EXIT_FAILED:
+                self.failed = said["failed"]
+            if said.get("ready"):
+                ready.set()
+        process.wait()
+        ready.set()
+
+    def address(self, broken: int | None, timeout_seconds: float) -> ServiceAddress:
+        """The address, once the program listens; errors as of `shared_service`."""
+        if self._process is not None and self._address is not None and self._address.generation == broken:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+        if self.failed is None:
+            self.start()
+        ready, process, address = self._ready, self._process, self._address
+        assert process is not None
+        assert address is not None
+        in_time = ready.wait(timeout_seconds)
+        if (failed := self.failed) is not None:
+            self.failed = None
+            raise ConnectError(failed)
+        if not in_time or process.poll() is not None:
+            raise RetriableError(f"service {self._service.name} was not ready")
+        return address
+
+    def stop(self) -> None:
+        """End the program."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if self._reader is not None:
+            self._reader.join(_GRACE_SECONDS)
+        process.stdout.close()
+
+
+class FakeSharedServices:
+    """`SharedServices` for one user: programs run as children of the test, or `addresses` are handed out by name.
+
+    Use it in a `with` block, or call `close`: programs that still run end with it. `user` makes another user of the
+    same programs. `requested` has the services that were asked for, in order.
+    """
+
+    def __init__(
+        self, addresses: Mapping[str, ServiceAddress] | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`settings` are the worker's properties."""
+        self.addresses = dict(addresses or {})
+        self.settings = dict(settings or {})
+        self.requested: list[SharedService] = []
+        self._lock = threading.RLock()
+        self._generations = itertools.count(1)
+        self._folder: Path | None = None
+        self._running: dict[str, _FakeServiceProcess] = {}
+        self._first = self
+
+    def user(self) -> FakeSharedServices:
+        """Another task or connector of the same worker; `release_all` is its end."""
+        other = FakeSharedServices(self.addresses, self.settings)
+        other._first = self._first
+        return other
+
+    def shared_service(
+        self, service: SharedService, *, broken: int | None = None, timeout_seconds: float = WAIT_SECONDS
+    ) -> ServiceAddress:
+        """See `SharedServices`."""
+        self.requested.append(service)
+        if service.name in self.addresses:
+            return self.addresses[service.name]
+        try:
+            return self._used(service).address(broken, timeout_seconds)
+        except RetriableError:
+            raise
+        except ConnectError:
+            self.release_shared_service(service)
+            raise
+
+    def request_shared_service(self, service: SharedService) -> None:
+        """See `SharedServices`."""
+        self.requested.append(service)
+        if service.name not in self.addresses:
+            self._used(service).start()
+
+    def release_shared_service(self, service: SharedService) -> None:
+        """See `SharedServices`."""
+        with self._first._lock:
+            self._leave(self._key(service))
+
+    def worker_settings(self, prefix: str) -> Mapping[str, str]:
+        """See `SharedServices`."""
+        return {key: value for key, value in self.settings.items() if key.startswith(prefix)}
+
+    def release_all(self) -> None:
+        """Use no service any more, as a task does that ends."""
+        with self._first._lock:
+            for key in list(self._first._running):
+                self._leave(key)
+
+    def close(self) -> None:
+        """End all programs, also those in use."""
+        first = self._first
+        with first._lock:
+            for running in first._running.values():
+                running.stop()
+            first._running.clear()
+            if first._folder is not None:
+                shutil.rmtree(first._folder, ignore_errors=True)
+                first._folder = None
+
+    def __enter__(self) -> FakeSharedServices:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @staticmethod
+    def _key(service: SharedService) -> str:
+        return json.dumps([service.name, service.program, sorted(service.settings.items())])
+
+    def _used(self, service: SharedService) -> _FakeServiceProcess:
+        first = self._first
+        with first._lock:
+            if first._folder is None:
+                first._folder = Path(tempfile.mkdtemp(prefix=f"connect-py-fake-{os.getpid()}-"))
+            running = first._running.get(self._key(service))
+            if running is None:
+                running = _FakeServiceProcess(service, first._folder, first._generations)
+                first._running[self._key(service)] = running
+            running.users.add(self)
+            return running
+
+    def _leave(self, key: str) -> None:
+        running = self._first._running.get(key)
+        if running is None:
+            return
+        running.users.discard(self)
+        if not running.users:
+            del self._first._running[key]
+            running.stop()
+
+
+class ServicesOfContext:
+    """The members of a context that ask for services."""
+
+    services: FakeSharedServices
+
+    def shared_service(
+        self, service: SharedService, *, broken: int | None = None, timeout_seconds: float = WAIT_SECONDS
+    ) -> ServiceAddress:
+        return self.services.shared_service(service, broken=broken, timeout_seconds=timeout_seconds)
+
+    def request_shared_service(self, service: SharedService) -> None:
+        self.services.request_shared_service(service)
+
+    def release_shared_service(self, service: SharedService) -> None:
+        self.services.release_shared_service(service)
+
+    def worker_settings(self, prefix: str) -> Mapping[str, str]:
+        return self.services.worker_settings(prefix)
