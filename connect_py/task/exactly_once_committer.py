@@ -360,25 +360,13 @@ class ExactlyOnceCommitter(SourceCommitter):
                     self._fail("commit", error)
 
     def _fail(self, what: str, error: KafkaException) -> NoReturn:
-        problem = self._explained(error.args[0])
+        problem = _explained(self._producer, self._broken, error.args[0])
         timed_out = self._open and self._clock.monotonic() - self._begun >= self._timeout
         if problem.code() in _FENCED and not timed_out:
             self._open = False
             raise TaskFencedError(self._id, "a newer instance of this task exists") from error
         text = f"cannot {what} a transaction of {self._id}: {problem.str()}"
         raise (TransactionLostError(text) if problem.code() in _LOST else NotDeliveredError(text)) from error
-
-    def _explained(self, problem: KafkaError) -> KafkaError:
-        """Why a producer refuses: it may know, and say only that it does. What a record failed of counts first."""
-        broken, unexplained = self._broken, problem.code() in _UNEXPLAINED
-        if broken is not None and (unexplained or broken.code() not in _LOST):
-            return broken
-        if unexplained:
-            try:
-                self._producer.client.commit_transaction(0)  # refused as well, for the reason that counts
-            except KafkaException as error:
-                return error.args[0]  # type: ignore[no-any-return] # the client's class has no types
-        return problem
 
     # A new producer.
 
@@ -468,3 +456,16 @@ class ExactlyOnceCommitter(SourceCommitter):
                 self._producer.client.abort_transaction(ABORT_SECONDS)  # readers need not wait for the time-out
             except KafkaException as error:
                 log.warning("the open transaction was not aborted: %s", error.args[0].str())
+
+
+def _explained(producer: SourceProducer, broken: KafkaError | None, problem: KafkaError) -> KafkaError:
+    """Why a producer refuses: it may know, and say only that it does. `broken`: what a record failed of counts first."""
+    unexplained = problem.code() in _UNEXPLAINED
+    if broken is not None and (unexplained or broken.code() not in _LOST):
+        return broken
+    if unexplained:
+        try:
+            producer.client.commit_transaction(0)  # refused as well, for the reason that counts
+        except KafkaException as error:
+            return error.args[0]  # type: ignore[no-any-return] # the client's class has no types
+    return problem
