@@ -72,6 +72,7 @@ lint: dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/architecture/line_limits.py
+	$(BIN)/python tests/architecture/size_limits.py
 	$(BIN)/python tests/architecture/words.py
 
 # In two lanes, one for each core, which take about the same time: what computes, then parts of the worker on a broker and

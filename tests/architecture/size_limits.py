@@ -14,7 +14,25 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("connect_py", "connectors", "transforms", "rest")
 MODULE, CLASS, FUNCTION = 500, 400, 60  # lines
 # What is longer, by `module` or `module:Class.function`: its lines, and why.
-EXCEPTIONS: dict[str, tuple[int, str]] = {}
+EXCEPTIONS: dict[str, tuple[int, str]] = {
+    "connect_py/api/arrow.py": (713, "columns of every type, one class each; the types refer to each other"),
+    "connect_py/api/schema.py": (545, "Connect's schema with its values: one public module of the API"),
+    "connect_py/api/schema.py:Schema.__init__": (73, "declarations: what a schema consists of"),
+    "connect_py/converters/avro_schema.py": (546, "one walk of Avro's schema language, each type once"),
+    "connect_py/herder/distributed_herder.py:DistributedHerder.__init__": (78, "declarations: what the herder owns"),
+    "connectors/iceberg/config.py": (969, "declarations: every option of the sink"),
+    "connectors/iceberg/config.py:_parse": (142, "to be divided by groups of options"),
+    "connectors/iceberg/protocol/coordinator_state.py": (1056, "to be divided: attach, tables, cycle"),
+    "connectors/iceberg/protocol/coordinator_state.py:CoordinatorState": (822, "as its module"),
+    "connectors/iceberg/protocol/task_state.py": (529, "a task's side of the protocol, with its rules"),
+    "connectors/iceberg/protocol/task_state.py:TaskState": (447, "as its module"),
+    "connectors/iceberg/sink_task.py": (792, "to be divided: contract, polls, tables"),
+    "connectors/iceberg/sink_task.py:IcebergSinkTask": (661, "as its module"),
+    "connectors/iceberg/spark/iceberg_java.py": (560, "the one module that calls Iceberg's Java classes"),
+    "connectors/iceberg/staging/table_stager.py": (865, "to be divided: rows held, changes, files"),
+    "connectors/iceberg/staging/table_stager.py:TableStager": (679, "as its module"),
+    "rest/routers/connectors.py:router": (265, "declarations: one route after the other"),
+}
 
 
 def lengths(path: Path) -> Iterator[tuple[str, int, int]]:
