@@ -6,8 +6,10 @@ counts, with its names taken apart: comments, docstrings, texts and identifiers 
 
 from __future__ import annotations
 
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -29,6 +31,14 @@ FORBIDDEN = {
     r"whoever": "the actor: a caller, a worker that",
     r"be had": "be loaded, be available",
 }
+# What a name of ours does not use, as of variables, methods and classes, and what to write instead.
+FORBIDDEN_NAMES = {
+    r"held": "buffered, blocked, waiting, running, what the value is",
+    r"gone": "removed, ended, lost, expired, what happened to it",
+    r"(?<!dead )letters?": "dead_letter, record",
+}
+# Programs in which such a name is the right one, and why.
+NAME_EXCEPTIONS = {"transforms/java_date_format.py": "Java's patterns consist of letters"}
 # Generated from descriptions in the code, which are changed there.
 GENERATED = "<!-- Made by `make docs`"
 # Lines that may have a word after all: a part of the line, and why.
@@ -37,6 +47,7 @@ EXCEPTIONS: dict[str, str] = {}
 _WORDS = re.compile(rf"\b({'|'.join(FORBIDDEN)})(?:'s)?\b", re.IGNORECASE)
 _CODE = re.compile(r"^```.*?^```$|^    .*?$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 _ADDRESS = re.compile(r"\]\([^)\s]+\)")
+_NAMES = re.compile(rf"\b({'|'.join(FORBIDDEN_NAMES)})\b")
 _JOINT = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])")  # between the words of an identifier
 
 
@@ -49,6 +60,18 @@ def findings() -> Iterator[str]:
     for path in _files(PROGRAMS):
         text = path.read_text()
         yield from _found(path, text, _JOINT.sub(" ", text))
+        if path.suffix == ".py" and str(path.relative_to(ROOT)) not in NAME_EXCEPTIONS:
+            yield from _found_names(path, text)
+
+
+def _found_names(path: Path, text: str) -> Iterator[str]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            for found in _NAMES.finditer(_JOINT.sub(" ", token.string).lower()):
+                instead = next(
+                    v for pattern, v in FORBIDDEN_NAMES.items() if re.fullmatch(pattern.split(")")[-1], found[0])
+                )
+                yield f"{path.relative_to(ROOT)}:{token.start[0]}: name '{token.string}': write {instead}"
 
 
 def _files(patterns: Iterable[str]) -> list[Path]:

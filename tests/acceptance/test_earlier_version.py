@@ -1,0 +1,97 @@
+"""A worker of an earlier version is killed in the middle of a cycle; this version goes on with its tables exactly.
+
+The earlier version runs from this repository's history, in this environment. It is the last one whose sink committed
+without Spark's driver: its tables, channel and offsets are what an upgrade finds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from exactly_once_events import (
+    SHORT_TIMEOUTS,
+    ChangeFeed,
+    check_appends,
+    check_upserts,
+    connector_config,
+    expected_appends,
+    expected_upserts,
+)
+from kafka_offsets import caught_up
+from lakehouse import Lakehouse
+from loaded_topics import MODES
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+
+ROOT = Path(__file__).parents[2]
+WITHOUT_SPARK_DRIVER = "c7a68fd2ea717ced2920424173b0cbbe360d9338"
+RUN = "import sys; from connect_py.cli import connect_distributed; sys.exit(connect_distributed())"
+
+
+class EarlierWorker(WorkerProcess):
+    """`connect-distributed` of another checkout."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", RUN, str(self.properties)]
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "earlier"
+    made = subprocess.run(
+        ["git", "-C", str(ROOT), "worktree", "add", "--detach", str(place), WITHOUT_SPARK_DRIVER],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip(f"the repository's history is not here: {made.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(place)], check=True)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seconds", [0.0, 0.7, 1.6])  # from a commit until the kill: where in the next cycle it comes
+def test_this_version_goes_on_exactly_after_an_earlier_one_was_killed(
+    seconds: float, earlier: Path, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str,
+    spark_environment: dict[str, str],
+) -> None:  # fmt: skip
+    servers, topic, group = kafka_broker.bootstrap_servers, f"{topic_prefix}orders", f"{topic_prefix}worker"
+    keys, lake = 3_000, Lakehouse(tmp_path / "lake")
+    old = EarlierWorker(
+        tmp_path / "old", servers, group, SHORT_TIMEOUTS, {"PYTHONPATH": str(earlier), "PYTHONSAFEPATH": "1"}
+    )
+    new = WorkerProcess(tmp_path / "new", servers, group, SHORT_TIMEOUTS)
+    feed = ChangeFeed(servers, [topic], "json", keys, 1_000, limit=60_000)
+    commits = lambda: sum(len(lake.ledgers(f"db.{mode}s")) for mode in MODES)  # noqa: E731 - a name for what is waited for
+    try:
+        old.start()
+        for mode in MODES:
+            config = connector_config(topic, "json", mode, f"db.{mode}s", "", lake.sink_config())
+            old.put(f"{topic_prefix}{mode}", config)
+        old.wait_until(lambda: commits() >= 3, 120, "commits of the earlier version")
+        before = commits()
+        old.wait_until(lambda: commits() > before, 60, "one more")
+        time.sleep(seconds)
+        old.kill_group()
+        made_by_old = commits()
+        new.start()
+        produced = feed.wait(120)
+        for mode in MODES:
+            name = f"{topic_prefix}{mode}"
+            new.wait_until(lambda name=name: caught_up(servers, name, topic), 180, f"{name} to catch up")
+        assert commits() > made_by_old
+        check_appends(lake.rows("db.appends"), expected_appends(produced, keys))
+        check_upserts(lake.rows("db.upserts"), expected_upserts(produced, keys))
+        print([lake.assert_ledgers_chain(f"db.{mode}s") for mode in MODES])
+    finally:
+        feed.close()
+        old.close()
+        new.close()
