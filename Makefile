@@ -33,8 +33,7 @@ install: $(STAMP)
 
 dev: $(DEV_STAMP)
 
-# polars reads Avro where no Rust compiler builds the library that does so.
-EXTRAS := java$(comma)spark-connect$(if $(shell command -v cargo),,$(comma)avro-fast)
+EXTRAS := java$(comma)spark-connect
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
 PIP_INSTALL = $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
 
@@ -46,7 +45,7 @@ $(STAMP): $(SOURCES) | $(BIN)/pip
 
 $(DEV_STAMP): $(SOURCES) | $(BIN)/pip
 	@echo "make: installing into $(VENV) with tools for tests, which takes a few minutes the first time"
-	$(PIP_INSTALL) -e '.[java,avro-fast,spark-connect,dev]'
+	$(PIP_INSTALL) -e '.[java,spark-connect,dev]'
 	@touch $(STAMP) $@
 
 # `venv` repairs a half-made folder.

@@ -13,7 +13,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COLUMNS_AND_SPARK = ("pyarrow", "polars", "polars_avro", "pyspark", "py4j", "pyiceberg", "fastavro")
+COLUMNS_AND_SPARK = ("pyarrow", "pyspark", "py4j", "pyiceberg", "fastavro")
 SEEN_BY_PLUGINS = {"connect_py.api"}
 WITHOUT_CIRCLES = (
     "connectors",
