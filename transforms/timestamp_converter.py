@@ -7,7 +7,7 @@ from enum import Enum
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
-from connect_py.api.batch import Batch, Column
+from connect_py.api.batch import Batch, Column, schemaless_column
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import ConfigError, ConnectError, DataError, NotColumnar
 from connect_py.api.record import R
@@ -225,7 +225,7 @@ class TimestampConverter(Transformation[R]):
         return finished(batch, self.apply, made, failed)
 
     def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> tuple[Column, Collection[int]]:
-        from connect_py.api.arrow import schemaless_column, schemaless_values
+        from connect_py.api.arrow import schemaless_values
         from transforms.columns import converted
 
         if column.null_count == len(batch):
