@@ -46,6 +46,7 @@ from connect_py.storage.config_state import Change, ClusterConfigState, SessionK
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import NOTHING, Item, Items, Turn
 from connect_py.storage.control_store import ControlStore
+from connect_py.storage.kafka_based_log import KafkaLogs
 from connect_py.storage.leader_producer import LeaderProducer
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.status_store import StatusStore
@@ -132,10 +133,11 @@ class DistributedHerder(AbstractHerder):
             lambda until: self._worker.extend_lease(until),
         )  # fmt: skip
         leader = LeaderProducer(clients, config.group_id)
+        logs = KafkaLogs(clients)
         self._stores = Stores(
-            ConfigStore(config.storage_topic("config").name, clients, leader, self._config_changed),
-            StatusStore(config.storage_topic("status").name, clients, self._clock),
-            OffsetStore(config.storage_topic("offset").name, clients),
+            ConfigStore(config.storage_topic("config").name, logs, leader, self._config_changed),
+            StatusStore(config.storage_topic("status").name, logs, self._clock),
+            OffsetStore(config.storage_topic("offset").name, logs),
             ControlStore(config.control_topic().name, clients, leader, self._group),
             leader,
             TopicAdmin(
