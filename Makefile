@@ -72,6 +72,7 @@ lint: dev
 	$(BIN)/lint-imports
 	$(BIN)/python tests/architecture/line_limits.py
 	$(BIN)/python tests/architecture/words.py
+	$(BIN)/python tests/architecture/import_circles.py
 
 # In two lanes, one for each core, which take about the same time: what computes, then parts of the worker on a broker and
 # on Spark; and whole workers as users run them. Of the latter two, up to three tests that failed are run once more when
