@@ -33,8 +33,7 @@ install: $(STAMP)
 
 dev: $(DEV_STAMP)
 
-# polars reads Avro where no Rust compiler builds the library that does so.
-EXTRAS := java$(comma)spark-connect$(if $(shell command -v cargo),,$(comma)avro-fast)
+EXTRAS := java$(comma)spark-connect
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
 PIP_INSTALL = $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
 
@@ -46,7 +45,7 @@ $(STAMP): $(SOURCES) | $(BIN)/pip
 
 $(DEV_STAMP): $(SOURCES) | $(BIN)/pip
 	@echo "make: installing into $(VENV) with tools for tests, which takes a few minutes the first time"
-	$(PIP_INSTALL) -e '.[java,avro-fast,spark-connect,dev]'
+	$(PIP_INSTALL) -e '.[java,spark-connect,dev]'
 	@touch $(STAMP) $@
 
 # `venv` repairs a half-made folder.
@@ -74,6 +73,7 @@ lint: dev
 	$(BIN)/python tests/architecture/line_limits.py
 	$(BIN)/python tests/architecture/size_limits.py
 	$(BIN)/python tests/architecture/words.py
+	$(BIN)/python tests/architecture/import_circles.py
 
 # In two lanes, one for each core, which take about the same time: what computes, then parts of the worker on a broker and
 # on Spark; and whole workers as users run them. Of the latter two, up to three tests that failed are run once more when

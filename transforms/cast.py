@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from connect_py.api.batch import Batch, Column
+from connect_py.api.batch import Batch, Column, schemaless_column
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed
 from connect_py.api.config import Type as ConfigType
 from connect_py.api.errors import ConfigError, ConnectError, DataError, NotColumnar
@@ -165,7 +165,7 @@ class Cast(Transformation[R]):
         return finished(batch, self.apply, made, failed)
 
     def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> tuple[Column, Collection[int]]:
-        from connect_py.api.arrow import schemaless_column, schemaless_values
+        from connect_py.api.arrow import schemaless_values
         from transforms.columns import converted
 
         if self._whole is None:

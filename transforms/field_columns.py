@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import arrow_type, schemaless_column, schemaless_values, to_array, to_values
-from connect_py.api.batch import Batch, Column
+from connect_py.api.arrow import arrow_type, schemaless_values, to_array, to_values
+from connect_py.api.batch import Batch, Column, schemaless_column
 from connect_py.api.errors import ConnectError, NotColumnar
 from connect_py.api.schema import Schema, Type, Value
 from transforms.columns import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,49 +22,50 @@ from transforms.columns import (
     struct_column,
     with_default,
 )
-
-if TYPE_CHECKING:
-    from transforms.insert_field import InsertField, Insertion
+from transforms.insertions import Insertion, Insertions, Origin
+from transforms.side import Side
 
 
 class InsertColumns:
     """Adds columns as the reference adds fields."""
 
-    def __init__(self, reference: InsertField[Any]) -> None:
-        self._reference = reference
+    def __init__(self, insertions: Insertions, side: Side, row_form: Callable[[Any], object]) -> None:
+        self._insertions = insertions
+        self._side = side
+        self._row_form = row_form
         self._defaults = lru_cache(maxsize=64)(defaults)
 
     def apply(self, batch: Batch) -> Sequence[Batch]:
         """See `Transformation.apply_batch`."""
-        column = self._reference.side.column(batch)
+        column = self._side.column(batch)
         return [batch] if column.null_count == len(batch) else self._inserted(batch, column)
 
     def _inserted(self, batch: Batch, column: Column) -> Sequence[Batch]:
         if column.schema is None:
-            return [self._reference.side.put_column(batch, self._schemaless(batch, column))]
+            return [self._side.put_column(batch, self._schemaless(batch, column))]
         if column.schema.type is not Type.STRUCT:
-            raise blamed(batch, self._reference.apply)
+            raise blamed(batch, self._row_form)
         try:
-            result = self._reference.result(column.schema)
+            result = self._insertions.result(column.schema)
         except DataError as error:
-            raise blamed(batch, self._reference.apply) from error
+            raise blamed(batch, self._row_form) from error
         columns = children(column.data)
-        if self._reference.replace_null_with_default:
+        if self._insertions.replace_null_with_default:
             columns = [with_default(c, d) for c, d in zip(columns, self._defaults(column.schema), strict=True)]
         failed = required_nulls(column.schema, columns, column.data)
-        columns += [self._column(insertion, batch) for insertion in self._reference.insertions]
+        columns += [self._column(insertion, batch) for insertion in self._insertions.fields]
         null, null_schema = kept_nulls(column)
         data = struct_column(result, columns, null, len(batch))
-        made = self._reference.side.put_column(batch, Column(result, data, null, tombstone_schema=null_schema))
-        return finished(batch, self._reference.apply, made, failed)
+        made = self._side.put_column(batch, Column(result, data, null, tombstone_schema=null_schema))
+        return finished(batch, self._row_form, made, failed)
 
     def _schemaless(self, batch: Batch, column: Column) -> Column:
         data = column.data
         if not pa.types.is_struct(data.type):
-            raise blamed(batch, self._reference.apply)
+            raise blamed(batch, self._row_form)
         columns = dict(zip((f.name for f in data.type), children(data), strict=True))
         absent = dict(column.absent)
-        for insertion in self._reference.insertions:
+        for insertion in self._insertions.fields:
             inserted = self._column(insertion, batch)
             replaced = columns.pop(insertion.name, None)
             if inserted.null_count and replaced is not None:
@@ -78,8 +79,6 @@ class InsertColumns:
         return Column(None, made, column.tombstone, absent, column.tombstone_schema)
 
     def _column(self, insertion: Insertion, batch: Batch) -> pa.Array:
-        from transforms.insert_field import Origin
-
         match insertion.origin:
             case Origin.TOPIC:
                 return _text(batch.topic, len(batch))
@@ -90,7 +89,7 @@ class InsertColumns:
             case Origin.TIMESTAMP:
                 return as_logical(insertion.schema, batch.timestamp)
             case Origin.STATIC:
-                return _text(self._reference.static_value, len(batch))
+                return _text(self._insertions.static_value, len(batch))
 
 
 @lru_cache(maxsize=64)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from connect_py.api.batch import Batch
-from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
-from connect_py.api.errors import ConfigError, DataError
+from connect_py.api.config import ConfigDef, Importance, Type
+from connect_py.api.errors import DataError
 from connect_py.api.record import ConnectRecord, R, SinkRecord
-from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Value, timestamp
+from connect_py.api.schema import Struct, Value
 from connect_py.api.transformation import Transformation
-from transforms.by_schema import BySchema
-from transforms.rebuild import members, rebuilt, rules_of
+from transforms.insertions import Insertions, Origin
+from transforms.rebuild import rules_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
@@ -26,23 +24,6 @@ if TYPE_CHECKING:
 PURPOSE = "field insertion"
 
 
-class Origin(Enum):
-    """Where an inserted value comes from; the values are the configuration keys, in the order of insertion."""
-
-    TOPIC = "topic.field"
-    PARTITION = "partition.field"
-    OFFSET = "offset.field"
-    TIMESTAMP = "timestamp.field"
-    STATIC = "static.field"
-
-
-_SCHEMAS: Mapping[Origin, Schema] = {
-    Origin.TOPIC: STRING,
-    Origin.PARTITION: INT32,
-    Origin.OFFSET: INT64,
-    Origin.TIMESTAMP: timestamp(),
-    Origin.STATIC: STRING,
-}
 _DOCS: Mapping[Origin, str] = {
     Origin.TOPIC: "Field for the topic, as earlier transformations left it.",
     Origin.PARTITION: "Field for the partition.",
@@ -50,22 +31,6 @@ _DOCS: Mapping[Origin, str] = {
     Origin.TIMESTAMP: "Field for the timestamp of the record.",
     Origin.STATIC: "Field for static.value.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Insertion:
-    """One field to insert."""
-
-    origin: Origin
-    name: str
-    schema: Schema
-
-    @classmethod
-    def parse(cls, origin: Origin, text: str) -> Insertion:
-        """Read `name`, `name?` (optional as well) or `name!` (required)."""
-        required = text.endswith("!")
-        name = text[:-1] if text.endswith(("!", "?")) else text
-        return cls(origin, name, _SCHEMAS[origin].replace(optional=not required))
 
 
 def _config_def() -> ConfigDef:
@@ -89,15 +54,10 @@ class InsertField(Transformation[R]):
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
-        self.insertions = _insertions(props)
-        self.static_value: str = props["static.value"]
-        self._inserted = [(i.name, _getter(i.origin, self.static_value)) for i in self.insertions]
-        self.replace_null_with_default: bool = props["replace.null.with.default"]
-        self.result = BySchema(self._result)
+        self._insertions = Insertions(props)
+        static_value = self._insertions.static_value
+        self._inserted = [(i.name, _getter(i.origin, static_value)) for i in self._insertions.fields]
         self._columns: InsertColumns | None = None
-
-    def _result(self, schema: Schema) -> Schema:
-        return rebuilt(schema, [*members(schema), *((i.name, i.schema) for i in self.insertions)])
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
@@ -111,9 +71,9 @@ class InsertField(Transformation[R]):
                     inserted[name] = found
             return self.side.put(record, None, inserted)
         row = require_struct(value, PURPOSE, schema)
-        result = self.result(row.schema)
+        result = self._insertions.result(row.schema)
         rules = rules_of(row.schema)
-        values = rules.values(row) if self.replace_null_with_default else row.values.copy()
+        values = rules.values(row) if self._insertions.replace_null_with_default else row.values.copy()
         rules.check_required(values)
         values += [get(record) for _, get in self._inserted]
         return self.side.put(record, result, Struct(result, values))
@@ -122,7 +82,7 @@ class InsertField(Transformation[R]):
         if self._columns is None:
             from transforms.insert_columns import InsertColumns
 
-            self._columns = InsertColumns(self)
+            self._columns = InsertColumns(self._insertions, self.side, self.apply)
         return self._columns.apply(batch)
 
 
@@ -151,13 +111,3 @@ def _offset(record: ConnectRecord) -> int:
     if not isinstance(record, SinkRecord):
         raise DataError(f"Only SinkRecord supported for [{PURPOSE}], found: {type(record).__name__}")
     return record.kafka_offset
-
-
-def _insertions(props: Mapping[str, Parsed]) -> tuple[Insertion, ...]:
-    """What to insert; ConfigError when there is nothing, or a constant without its value."""
-    found = tuple(Insertion.parse(origin, props[origin.value]) for origin in Origin if props[origin.value] is not None)
-    if not found:
-        raise ConfigError("", "No field insertion configured")
-    if props["static.field"] is not None and props["static.value"] is None:
-        raise ConfigValueError("static.value", None, f"No value specified for static field: {props['static.field']}")
-    return found

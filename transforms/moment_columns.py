@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import as_logical, floor_divide, storage_type
 from connect_py.api.schema import Schema, date, time, timestamp
 from transforms.java_date_format import MILLIS_PER_DAY
-from transforms.timestamp_converter import Form
+from transforms.moment_form import Form
 
 _SAFE = 1 << 62
 

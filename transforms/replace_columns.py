@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,42 +22,46 @@ from transforms.columns import (
     struct_column,
     with_default,
 )
-
-if TYPE_CHECKING:
-    from transforms.replace_field import ReplaceField
+from transforms.kept_fields import KeptFields
+from transforms.side import Side
 
 
 class ReplaceColumns:
     """Leaves out and renames columns as the reference does fields; what stays is shared."""
 
-    def __init__(self, reference: ReplaceField[Any]) -> None:
-        self._reference = reference
+    def __init__(
+        self, kept: KeptFields, side: Side, row_form: Callable[[Any], object], *, replace_null_with_default: bool
+    ) -> None:
+        self._kept = kept
+        self._side = side
+        self._row_form = row_form
+        self._replace_null_with_default = replace_null_with_default
         self._defaults = lru_cache(maxsize=64)(defaults)
 
     def apply(self, batch: Batch) -> Sequence[Batch]:
         """See `Transformation.apply_batch`."""
-        column = self._reference.side.column(batch)
+        column = self._side.column(batch)
         if column.null_count == len(batch):
             return [batch]
         if column.schema is None:
-            return [self._reference.side.put_column(batch, self._schemaless(batch, column))]
+            return [self._side.put_column(batch, self._schemaless(batch, column))]
         made, failed = self._with_schema(batch, column)
-        return finished(batch, self._reference.apply, self._reference.side.put_column(batch, made), failed)
+        return finished(batch, self._row_form, self._side.put_column(batch, made), failed)
 
     def _with_schema(self, batch: Batch, column: Column) -> tuple[Column, set[int]]:
         schema = column.schema
         assert schema is not None
         if schema.type is not Type.STRUCT:
-            raise blamed(batch, self._reference.apply)
+            raise blamed(batch, self._row_form)
         try:
-            result, sources, _, _ = self._reference.result(schema)
+            result, sources, _, _ = self._kept.result(schema)
         except DataError as error:
-            raise blamed(batch, self._reference.apply) from error
+            raise blamed(batch, self._row_form) from error
         for field, source in zip(result.fields, sources, strict=True):
             if field.schema is not schema.fields[source].schema and field.schema != schema.fields[source].schema:
                 raise NotColumnar(f"{field.name} takes values of another type")
         columns = [column.data.field(source) for source in sources]
-        if self._reference.replace_null_with_default:
+        if self._replace_null_with_default:
             found = self._defaults(schema)
             columns = [with_default(c, found[source]) for c, source in zip(columns, sources, strict=True)]
         null, null_schema = kept_nulls(column)
@@ -67,8 +71,8 @@ class ReplaceColumns:
     def _schemaless(self, batch: Batch, column: Column) -> Column:
         data = column.data
         if not pa.types.is_struct(data.type):
-            raise blamed(batch, self._reference.apply)
-        keeps, new_name = self._reference.keeps, self._reference.new_name
+            raise blamed(batch, self._row_form)
+        keeps, new_name = self._kept.keeps, self._kept.new_name
         kept = [(new_name(f.name), c) for f, c in zip(data.type, children(data), strict=True) if keeps(f.name)]
         names = [name for name, _ in kept]
         if len(set(names)) < len(names):

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import Enum
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
-from connect_py.api.batch import Batch, Column
+from connect_py.api.batch import Batch, Column, schemaless_column
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import ConfigError, ConnectError, DataError, NotColumnar
 from connect_py.api.record import R
 from connect_py.api.schema import (
-    DATE,
-    TIME,
-    TIMESTAMP,
     Schema,
     Struct,
     Value,
-    date,
-    java_class_name,
-    time,
-    timestamp,
 )
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.java_date_format import MILLIS_PER_DAY, JavaDateFormatError, java_date_format
 from transforms.java_errors import NullPointerError
+from transforms.moment_form import SCHEMAS, Form, form_of, form_of_value
 from transforms.rebuild import check_required, values_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
@@ -41,30 +34,12 @@ PURPOSE = "converting timestamp formats"
 _LONG = (-(1 << 63), (1 << 63) - 1)
 
 
-class Form(Enum):
-    """How a moment is written; the values are those of `target.type`."""
-
-    STRING = "string"
-    UNIX = "unix"
-    DATE = "Date"
-    TIME = "Time"
-    TIMESTAMP = "Timestamp"
-
-
 _MILLIS: Mapping[str, tuple[int, int]] = {  # precision -> (multiply by, divide by) to get milliseconds
     "seconds": (1000, 1),
     "milliseconds": (1, 1),
     "microseconds": (1, 1000),
     "nanoseconds": (1, 1_000_000),
 }
-_SCHEMAS: Mapping[Form, Callable[[bool], Schema]] = {
-    Form.STRING: lambda optional: Schema(SchemaType.STRING, optional=optional),
-    Form.UNIX: lambda optional: Schema(SchemaType.INT64, optional=optional),
-    Form.DATE: lambda optional: date(optional=optional),
-    Form.TIME: lambda optional: time(optional=optional),
-    Form.TIMESTAMP: lambda optional: timestamp(optional=optional),
-}
-_LOGICAL = {DATE: Form.DATE, TIME: Form.TIME, TIMESTAMP: Form.TIMESTAMP}
 
 
 class TimestampConverter(Transformation[R]):
@@ -115,7 +90,7 @@ class TimestampConverter(Transformation[R]):
         if schema.type is not SchemaType.STRUCT:
             raise DataError("Cannot list fields on non-struct type")
         fields = [
-            (f.name, _SCHEMAS[self._target](f.schema.optional) if f.name == self._field else f.schema)
+            (f.name, SCHEMAS[self._target](f.schema.optional) if f.name == self._field else f.schema)
             for f in schema.fields
         ]
         result = schema.replace(fields=fields, default=None)
@@ -138,8 +113,8 @@ class TimestampConverter(Transformation[R]):
             row[self._field] = self.replaced(self._field, None, row.get(self._field))
             return self.side.put(record, None, row)
         if not self._field:
-            result = _SCHEMAS[self._target](schema.optional)
-            return self.side.put(record, result, self._converted(value, _form_of(schema)))
+            result = SCHEMAS[self._target](schema.optional)
+            return self.side.put(record, result, self._converted(value, form_of(schema)))
         taken = None if value is None else require_struct(value, PURPOSE, schema)
         result = self.result(schema)
         return self.side.put(record, result, None if taken is None else self._row(taken, result))
@@ -148,9 +123,9 @@ class TimestampConverter(Transformation[R]):
         """A moment in the form that is wanted."""
         if value is None:
             if schema is not None:
-                _form_of(schema)
+                form_of(schema)
             return None
-        return self._converted(value, _form_of_value(value) if schema is None else _form_of(schema))
+        return self._converted(value, form_of_value(value) if schema is None else form_of(schema))
 
     def _converted(self, value: Value, form: Form) -> Value:
         return None if value is None else self._from_millis(self._to_millis(value, form))
@@ -189,7 +164,7 @@ class TimestampConverter(Transformation[R]):
         """Numbers to numbers, where nothing overflows."""
         from transforms.moment_columns import moments
 
-        form = _form_of(schema)
+        form = form_of(schema)
         if Form.STRING in (form, self._target):
             return None
         return moments(data, form, self._target, self._times, self._through)
@@ -206,7 +181,7 @@ class TimestampConverter(Transformation[R]):
         if self._field:
             schema, data, failed = columns.with_schema(batch, column)
         else:
-            schema = _SCHEMAS[self._target](column.schema.optional)
+            schema = SCHEMAS[self._target](column.schema.optional)
             try:
                 data, failed = columns.replaced("", column.schema, schema, column.data)
             except NotColumnar:
@@ -220,12 +195,12 @@ class TimestampConverter(Transformation[R]):
             except DataError as error:
                 raise blamed(batch, self.apply) from error
         elif null_schema is not None:
-            null_schema = _SCHEMAS[self._target](null_schema.optional)
+            null_schema = SCHEMAS[self._target](null_schema.optional)
         made = self.side.put_column(batch, Column(schema, data, column.tombstone, tombstone_schema=null_schema))
         return finished(batch, self.apply, made, failed)
 
     def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> tuple[Column, Collection[int]]:
-        from connect_py.api.arrow import schemaless_column, schemaless_values
+        from connect_py.api.arrow import schemaless_values
         from transforms.columns import converted
 
         if column.null_count == len(batch):
@@ -235,24 +210,6 @@ class TimestampConverter(Transformation[R]):
         incoming = schemaless_values(column.data, column.absent)
         values, failed = converted(incoming, partial(self.replaced, self._field, None))
         return schemaless_column(values, column.tombstone), failed
-
-
-def _form_of(schema: Schema) -> Form:
-    if schema.name in _LOGICAL:
-        return _LOGICAL[schema.name]
-    if schema.type is SchemaType.INT64:
-        return Form.UNIX
-    if schema.type is SchemaType.STRING:
-        return Form.STRING
-    raise ConnectError(f"Schema {schema} does not correspond to a known timestamp type format")
-
-
-def _form_of_value(value: Value) -> Form:
-    if isinstance(value, str):
-        return Form.STRING
-    if isinstance(value, int) and not isinstance(value, bool):
-        return Form.UNIX
-    raise DataError(f"TimestampConverter does not support class {java_class_name(value)} objects as timestamps")
 
 
 def _quotient(number: int, divisor: int) -> int:

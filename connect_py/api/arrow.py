@@ -11,15 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import chain, pairwise
-from operator import is_
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.batch import Batch, Column, Origin, Path
 from connect_py.api.errors import NotColumnar
-from connect_py.api.record import NO_HEADERS, SinkRecord
 from connect_py.api.schema import (
     DATE,
     DECIMAL,
@@ -33,11 +30,11 @@ from connect_py.api.schema import (
     decimal_precision,
     decimal_scale,
 )
-from connect_py.api.struct_view import StructRows, StructView
 
 DECIMAL_DIGITS = 38
 _WIDEST_DECIMAL = 76  # digits
 ELEMENT = "element"  # how a path names the items of a list
+_Path: TypeAlias = tuple[str, ...]  # as `connect_py.api.batch.Path`
 
 _PRIMITIVES: Mapping[Type, pa.DataType] = {
     Type.INT8: pa.int8(),
@@ -182,28 +179,31 @@ _HALF_OF_REST = 1 << 28
 _LEAST_NORMAL = 2.0**-126  # float; those below have fewer bits still
 
 
-def mixed(column: Column, other: Column, is_other: pa.BooleanArray, kept: pa.BooleanArray | None) -> Column:
-    """See `Column.mixed`."""
-    few = other.where(is_other)
-    places = pc.indices_nonzero(pa.repeat(True, len(column)))
+def mixed(
+    own: tuple[pa.Array, Mapping[_Path, pa.BooleanArray]],
+    few: tuple[pa.Array, Mapping[_Path, pa.BooleanArray]],
+    is_other: pa.BooleanArray,
+    kept: pa.BooleanArray | None,
+) -> tuple[pa.Array, dict[_Path, pa.BooleanArray]]:
+    """See `Column.mixed`: `own` and `few` are data and absent members, `few` of the other column's rows alone."""
+    places = pc.indices_nonzero(pa.repeat(True, len(is_other)))
     rank = pc.cumulative_sum(is_other.cast(pa.uint64()))
-    places = pc.if_else(is_other, pc.add(rank, pa.scalar(len(column) - 1, pa.uint64())), places)
+    places = pc.if_else(is_other, pc.add(rank, pa.scalar(len(is_other) - 1, pa.uint64())), places)
     if kept is not None:
         places = places.filter(kept)
 
-    def pick(own: pa.Array, its: pa.Array) -> pa.Array:
-        return pa.concat_arrays([own, its]).take(places)
+    def pick(ours: pa.Array, its: pa.Array) -> pa.Array:
+        return pa.concat_arrays([ours, its]).take(places)
 
-    own, its = _alike(column.data, few.data)
     absent = {}
-    for path in {*column.absent, *few.absent, *_lacked(column.data, few.data)}:
-        mask = pick(_absence(column, path), _absence(few, path))
+    for path in {*own[1], *few[1], *_lacked(own[0], few[0])}:
+        mask = pick(_absence(*own, path), _absence(*few, path))
         if mask.true_count:
             absent[path] = mask
-    return Column(column.schema, pick(own, its), None, absent)
+    return pick(*_alike(own[0], few[0])), absent
 
 
-def _lacked(left: pa.Array, right: pa.Array, at: Path = ()) -> Iterator[Path]:
+def _lacked(left: pa.Array, right: pa.Array, at: _Path = ()) -> Iterator[_Path]:
     """The members that only one of two schemaless columns of structs has."""
     if not (is_struct(left) and is_struct(right)) or left.type == right.type:
         return
@@ -213,12 +213,12 @@ def _lacked(left: pa.Array, right: pa.Array, at: Path = ()) -> Iterator[Path]:
         yield from _lacked(left.field(name), right.field(name), (*at, name))
 
 
-def _absence(column: Column, path: Path) -> pa.BooleanArray:
-    found = column.absent.get(path)
-    return pa.repeat(not _has(column.data.type, path), len(column)) if found is None else found
+def _absence(data: pa.Array, absent: Mapping[_Path, pa.BooleanArray], path: _Path) -> pa.BooleanArray:
+    found = absent.get(path)
+    return pa.repeat(not _has(data.type, path), len(data)) if found is None else found
 
 
-def _has(kind: pa.DataType, path: Path) -> bool:
+def _has(kind: pa.DataType, path: _Path) -> bool:
     """Whether structs of this type have the member, or a null on the way to it."""
     for name in path:
         if not pa.types.is_struct(kind):
@@ -273,9 +273,10 @@ def to_array(schema: Schema, values: Sequence[Value]) -> pa.Array:
 def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
     kind = schema.type
     if kind is Type.STRUCT:
-        taken = rows_taken(schema, values)
-        if taken is not None:
-            return _taken(*taken)
+        first = next((v for v in values if v is not None), None)
+        shared = None if first is None else first.shared_column(schema, values)
+        if shared is not None:
+            return shared
         width = len(schema.fields)
         nulls = [None] * width
         rows = [nulls if v is None else v.read_values() for v in values]
@@ -323,36 +324,6 @@ def _check_exponents(wanted: pa.DataType, values: Sequence[Value]) -> None:
                 or int(Decimal((0, figures, shift))) >> wanted.bit_width - 1
             ):
                 raise NotColumnar(f"a decimal of {len(figures)} digits and scale {-exponent}")
-
-
-def rows_taken(schema: Schema, values: Sequence[Struct | None]) -> tuple[StructRows, list[int | None]] | None:
-    """The structs and the row of each, where all are views of one column that still says the same; else None.
-
-    The row of a null is None, or one that is null.
-    """
-    first = next((v for v in values if v is not None), None)
-    if not isinstance(first, StructView) or first.place is None:
-        return None
-    rows = first.place[0]
-    if not rows.intact or rows.schema != schema:
-        return None
-    if len(values) == len(rows.views) and all(map(is_, values, rows.views)):
-        return rows, list(range(len(values)))
-    taken: list[int | None] = []
-    for value in values:
-        if value is None:
-            taken.append(None)
-            continue
-        place = value.place if isinstance(value, StructView) else None
-        if place is None or place[0] is not rows:
-            return None
-        taken.append(place[1])
-    return rows, taken
-
-
-def _taken(structs: StructRows, rows: list[int | None]) -> pa.Array:
-    data = structs.column.data
-    return data if rows == list(range(len(data))) else data.take(pa.array(rows, pa.int64()))
 
 
 def list_array(sizes: Sequence[int | None], items: pa.Array) -> pa.ListArray:
@@ -478,20 +449,20 @@ def _present(schema: Schema | None) -> Schema:
     return schema
 
 
-def schemaless_column(values: Sequence[Value], tombstone: pa.BooleanArray | None = None) -> Column:
-    """Infer a column from schemaless rows (dict, list, str, bytes, bool, int, float, None).
+def schemaless_array(values: Sequence[Value]) -> tuple[pa.Array, dict[_Path, pa.BooleanArray]]:
+    """Infer the parts of a `Column` from schemaless rows (dict, list, str, bytes, bool, int, float, None).
 
-    Dicts become structs of all members that occur, integers int64, floats double.
+    Dicts become structs of all members that occur, integers int64, floats double. Beside them stands which rows lack
+    which member.
 
     Raises:
         NotColumnar: A member changes its type from row to row, or rows of a list differ in their members.
     """
-    absent: dict[Path, pa.BooleanArray] = {}
+    absent: dict[_Path, pa.BooleanArray] = {}
     try:
-        data = _infer(values, (), absent, inside_list=False)
+        return _infer(values, (), absent, inside_list=False), absent
     except (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError) as error:
         raise NotColumnar(f"schemaless: {error}") from error
-    return Column(None, data, tombstone, absent)
 
 
 class _Absent:
@@ -501,7 +472,7 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _infer(values: Sequence[Any], path: Path, absent: dict[Path, pa.BooleanArray], *, inside_list: bool) -> pa.Array:
+def _infer(values: Sequence[Any], path: _Path, absent: dict[_Path, pa.BooleanArray], *, inside_list: bool) -> pa.Array:
     kinds = set(map(type, values))
     if _Absent in kinds:
         if inside_list:
@@ -534,7 +505,7 @@ _INFERRED: Mapping[type, pa.DataType] = {
 
 
 def _infer_struct(
-    values: Sequence[dict[str, Any] | None], path: Path, absent: dict[Path, pa.BooleanArray], *, inside_list: bool
+    values: Sequence[dict[str, Any] | None], path: _Path, absent: dict[_Path, pa.BooleanArray], *, inside_list: bool
 ) -> pa.Array:
     orders = dict.fromkeys(tuple(value) for value in values if value is not None)  # one, where a program wrote them
     names = dict.fromkeys(chain.from_iterable(orders))
@@ -557,12 +528,12 @@ def _infer_struct(
     return pa.StructArray.from_arrays(children, names=list(names), mask=mask)
 
 
-def schemaless_values(data: pa.Array, absent: Mapping[Path, pa.BooleanArray]) -> list[Value]:
+def schemaless_values(data: pa.Array, absent: Mapping[_Path, pa.BooleanArray]) -> list[Value]:
     """Make schemaless rows from a column: dicts without the members that are absent."""
     return _schemaless(data, (), {path: rows.to_pylist() for path, rows in absent.items()})
 
 
-def _schemaless(data: pa.Array, path: Path, absent: Mapping[Path, list[bool]]) -> list[Value]:
+def _schemaless(data: pa.Array, path: _Path, absent: Mapping[_Path, list[bool]]) -> list[Value]:
     kind = data.type
     if pa.types.is_struct(kind):
         rows: list[Value] = [{} for _ in range(len(data))]
@@ -584,130 +555,3 @@ def _schemaless(data: pa.Array, path: Path, absent: Mapping[Path, list[bool]]) -
     storage = storage_type(kind)
     values = (data if storage == kind else data.view(storage)).to_pylist()
     return list(values)
-
-
-def column_of(schema: Schema | None, values: Sequence[Value]) -> Column:
-    """Make the column of these rows, none of them a tombstone without a schema.
-
-    Raises:
-        NotColumnar: See `to_array` and `schemaless_column`.
-    """
-    return schemaless_column(values) if schema is None else Column(schema, to_array(schema, values))
-
-
-def batches_of(records: Iterable[SinkRecord]) -> list[Batch]:
-    """See `Batch.of`."""
-    records = list(records)
-    if not records:
-        return []
-    if _is_one_run(records):
-        return _batches_of_run(records)
-    batches: list[Batch] = []
-    run: list[SinkRecord] = []
-    run_identity: list[Any] = []
-    for record in records:
-        identity = [
-            record.topic, record.origin.topic, record.timestamp_type,
-            _identity(record.key_schema, record.key), _identity(record.value_schema, record.value),
-        ]  # fmt: skip
-        if run:
-            merged = [_merge(a, b) for a, b in zip(run_identity, identity, strict=True)]
-            if any(m is _DIFFERENT for m in merged):
-                batches += _batches_of_run(run)
-                run, merged = [], identity
-            run_identity = merged
-        else:
-            run_identity = identity
-        run.append(record)
-    return batches + _batches_of_run(run)
-
-
-def _is_one_run(records: list[SinkRecord]) -> bool:
-    """Whether these records surely are one run, found out without looking at each of them by itself."""
-    first, count = records[0], len(records)
-    return (
-        [r.topic for r in records].count(first.topic) == count
-        and [r.origin.topic for r in records].count(first.origin.topic) == count
-        and [r.timestamp_type for r in records].count(first.timestamp_type) == count
-        and _is_one_schema([r.key_schema for r in records], [r.key for r in records])
-        and _is_one_schema([r.value_schema for r in records], [r.value for r in records])
-    )
-
-
-def _is_one_schema(schemas: list[Schema | None], values: list[Value]) -> bool:
-    distinct = list({id(schema): schema for schema in schemas}.values())
-    if None not in distinct:
-        return all(schema == distinct[0] for schema in distinct[1:])
-    return len(distinct) == 1 or (
-        len(distinct) == 2 and all(v is None for s, v in zip(schemas, values, strict=True) if s is None)
-    )
-
-
-_DIFFERENT = object()
-_TOMBSTONE = object()
-_SCHEMALESS = object()
-
-
-def _identity(schema: Schema | None, value: Value) -> object:
-    if schema is None:
-        return _TOMBSTONE if value is None else _SCHEMALESS
-    return schema
-
-
-def _merge(left: object, right: object) -> object:
-    """One identity for both, where there is one: a tombstone joins every run."""
-    if left is _TOMBSTONE:
-        return right
-    if right is _TOMBSTONE or left is right or left == right:
-        return left
-    return _DIFFERENT
-
-
-def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
-    try:
-        return [_batch_of_run(run)]
-    except NotColumnar:
-        if len(run) == 1:
-            raise
-        middle = len(run) // 2  # a member changes its type somewhere: halves find the place in few steps
-        return _batches_of_run(run[:middle]) + _batches_of_run(run[middle:])
-
-
-def _batch_of_run(run: list[SinkRecord]) -> Batch:
-    has_headers = any(r.headers for r in run)
-    return Batch(
-        topic=run[0].topic,
-        key=side_of([r.key_schema for r in run], [r.key for r in run]),
-        value=side_of([r.value_schema for r in run], [r.value for r in run]),
-        timestamp=pa.array([r.timestamp for r in run], pa.int64()),
-        headers=[r.headers or NO_HEADERS for r in run] if has_headers else None,
-        origin=origin_of(run),
-    )
-
-
-def origin_of(run: Sequence[SinkRecord]) -> Origin:
-    """The origins of records that were consumed from one topic, with one kind of timestamp."""
-    _, partitions, offsets, keys, values, raw_headers, *_ = zip(*[r.origin for r in run], strict=True)
-    return Origin(
-        run[0].origin.topic,
-        pa.array(partitions, pa.int32()),
-        pa.array(offsets, pa.int64()),
-        run[0].timestamp_type,
-        keys,
-        values,
-        raw_headers if any(raw_headers) else None,
-    )
-
-
-def side_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column:
-    """Make the column of records with one schema, tombstones among them.
-
-    Raises:
-        NotColumnar: See `to_array` and `schemaless_column`.
-    """
-    tombstones = [schema is None and value is None for schema, value in zip(schemas, values, strict=True)]
-    tombstone = pa.array(tombstones, pa.bool_()) if any(tombstones) else None
-    schema = next((schema for schema in schemas if schema is not None), None)
-    if schema is None:
-        return schemaless_column(values, tombstone)
-    return Column(schema, to_array(schema, values), tombstone)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat, starmap
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from connect_py.api.errors import NotColumnar
 from connect_py.api.record import (
     NO_HEADERS,
     Headers,
@@ -211,7 +212,9 @@ class Column:
             mixed = self._unbuilt.mixed(other._unbuilt, is_other)
             if mixed is not None:
                 return Column(self.schema, mixed if kept is None else mixed.where(kept))
-        return arrow.mixed(self, other, is_other, kept)
+        few = other.where(is_other)
+        data, absent = arrow.mixed((self.data, self.absent), (few.data, few.absent), is_other, kept)
+        return Column(self.schema, data, None, absent)
 
     def rows(self) -> list[SchemaAndValue]:
         """Return each row's schema and value, as the reference form would have made them."""
@@ -424,6 +427,151 @@ class Batch:
         Raises:
             NotColumnar: A row cannot be a column by itself, for example a schemaless list of mixed types.
         """
-        from connect_py.api import arrow
+        return _batches_of(list(records))
 
-        return arrow.batches_of(records)
+
+def schemaless_column(values: Sequence[Value], tombstone: pa.BooleanArray | None = None) -> Column:
+    """Infer a column from schemaless rows.
+
+    Raises:
+        NotColumnar: See `connect_py.api.arrow.schemaless_array`.
+    """
+    from connect_py.api import arrow
+
+    data, absent = arrow.schemaless_array(values)
+    return Column(None, data, tombstone, absent)
+
+
+def column_of(schema: Schema | None, values: Sequence[Value]) -> Column:
+    """Make the column of these rows, none of them a tombstone without a schema.
+
+    Raises:
+        NotColumnar: See `connect_py.api.arrow.to_array` and `schemaless_array`.
+    """
+    from connect_py.api import arrow
+
+    return schemaless_column(values) if schema is None else Column(schema, arrow.to_array(schema, values))
+
+
+def _batches_of(records: list[SinkRecord]) -> list[Batch]:
+    if not records:
+        return []
+    if _is_one_run(records):
+        return _batches_of_run(records)
+    batches: list[Batch] = []
+    run: list[SinkRecord] = []
+    run_identity: list[Any] = []
+    for record in records:
+        identity = [
+            record.topic, record.origin.topic, record.timestamp_type,
+            _identity(record.key_schema, record.key), _identity(record.value_schema, record.value),
+        ]  # fmt: skip
+        if run:
+            merged = [_merge(a, b) for a, b in zip(run_identity, identity, strict=True)]
+            if any(m is _DIFFERENT for m in merged):
+                batches += _batches_of_run(run)
+                run, merged = [], identity
+            run_identity = merged
+        else:
+            run_identity = identity
+        run.append(record)
+    return batches + _batches_of_run(run)
+
+
+def _is_one_run(records: list[SinkRecord]) -> bool:
+    """Whether these records surely are one run, found out without looking at each of them by itself."""
+    first, count = records[0], len(records)
+    return (
+        [r.topic for r in records].count(first.topic) == count
+        and [r.origin.topic for r in records].count(first.origin.topic) == count
+        and [r.timestamp_type for r in records].count(first.timestamp_type) == count
+        and _is_one_schema([r.key_schema for r in records], [r.key for r in records])
+        and _is_one_schema([r.value_schema for r in records], [r.value for r in records])
+    )
+
+
+def _is_one_schema(schemas: list[Schema | None], values: list[Value]) -> bool:
+    distinct = list({id(schema): schema for schema in schemas}.values())
+    if None not in distinct:
+        return all(schema == distinct[0] for schema in distinct[1:])
+    return len(distinct) == 1 or (
+        len(distinct) == 2 and all(v is None for s, v in zip(schemas, values, strict=True) if s is None)
+    )
+
+
+_DIFFERENT = object()
+_TOMBSTONE = object()
+_SCHEMALESS = object()
+
+
+def _identity(schema: Schema | None, value: Value) -> object:
+    if schema is None:
+        return _TOMBSTONE if value is None else _SCHEMALESS
+    return schema
+
+
+def _merge(left: object, right: object) -> object:
+    """One identity for both, where there is one: a tombstone joins every run."""
+    if left is _TOMBSTONE:
+        return right
+    if right is _TOMBSTONE or left is right or left == right:
+        return left
+    return _DIFFERENT
+
+
+def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
+    try:
+        return [_batch_of_run(run)]
+    except NotColumnar:
+        if len(run) == 1:
+            raise
+        middle = len(run) // 2  # a member changes its type somewhere: halves find the place in few steps
+        return _batches_of_run(run[:middle]) + _batches_of_run(run[middle:])
+
+
+def _batch_of_run(run: list[SinkRecord]) -> Batch:
+    import pyarrow as pa
+
+    has_headers = any(r.headers for r in run)
+    return Batch(
+        topic=run[0].topic,
+        key=side_of([r.key_schema for r in run], [r.key for r in run]),
+        value=side_of([r.value_schema for r in run], [r.value for r in run]),
+        timestamp=pa.array([r.timestamp for r in run], pa.int64()),
+        headers=[r.headers or NO_HEADERS for r in run] if has_headers else None,
+        origin=origin_of(run),
+    )
+
+
+def origin_of(run: Sequence[SinkRecord]) -> Origin:
+    """The origins of records that were consumed from one topic, with one kind of timestamp."""
+    import pyarrow as pa
+
+    _, partitions, offsets, keys, values, raw_headers, *_ = zip(*[r.origin for r in run], strict=True)
+    return Origin(
+        run[0].origin.topic,
+        pa.array(partitions, pa.int32()),
+        pa.array(offsets, pa.int64()),
+        run[0].timestamp_type,
+        keys,
+        values,
+        raw_headers if any(raw_headers) else None,
+    )
+
+
+def side_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column:
+    """Make the column of records with one schema, tombstones among them.
+
+    Raises:
+        NotColumnar: See `column_of`.
+    """
+    import pyarrow as pa
+
+    from connect_py.api import arrow
+
+    tombstones = [schema is None and value is None for schema, value in zip(schemas, values, strict=True)]
+    tombstone = pa.array(tombstones, pa.bool_()) if any(tombstones) else None
+    schema = next((schema for schema in schemas if schema is not None), None)
+    if schema is None:
+        return schemaless_column(values, tombstone)
+    return Column(schema, arrow.to_array(schema, values), tombstone)

@@ -2,7 +2,7 @@
 
 Linux kills the child for us (PR_SET_PDEATHSIG). The kernel means the *thread* that forked when it
 says parent, so each child gets a thread of its own here that forks, waits for the exit and lives
-exactly as long as the child does. A small launcher asks for the signal and then becomes the child,
+exactly as long as the child does. `child_launcher` asks for the signal and then becomes the child,
 because running Python between fork and exec is not safe in a process with threads.
 Where the kernel has no such call, a child that reads its standard input notices that it ended.
 """
@@ -18,14 +18,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-_LAUNCHER = """\
-import ctypes, os, signal, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-if os.getppid() != int(sys.argv[1]):
-    os._exit(1)  # the parent died before we could ask
-os.execv(sys.argv[2], sys.argv[2:])
-"""
+from connect_py.api import child_launcher
+
 _KILL_SECONDS = 10.0
 
 
@@ -53,7 +47,7 @@ class ChildProcess:
         Raises:
             OSError: The command could not be started.
         """
-        launcher = [] if detached else [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
+        launcher = [] if detached else [sys.executable, "-I", "-S", child_launcher.__file__, str(os.getpid())]
         self._command = [*launcher, *map(str, command)]
         self._log_path = log_path
         self._output_path = output_path

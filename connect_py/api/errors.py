@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from connect_py.api.batch import Batch
+from typing import Any
 
 
 class FailureReason(Enum):
@@ -104,11 +101,11 @@ class BadRows(ConnectError):  # noqa: N818 - names the rows, not the failure
     for each of them, and calls again with the rows that are left, unless they were done along with them.
     """
 
-    def __init__(self, errors: Mapping[int, Exception], made: Sequence[Batch] | None = None) -> None:
+    def __init__(self, errors: Mapping[int, Exception], made: Sequence[Any] | None = None) -> None:
         """Take the error of each bad row, by its index in the batch; at least one.
 
-        `made` is what `apply_batch` would have returned for all other rows; nothing but a transformation gives it.
-        None: they are still to be done.
+        `made` is the batches that `apply_batch` would have returned for all other rows; nothing but a transformation
+        gives them. None: they are still to be done.
         """
         if not errors:
             raise ValueError("BadRows needs at least one row")

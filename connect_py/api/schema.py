@@ -432,6 +432,10 @@ class Struct:
         """The values by field, to read and not to write into."""
         return self.values
 
+    def shared_column(self, schema: Schema, values: Sequence[Struct | None]) -> Any:
+        """The Arrow column of these structs, this one among them, if they were read from it and are unchanged."""
+        return None
+
     def __iter__(self) -> Iterator[tuple[Field, Value]]:
         """Fields with their raw values (no defaults), in order."""
         return zip(self.schema.fields, self.read_values(), strict=True)

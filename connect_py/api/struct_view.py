@@ -6,12 +6,15 @@ This module imports the standard library only; pyarrow comes in with the first v
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import is_
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.schema import Field, Schema, Struct, Type, Value
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from connect_py.api.batch import Column
 
 _CHANGEABLE: Final = frozenset({Type.ARRAY, Type.MAP})  # lists and dicts: code that holds one may write into it
@@ -118,6 +121,15 @@ class StructView(Struct):
             self._rows = None
         _set_own(self, values)
 
+    def shared_column(self, schema: Schema, values: Sequence[Struct | None]) -> pa.Array | None:
+        import pyarrow as pa
+
+        taken = rows_taken(schema, values)
+        if taken is None:
+            return None
+        data = taken[0].column.data
+        return data if taken[1] == list(range(len(data))) else data.take(pa.array(taken[1], pa.int64()))
+
     def make_whole(self) -> None:
         """Give it values of its own."""
         if self._rows is not None:
@@ -147,6 +159,31 @@ class StructView(Struct):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Struct, (self.schema, self.read_values())
+
+
+def rows_taken(schema: Schema, values: Sequence[Struct | None]) -> tuple[StructRows, list[int | None]] | None:
+    """The structs and the row of each, where all are views of one column that still says the same; else None.
+
+    The row of a null is None, or one that is null.
+    """
+    first = next((v for v in values if v is not None), None)
+    if not isinstance(first, StructView) or first.place is None:
+        return None
+    rows = first.place[0]
+    if not rows.intact or rows.schema != schema:
+        return None
+    if len(values) == len(rows.views) and all(map(is_, values, rows.views)):
+        return rows, list(range(len(values)))
+    taken: list[int | None] = []
+    for value in values:
+        if value is None:
+            taken.append(None)
+            continue
+        place = value.place if isinstance(value, StructView) else None
+        if place is None or place[0] is not rows:
+            return None
+        taken.append(place[1])
+    return rows, taken
 
 
 _own: Final = vars(Struct)["values"].__get__  # the slot below the property

@@ -18,7 +18,7 @@ _FOR_ALL = {  # these convert keys and values, and headers too
     f"{_KAFKA}.converters.BooleanConverter": "primitive_converters:BooleanConverter",
 }
 
-PRELOAD = (  # not polars, which starts threads and only Avro needs
+PRELOAD = (
     f"{_HERE}.json_converter",
     f"{_HERE}.string_converter",
     f"{_HERE}.simple_header_converter",

@@ -38,16 +38,8 @@ class AvroBodyReader:
         Raises:
             DataError: The bytes are not of this schema.
         """
-        return self.read_part(message, start)[0]
-
-    def read_part(self, message: bytes, start: int) -> tuple[Any, int]:
-        """Decode what begins at `start` and may have something behind it; return it and where it ends.
-
-        Raises:
-            DataError: The bytes are not of this schema.
-        """
         try:
-            return self._read(message, start)
+            return self._read(message, start)[0]
         except IndexError:
             raise DataError(_TOO_SHORT) from None
 

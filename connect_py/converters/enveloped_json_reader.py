@@ -22,9 +22,10 @@ from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.joined_bytes import NOTHING, JoinedBytes
 from connect_py.api.schema import Schema, SchemaAndValue
+from connect_py.converters.column_runs import column_runs
 from connect_py.converters.json_schema_columns import SchemaReader, column_of, schema_reader
 from connect_py.converters.native.json_with_schema import NativeJsonWithSchema
-from connect_py.converters.schemaless_json_reader import FREE_CUTS, MIN_ROWS_PER_CUT, NULL_TEXT, REFUSED
+from connect_py.converters.schemaless_json_reader import MIN_ROWS_PER_CUT, NULL_TEXT, REFUSED
 from connect_py.converters.skipped_text import REFUSED_TEXT, unsafe
 
 MAX_PREFIXES: Final = 64  # per topic: schema texts that are known at a time
@@ -149,15 +150,11 @@ class EnvelopedJsonReader:
         whole = self._whole(data)
         if whole is not None:
             return [whole]
-        runs: list[ColumnRun] = []
-        start = 0
-        while start < len(data):
-            if len(runs) > FREE_CUTS + len(data) // MIN_ROWS_PER_CUT:
-                raise NotColumnar("schemas change too often")
-            run = _Run(self._reference, data, start, self._choose(data, start))
-            runs.append(run.read(whole=not runs))
-            start = runs[-1].stop
-        return runs
+
+        def run_from(start: int) -> ColumnRun:
+            return _Run(self._reference, data, start, self._choose(data, start)).read(whole=not start)
+
+        return column_runs(len(data), run_from, MIN_ROWS_PER_CUT, "schemas change")
 
     def _whole(self, data: Sequence[bytes | None]) -> ColumnRun | None:
         """Read all messages by the native decoder; None: they are not of one schema, or not all as it takes them."""

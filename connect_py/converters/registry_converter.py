@@ -15,6 +15,7 @@ from connect_py.api.errors import ConfigError, DataError, NotColumnar
 from connect_py.api.record import MutableHeaders, RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
 from connect_py.converters.bounded_dict import BoundedDict
+from connect_py.converters.column_runs import column_runs
 from connect_py.converters.registry_client import CONFIG_DEF as CLIENT
 from connect_py.converters.registry_writer import CONFIG_DEF as WRITING
 from connect_py.converters.registry_writer import RegistryWriter, Target
@@ -30,10 +31,9 @@ _STAND_INS: Final = 1 << 24
 UNKNOWN_MAGIC: Final = "Unknown magic byte!"
 _DUAL_DESERIALIZER: Final = "DualSchemaIdDeserializer"
 _PREFIX_DESERIALIZER: Final = "PrefixSchemaIdDeserializer"
-_FREE_CUTS: Final = 8  # per call
 _MAX_DAMAGED: Final = 8  # messages of one call that are looked at by themselves
 _MIN_PART: Final = 16  # messages that are converted by the reference form when one of them is in doubt
-_MIN_ROWS_PER_CUT: Final = 20  # beyond that, on average: more cuts cost more than rows do
+_MIN_ROWS_PER_CUT: Final = 20
 
 CONFIG_DEF: Final = (
     ConfigDef([*CLIENT.keys.values(), *WRITING.keys.values()])
@@ -265,14 +265,9 @@ class RegistryConverter(Converter):
         if whole is not None:
             return [whole]
         starts = [None if m is None else self._start(m) for m in data]
-        runs: list[ColumnRun] = []
-        start = 0
-        while start < len(data):
-            if len(runs) > _FREE_CUTS + len(data) // _MIN_ROWS_PER_CUT:
-                raise NotColumnar("schemas change too often")
-            runs.append(self._run(topic, data, starts, start))
-            start = runs[-1].stop
-        return runs
+        return column_runs(
+            len(data), lambda start: self._run(topic, data, starts, start), _MIN_ROWS_PER_CUT, "schemas change"
+        )
 
     def _start(self, message: bytes) -> bytes:
         """What names its schema, or is in that place."""

@@ -13,13 +13,13 @@ from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import MAX_NESTING
+from connect_py.converters.column_runs import column_runs
 from connect_py.converters.json_shape import Reader, Shape, column_of
 from connect_py.converters.json_text import read_json
 from connect_py.converters.native.schemaless_json import NativeSchemalessJson
 
 MAX_WIDENINGS = 12  # per run; each looks twice as far ahead as the one before
-FREE_CUTS = 8  # per call
-MIN_ROWS_PER_CUT = 100  # beyond that, on average: more cuts cost more than rows do
+MIN_ROWS_PER_CUT = 100
 NULL_TEXT = b"null"
 REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)  # what msgspec raises for text it does not take
 
@@ -57,14 +57,9 @@ class SchemalessJsonReader:
         whole = self._whole(data)
         if whole is not None:
             return [whole]
-        runs: list[ColumnRun] = []
-        start = 0
-        while start < len(data):
-            if len(runs) > FREE_CUTS + len(data) // MIN_ROWS_PER_CUT:
-                raise NotColumnar("members change their kind too often")
-            runs.append(self._run(data, start))
-            start = runs[-1].stop
-        return runs
+        return column_runs(
+            len(data), lambda start: self._run(data, start), MIN_ROWS_PER_CUT, "members change their kind"
+        )
 
     def _whole(self, data: Sequence[bytes | None]) -> ColumnRun | None:
         """Read all messages by the native decoder; None: they are not of the shape that is known."""

@@ -17,6 +17,7 @@ from connect_py.kafka.authorization_errors import RefusedError
 from connect_py.storage.config_state import Change
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_store import ControlListener, ControlStore
+from connect_py.storage.kafka_based_log import KafkaLogs
 from connect_py.storage.leader_producer import LeaderProducer
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.status_store import StatusStore
@@ -54,10 +55,11 @@ class Stores:
         """Make them; nothing is read yet. `on_config` and `on_control` hear what comes; `pause` as of `TopicAdmin`."""
         leader = LeaderProducer(clients, config.group_id)
         create = config["internal.topics.automatic.creation.enable"]
+        logs = KafkaLogs(clients)
         return cls(
-            ConfigStore(config.storage_topic("config").name, clients, leader, on_config),
-            StatusStore(config.storage_topic("status").name, clients, clock),
-            OffsetStore(config.storage_topic("offset").name, clients),
+            ConfigStore(config.storage_topic("config").name, logs, leader, on_config),
+            StatusStore(config.storage_topic("status").name, logs, clock),
+            OffsetStore(config.storage_topic("offset").name, logs),
             ControlStore(config.control_topic().name, clients, leader, on_control),
             leader,
             TopicAdmin(clients.admin(), clock, create=create, pause=pause),

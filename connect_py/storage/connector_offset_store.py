@@ -13,6 +13,7 @@ from typing import TypeAlias
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import StorageTopic
 from connect_py.kafka.client_config import ClientConfigs
+from connect_py.storage.kafka_based_log import KafkaLogs
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.offset_table import SourceOffset, SourcePartition, canonical
 from connect_py.storage.storage_clients import ConnectorStorageClients, StorageClients
@@ -178,7 +179,7 @@ class ConnectorOffsetStores:
         with self._lock:
             opened = self._opened.get(key)
             if opened is None:
-                opened = self._opened[key] = _Opened(OffsetStore(key[1], clients))
+                opened = self._opened[key] = _Opened(OffsetStore(key[1], KafkaLogs(clients)))
                 opened.store.start()
             opened.users += 1
             return opened

@@ -309,5 +309,17 @@ class KafkaBasedLog:
         return all(self._positions.get(partition, 0) >= end for partition, end in ends.items())
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaLogs:
+    """Opens topics as logs: a `LogMaker`."""
+
+    clients: StorageClients
+
+    def log(
+        self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool
+    ) -> KafkaBasedLog:
+        return KafkaBasedLog(topic, self.clients, client, apply, read_committed=read_committed)
+
+
 def _delivery(done: Callable[[KafkaError | None], None] | None) -> Callable[[KafkaError | None, Message], None] | None:
     return None if done is None else lambda error, _message: done(error)

@@ -11,7 +11,6 @@ from confluent_kafka.admin import AdminClient
 
 from connect_py.kafka.client_config import ClientConfigs, Kind
 from connect_py.kafka.client_log import client_log
-from connect_py.storage.storage_log import LogRecord, StorageLog
 
 Settings: TypeAlias = dict[str, str | int | float]
 
@@ -98,12 +97,6 @@ class StorageClients:
 
     def producer(self, client: str) -> Producer:
         return Producer(self.producer_settings(client), logger=client_log)
-
-    def log(self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool) -> StorageLog:
-        """A topic as a log."""
-        from connect_py.storage.kafka_based_log import KafkaBasedLog  # which makes its clients here
-
-        return KafkaBasedLog(topic, self, client, apply, read_committed=read_committed)
 
     def admin(self, on_error: Callable[[KafkaError], None] | None = None) -> AdminClient:
         """An admin client; its errors are logged, or passed to `on_error` when it is polled."""

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from connect_py.api.child_launcher import die_with_parent
 from connect_py.log_context import NOISY_LOGGERS, LogContext, set_process_context
 from connect_py.task.channel import Channel, ChannelHandler
 
 EXIT_WORKER_GONE: Final = 70
 KEPT_BYTES: Final = 64 << 20
 COLLECTOR_THRESHOLDS: Final = (100_000, 50, 100)
-_PR_SET_PDEATHSIG: Final = 1
 _M_TRIM_THRESHOLD: Final = -1  # glibc's
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
@@ -71,12 +71,6 @@ def keep_freed_memory() -> None:
         mallopt(_M_ARENA_MAX, _ARENAS)
         mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
         mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that forked it dies (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def set_levels(levels: Mapping[str, int | None]) -> None:

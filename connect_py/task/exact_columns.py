@@ -9,11 +9,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from connect_py.api import arrow
-from connect_py.api.batch import Column
+from connect_py.api.batch import Column, side_of
 from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import DECIMAL, Schema, Struct, Type, Value, decimal_scale
-from connect_py.api.struct_view import StructView
+from connect_py.api.struct_view import StructView, rows_taken
 
 _NOTHING: Final = frozenset({type(None)})
 _FORMS: Mapping[Type, type] = {
@@ -38,7 +37,7 @@ def column_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Colu
             raise NotColumnar("with a schema and without one")
         if not _fits(there[0], values):
             raise NotColumnar(f"{there[0]}: a value that is not in the form of its schema")
-    column = arrow.side_of(schemas, values)
+    column = side_of(schemas, values)
     if not there and _has_decimals(column.data.type):
         raise NotColumnar("decimals of several scales have one in a column")
     return column
@@ -85,7 +84,7 @@ def _structs_fit(schema: Schema, values: Sequence[Struct | None]) -> bool:
     schemas = {id(v.schema): v.schema for v in values if v is not None}.values()
     if not all(s == schema for s in schemas):
         return False
-    if arrow.rows_taken(schema, values) is not None:
+    if rows_taken(schema, values) is not None:
         return True
     rows = [v.read_values() for v in values if v is not None]
     width = len(schema.fields)

@@ -459,7 +459,10 @@ class ExactlyOnceCommitter(SourceCommitter):
 
 
 def _explained(producer: SourceProducer, broken: KafkaError | None, problem: KafkaError) -> KafkaError:
-    """Why a producer refuses: it may know, and say only that it does. `broken`: what a record failed of counts first."""
+    """Why a producer refuses: it may know, and say only that it does.
+
+    `broken`: what a record failed of, which counts first.
+    """
     unexplained = problem.code() in _UNEXPLAINED
     if broken is not None and (unexplained or broken.code() not in _LOST):
         return broken

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from connect_py.api import arrow
-from connect_py.api.batch import Batch, Column, Origin
+from connect_py.api.batch import Batch, Column, Origin, origin_of
 from connect_py.api.errors import NotColumnar
 from connect_py.api.record import MADE_LATER, NO_HEADERS, Headers, SinkRecord, make_whole, record_of_row
 from connect_py.api.schema import Schema, Type, Value
@@ -185,7 +184,7 @@ class RowsOfBatch:
             if origin.offset <= last.get(origin.partition, -1):
                 raise NotColumnar("a record comes twice, or behind one that was consumed later")
             last[origin.partition] = origin.offset
-        return arrow.origin_of(group)
+        return origin_of(group)
 
     def release(self) -> None:
         """Let go of the batch; rows that a plugin keeps are made whole. To be called once, last."""

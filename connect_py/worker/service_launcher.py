@@ -5,27 +5,19 @@ On Linux the kernel kills this process when its parent dies. The kernel means th
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import json
-import os
 import runpy
-import signal
 import sys
-from typing import Final
 
+from connect_py.api.child_launcher import die_with_parent
 from connect_py.api.service import EXIT_FAILED
 from connect_py.plugins.plugin_location import add_location
-
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def main(parent: int, module: str, location: str | None = None) -> None:
     """Become the program; `location` is the folder of `plugin.path` that it lies in."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)  # the parent died before we could ask
+    die_with_parent(parent)
     if location is not None:
         add_location(location)
     try:

@@ -21,6 +21,7 @@ from connect_py.worker.service_runner import (
     ServiceCounts,
     ServiceRunner,
     ServiceTimes,
+    UserState,
     service_key,
 )
 
@@ -164,15 +165,12 @@ class ServiceRegistry:
         self._runners = {key: other for key, other in self._runners.items() if other is not runner}
 
 
-class ServiceUser:
+class ServiceUser(UserState):
     """One life of a task, or of a connector. A user that is closed counts no more."""
 
     def __init__(self, registry: ServiceRegistry, label: str, location: str | None) -> None:
+        super().__init__(label, location)
         self._registry = registry
-        self.label = label
-        self.location = location
-        self.closed = False
-        self.failures: dict[tuple[object, ...], ConnectError] = {}  # of services that it requested; raised when it asks
 
     def take(self, message: RequestService | ReleaseService) -> None:
         """Do what a task says; returns at once."""

@@ -14,16 +14,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.service import EXIT_FAILED, ServiceAddress, SharedService
 from connect_py.clock import Clock
 from connect_py.worker.process_task_host import exit_reason
 from connect_py.worker.service_process import ServiceProcess, launch_command
-
-if TYPE_CHECKING:
-    from connect_py.worker.service_registry import ServiceUser
 
 METRIC: Final = re.compile(r"(?!(starts_total|deaths_total|users|up)$)[a-z][a-z0-9_]*")  # those are ours
 LONGEST_WAIT: Final = 60.0
@@ -57,10 +54,21 @@ class ServiceCounts:
 
 
 @dataclass(eq=False, slots=True)
+class UserState:
+    """What is known of a user of services."""
+
+    label: str
+    location: str | None  # the folder of `plugin.path` that its plugin lies in
+    closed: bool = False
+    failures: dict[tuple[object, ...], ConnectError] = field(default_factory=dict)
+    """Of services that it requested; raised when it asks."""
+
+
+@dataclass(eq=False, slots=True)
 class Waiter:
     """A user that waits for an address."""
 
-    user: ServiceUser
+    user: UserState
     reply: Reply
     broken: int | None
     asked: float
@@ -108,7 +116,7 @@ class ServiceRunner:
         """Begin. `ended` is called with the lock held when the runner ends: it takes no users after that."""
         self.service = service
         self.instance = next(parts.instances)
-        self.users: set[ServiceUser] = set()
+        self.users: set[UserState] = set()
         self.metrics: Mapping[str, float] = {}
         self.address: ServiceAddress | None = None  # of the process that is ready
         self._location = location
@@ -136,12 +144,12 @@ class ServiceRunner:
         """Whether there are users, or may be soon."""
         return not self._closing and (bool(self.users) or self._clock.monotonic() < self._keep_until)
 
-    def add(self, user: ServiceUser) -> None:
+    def add(self, user: UserState) -> None:
         """Count a user."""
         self.users.add(user)
         self._wake()
 
-    def remove(self, user: ServiceUser) -> Sequence[Reply]:
+    def remove(self, user: UserState) -> Sequence[Reply]:
         """Count a user no more; returns who still waits for an answer to it."""
         self.users.discard(user)
         left = [waiter.reply for waiter in self._waiters if waiter.user is user]
@@ -151,7 +159,7 @@ class ServiceRunner:
         self._wake()
         return left
 
-    def wait_for(self, user: ServiceUser, broken: int | None, timeout: float, reply: Reply) -> None:
+    def wait_for(self, user: UserState, broken: int | None, timeout: float, reply: Reply) -> None:
         """Have `reply` called with the address, on the runner's thread."""
         now = self._clock.monotonic()
         self._waiters.append(Waiter(user, reply, broken, now, now + timeout))

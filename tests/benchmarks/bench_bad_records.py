@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import sys
 import tempfile
 import time
@@ -23,7 +22,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-os.environ["POLARS_MAX_THREADS"] = "1"  # as in a task process
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import pyarrow as pa

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-os.environ["POLARS_MAX_THREADS"] = "1"  # as in a task process
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 import cdc_load  # noqa: E402 - found through the path above

@@ -27,7 +27,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-os.environ["POLARS_MAX_THREADS"] = "1"  # as in a task process
 sys.path.insert(0, str(Path(__file__).parent))
 import loaded_topics
 import pyarrow as pa

@@ -15,7 +15,7 @@ from pathlib import Path
 from connect_py.embedded.jar_lock import JarLock
 
 DEFAULT_FILE = Path(__file__).parents[2] / "build" / "benchmarks.jsonl"
-_LIBRARIES = ("confluent-kafka", "pyarrow", "msgspec", "polars", "pyiceberg", "pyspark")
+_LIBRARIES = ("confluent-kafka", "pyarrow", "msgspec", "pyiceberg", "pyspark")
 _JARS = ("connect-runtime", "iceberg-kafka-connect", "iceberg-spark-runtime", "spark-sql-kafka")
 _TEXT = json.dumps({f"field{i}": [i, str(i), None, i / 7] for i in range(12)})
 

@@ -15,8 +15,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "fixtures")]
 
-import polars  # noqa: E402, F401 - what is loaded must not count as memory of a case
-import pyarrow.compute  # noqa: E402, F401
+import pyarrow.compute  # noqa: E402, F401 - what is loaded must not count as memory of a case
 from fuzz_forms import Different, compare  # noqa: E402
 from fuzz_planted import PLANTED  # noqa: E402
 from fuzz_target import Case, FuzzTarget  # noqa: E402

@@ -1,8 +1,7 @@
-"""What must be alike: the rows of a converter, and its columns with and without the libraries that make them fast."""
+"""What must be alike: the rows of a converter, and its columns with and without the native decoder."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,8 +18,7 @@ from connect_py.api.schema import SchemaAndValue
 
 NATIVE: Final = "native"
 PYTHON: Final = "python"
-BARE: Final = "bare"  # polars is not there either
-FORMS: Final = (NATIVE, PYTHON, BARE)
+FORMS: Final = (NATIVE, PYTHON)
 
 
 @dataclass
@@ -49,16 +47,12 @@ class Different(Exception):  # noqa: N818 - names what was found
 
 @contextmanager
 def reading(form: str) -> Iterator[None]:
-    """What reads inside of this does so as where these libraries are, or are not, installed."""
+    """What reads inside of this does so as where the native decoder was, or was not, built."""
     if form == NATIVE:
         yield
         return
     with patch("connect_py.converters.native.decoder.library", return_value=None):
-        if form == PYTHON:
-            yield
-            return
-        with patch.dict(sys.modules, {"polars": None}):  # importing it fails
-            yield
+        yield
 
 
 def told(error: BaseException) -> str:

@@ -127,7 +127,7 @@ class FuzzRun:
     def _child(self, last: int) -> Iterator[dict[str, Any]]:
         """What a process says of the cases from the next one up to `last`, or until it dies."""
         arguments = [self._result.target, str(self._result.seed), str(self._next), str(last), str(self._case_seconds)]
-        environment = {**os.environ, "RUST_BACKTRACE": "0", "PYTHONHASHSEED": "0", "POLARS_MAX_THREADS": "1"}
+        environment = {**os.environ, "RUST_BACKTRACE": "0", "PYTHONHASHSEED": "0"}
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
                 [sys.executable, str(CHILD), *arguments], stdout=subprocess.PIPE, stderr=errors, env=environment

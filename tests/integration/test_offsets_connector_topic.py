@@ -12,6 +12,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from connect_py.config.worker_config import StorageTopic
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
+from connect_py.storage.kafka_based_log import KafkaLogs
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.storage.topic_admin import TopicAdmin
@@ -33,7 +34,7 @@ def shared_topic(topic_prefix: str) -> StorageTopic:
 @pytest.fixture
 def shared(clients: StorageClients, shared_topic: StorageTopic) -> Iterator[OffsetStore]:
     TopicAdmin(clients.admin()).ensure(shared_topic)
-    store = OffsetStore(shared_topic.name, clients)
+    store = OffsetStore(shared_topic.name, KafkaLogs(clients))
     store.start()
     store.refresh(SECONDS)
     yield store

@@ -21,7 +21,7 @@ from connect_py.storage.config_state import Change, ConnectorChanged, RestartReq
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import Assignment, Epoch, Hello, Place, Turn
 from connect_py.storage.control_store import ControlStore
-from connect_py.storage.kafka_based_log import KafkaBasedLog
+from connect_py.storage.kafka_based_log import KafkaBasedLog, KafkaLogs
 from connect_py.storage.leader_producer import FencedError, LeaderProducer
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.status_store import StatusStore
@@ -61,7 +61,7 @@ def config_store(
     name: str, clients: StorageClients, leader: LeaderProducer
 ) -> Iterator[tuple[ConfigStore, list[Change]]]:
     changes: list[Change] = []
-    store = ConfigStore(name, clients, leader, changes.extend)
+    store = ConfigStore(name, KafkaLogs(clients), leader, changes.extend)
     store.start()
     try:
         store.refresh(SECONDS)
@@ -136,7 +136,7 @@ def test_statuses_are_published_unless_a_newer_owner_has_spoken(
     clients: StorageClients, topic: Callable[..., str]
 ) -> None:
     name = topic("status", 3)
-    store = StatusStore(name, clients)
+    store = StatusStore(name, KafkaLogs(clients))
     store.start()
     store.refresh(SECONDS)
     store.put(TASK, Status(State.RUNNING, "w2:1", 8, version="1"))
@@ -163,7 +163,7 @@ def test_offsets_keep_javas_keys_and_javas_partition(
     java = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers, "partitioner": "murmur2"})
     java.produce(name, b'{"position":5}', key)
     java.flush(SECONDS)
-    store = OffsetStore(name, clients)
+    store = OffsetStore(name, KafkaLogs(clients))
     store.start()
     store.refresh(SECONDS)
     assert store.get("c", {"filename": "/x", "zz": 1}) == {"position": 5}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from connect_py.config.worker_config import StorageTopic
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.model import ConnectorTaskId
+from connect_py.storage.kafka_based_log import KafkaLogs
 from connect_py.storage.status_store import StatusStore
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.storage.topic_admin import TopicAdmin
@@ -19,7 +20,7 @@ def test_a_topic_that_another_worker_made_forgotten_is_recorded_when_it_is_used_
     clients = StorageClients({"bootstrap.servers": kafka_broker.bootstrap_servers}, topic_prefix)
     name = f"{topic_prefix}status"
     TopicAdmin(clients.admin()).ensure(StorageTopic(name, "status.storage.topic", 2, 1, {"cleanup.policy": "compact"}))
-    runs, asked = StatusStore(name, clients), StatusStore(name, clients)
+    runs, asked = StatusStore(name, KafkaLogs(clients)), StatusStore(name, KafkaLogs(clients))
     for store in (runs, asked):
         store.start()
     try:

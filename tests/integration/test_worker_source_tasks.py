@@ -23,6 +23,7 @@ from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry, PluginTable
 from connect_py.storage import compact_json
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
+from connect_py.storage.kafka_based_log import KafkaLogs
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.task.transaction_outcome import RecordPlace, is_committed
@@ -70,7 +71,7 @@ class Bench:
         for future in made.values():
             future.result(DEADLINE_SECONDS)
         clients = StorageClients({"bootstrap.servers": self.servers}, f"{prefix}g-")
-        self.offsets = OffsetStore(offsets, clients)
+        self.offsets = OffsetStore(offsets, KafkaLogs(clients))
         self.offsets.start()
         self.offsets.refresh(DEADLINE_SECONDS)
         shared = StorageTopic(offsets, "offset.storage.topic", 2, 1, {"cleanup.policy": "compact"})

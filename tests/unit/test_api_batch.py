@@ -9,7 +9,7 @@ import pytest
 from fixtures.converter_rows import same
 
 from connect_py.api import arrow
-from connect_py.api.batch import Batch
+from connect_py.api.batch import Batch, schemaless_column
 from connect_py.api.errors import NotColumnar
 from connect_py.api.record import RecordOrigin, SinkRecord
 from connect_py.api.schema import INT32, OPTIONAL_STRING, STRING, Struct, array, decimal, map_of, struct, timestamp
@@ -54,7 +54,7 @@ def test_rows_that_are_there_are_spread_over_all_rows() -> None:
 
 
 def test_a_member_is_null_where_its_struct_is_and_says_where_it_is_missing() -> None:
-    column = arrow.schemaless_column([{"a": {"x": 1}}, None, {"a": {}}, {}, {"a": None}])
+    column = schemaless_column([{"a": {"x": 1}}, None, {"a": {}}, {}, {"a": None}])
     inner = column.member("a")
     assert inner is not None
     assert inner.is_null() is not None
@@ -70,8 +70,8 @@ def test_a_member_is_null_where_its_struct_is_and_says_where_it_is_missing() -> 
 
 
 def test_rows_of_two_columns_mix_with_what_only_one_of_them_has() -> None:
-    own = arrow.schemaless_column([{"a": 1, "in": {"x": 1}}, {"a": 2, "in": {"x": 2}}, None, {"a": 4, "in": None}])
-    other = arrow.schemaless_column([{"b": "p"}, {"b": "q", "in": {"y": 3}}, {"b": "r"}, {}])
+    own = schemaless_column([{"a": 1, "in": {"x": 1}}, {"a": 2, "in": {"x": 2}}, None, {"a": 4, "in": None}])
+    other = schemaless_column([{"b": "p"}, {"b": "q", "in": {"y": 3}}, {"b": "r"}, {}])
     mixed = own.mixed(other, pa.array([False, True, True, False]))
     values = [{"a": 1, "in": {"x": 1}}, {"b": "q", "in": {"y": 3}}, {"b": "r"}, {"a": 4, "in": None}]
     assert [row.value for row in mixed.rows()] == values
@@ -80,6 +80,6 @@ def test_rows_of_two_columns_mix_with_what_only_one_of_them_has() -> None:
 
 
 def test_rows_do_not_mix_where_a_member_changes_its_type() -> None:
-    own, other = arrow.schemaless_column([{"a": 1}] * 2), arrow.schemaless_column([{"a": "x"}] * 2)
+    own, other = schemaless_column([{"a": 1}] * 2), schemaless_column([{"a": "x"}] * 2)
     with pytest.raises(NotColumnar):
         own.mixed(other, pa.array([True, False]))

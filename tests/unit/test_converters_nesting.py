@@ -13,7 +13,7 @@ from fixtures.converter_rows import by_columns, by_reference
 from fixtures.native_decoder import reading_by, with_and_without
 from fixtures.schema_registry_stub import Stub, schema_registry
 
-from connect_py.api.arrow import schemaless_column
+from connect_py.api.batch import schemaless_column
 from connect_py.api.converter import Converter
 from connect_py.api.errors import NotColumnar, SchemaBuilderError
 from connect_py.api.schema import INT32, MAX_NESTING, Schema, array, map_of, struct

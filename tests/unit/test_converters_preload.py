@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 
-def test_preloaded_modules_import_without_polars_and_without_threads_of_python() -> None:
+def test_preloaded_modules_import_without_threads_of_python() -> None:
     program = (
         "import importlib, sys, threading; from connect_py import converters; import transforms\n"
         "for name in (*converters.PRELOAD, *transforms.PRELOAD): importlib.import_module(name)\n"
-        "assert 'polars' not in sys.modules; assert threading.active_count() == 1"
+        "assert threading.active_count() == 1"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -98,7 +98,6 @@ def test_avro_schemas_of_no_sense_are_bad_records(decoder: str, tree: Any, text:
 @with_and_without
 @pytest.mark.parametrize("name", ["a\0b", "\0"])
 def test_avro_fields_may_have_any_name(decoder: str, name: str, registry: Stub) -> None:
-    """polars ends the process when a name holds what ends texts in C."""
     tree = {"type": "record", "name": "R", "fields": [{"name": name, "type": "int"}]}
     with reading_by(decoder):
         made = AvroConverter()

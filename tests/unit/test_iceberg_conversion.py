@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from iceberg_staging_rows import batch, record, table
 
-from connect_py.api.arrow import arrow_type, column_of, storage_type, to_array
-from connect_py.api.batch import Column
+from connect_py.api.arrow import arrow_type, storage_type, to_array
+from connect_py.api.batch import Column, column_of
 from connect_py.api.java_text import double_text, float_text
 from connect_py.api.schema import (
     BOOLEAN,

@@ -13,7 +13,7 @@ import pytest
 from iceberg_staging_rows import batch, config, field_ids, record, stage, stager, table
 
 from connect_py.api import arrow
-from connect_py.api.batch import Column
+from connect_py.api.batch import Column, schemaless_column
 from connect_py.api.errors import BadRows, ConfigError
 from connect_py.api.schema import (
     ALIASES,
@@ -343,7 +343,7 @@ def test_rows_with_columns_that_iceberg_refuses_are_bad_and_others_go_on() -> No
     refused = [{"a.b": 1}, {"": 1}, {"a": {"": 1}}, {"c": {"d": 1}}, {"x.y": 1, "x": {"y": 2}}, {"l": [{"": 1}]}]
     fine = [{"id": 1}, {"a": {"b": 1}}, {"a": {"n": 1}}, {"c.d": 1}, {"x.z": 1}]
     rows = [*refused, *fine]
-    column = arrow.schemaless_column(rows)
+    column = schemaless_column(rows)
     with pytest.raises(BadRows) as bad:
         evolution.wanted(column)
     assert set(bad.value.errors) == set(range(len(refused)))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("pyarrow", "polars", "pyspark", "polars_avro", "fastavro")
+HEAVY = ("pyarrow", "pyspark", "fastavro")
 
 
 def test_the_front_process_of_a_worker_loads_no_column_library_and_no_spark() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from connect_py.api.schema import Schema, Struct
+from connect_py.api.errors import DataError
+from connect_py.api.schema import Schema, Struct, Type
 
 ENVELOPE_SUFFIX: Final = ".Envelope"
 BEFORE: Final = "before"
@@ -22,3 +23,13 @@ def is_envelope(schema: Schema | None) -> bool:
 def is_delete(event: Struct) -> bool:
     """Whether the event's operation is a delete."""
     return event.schema.field(OP) is not None and bool(event.get_without_default(OP) == DELETE)
+
+
+def text_column(row: Schema, name: str) -> int:
+    """The index of a column of texts; DataError when there is none, or it holds something else."""
+    field = row.field(name)
+    if field is None:
+        raise DataError(f"{name} is not a valid field name")
+    if field.schema.type is not Type.STRING:
+        raise DataError(f"Field '{name}' is not of type STRING")
+    return field.index

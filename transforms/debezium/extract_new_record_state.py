@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Parsed, Type
-from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import OPTIONAL_STRING, Schema, Struct, Value
-from connect_py.api.schema import Type as SchemaType
 from transforms.by_schema import BySchema
 from transforms.debezium.delete_handling import Deletes
-from transforms.debezium.envelope import AFTER, BEFORE, DELETED, is_delete, is_envelope
+from transforms.debezium.envelope import AFTER, BEFORE, DELETED, is_delete, is_envelope, text_column
 from transforms.debezium.unwrapping import Unwrapping
 from transforms.java_errors import ClassCastError, IllegalArgumentError
 from transforms.rebuild import members, rebuilt, values_of
@@ -112,7 +110,10 @@ class ExtractNewRecordState(Unwrapping[R]):
         if self._columns is None:
             from transforms.debezium.unwrap_columns import UnwrapColumns
 
-            self._columns = UnwrapColumns(self)
+            self._columns = UnwrapColumns(
+                self, self.row_schema, route_by_field=self.route_by_field, drop_fields_header=self.drop_fields_header,
+                replace_null_with_default=self.replace_null_with_default,
+            )  # fmt: skip
         return self._columns.apply(batch)
 
     def _unwrapped(self, record: R, event: Struct, layout: _Layout, block: Value, *, deleted: bool) -> R:
@@ -136,7 +137,7 @@ class ExtractNewRecordState(Unwrapping[R]):
         if not self.route_by_field:
             return topic
         row = require_struct(block, "Read record to set topic routing")
-        name: str | None = row.values[routing_column(row.schema, self.route_by_field)]
+        name: str | None = row.values[text_column(row.schema, self.route_by_field)]
         return name if name is not None and name.strip() else topic
 
     def _without_dropped(self, record: R) -> R:
@@ -167,16 +168,6 @@ class ExtractNewRecordState(Unwrapping[R]):
         values = values_of(value, replace_null_with_default=self.replace_null_with_default)
         kept = [v for f, v in zip(schema.fields, values, strict=True) if f.name not in dropped]
         return reduced, Struct(reduced, kept)
-
-
-def routing_column(row: Schema, name: str) -> int:
-    """The index of the column that routes; DataError when there is none or it is no text."""
-    field = row.field(name)
-    if field is None:
-        raise DataError(f"{name} is not a valid field name")
-    if field.schema.type is not SchemaType.STRING:
-        raise DataError(f"Field '{name}' is not of type STRING")
-    return field.index
 
 
 class _Layout:

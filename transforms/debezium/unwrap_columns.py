@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -30,9 +30,9 @@ from transforms.columns import (
     with_value,
 )
 from transforms.debezium.delete_handling import Deletes
-from transforms.debezium.envelope import AFTER, BEFORE, DELETE, OP, is_envelope
-from transforms.debezium.extract_new_record_state import ExtractNewRecordState, routing_column
+from transforms.debezium.envelope import AFTER, BEFORE, DELETE, OP, is_envelope, text_column
 from transforms.debezium.field_reference import FieldReference
+from transforms.debezium.unwrapping import Unwrapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,21 @@ class _Kinds:
 class UnwrapColumns:
     """Unwraps batches as the reference unwraps rows."""
 
-    def __init__(self, reference: ExtractNewRecordState[Any]) -> None:
+    def __init__(
+        self,
+        reference: Unwrapping[Any],
+        row_schema: Callable[[Schema, Schema], Schema],
+        *,
+        route_by_field: str,
+        drop_fields_header: str,
+        replace_null_with_default: bool,
+    ) -> None:
+        """`row_schema` makes the schema of unwrapped rows of the row's and its envelope's."""
         self._reference = reference
+        self._row_schema = row_schema
+        self._route_by_field = route_by_field
+        self._drop_fields_header = drop_fields_header
+        self._replace_null_with_default = replace_null_with_default
         self._plan = lru_cache(maxsize=64)(self._make_plan)
 
     def apply(self, batch: Batch) -> Sequence[Batch]:
@@ -86,7 +99,7 @@ class UnwrapColumns:
         return self._unwrap(batch, plan)
 
     def _refuse_dropped_fields(self, batch: Batch) -> None:
-        name = self._reference.drop_fields_header
+        name = self._drop_fields_header
         if not name:
             return
         if any(reference.new_name == name for reference in self._reference.add_headers):
@@ -96,18 +109,18 @@ class UnwrapColumns:
 
     def _make_plan(self, envelope: Schema) -> _Plan:
         reference = self._reference
-        name = reference.route_by_field
+        name = self._route_by_field
         after, before = envelope.field(AFTER), envelope.field(BEFORE)
         if after is None or before is None or after.schema.type is not Type.STRUCT:
             raise NotColumnar("the envelope has no rows")
-        result = reference.row_schema(after.schema, envelope)
-        substitutes = reference.handling.rewrites and reference.replace_null_with_default
+        result = self._row_schema(after.schema, envelope)
+        substitutes = reference.handling.rewrites and self._replace_null_with_default
         return _Plan(
             after.schema,
             after.schema == before.schema,
             result,
             defaults(after.schema) if substitutes else None,
-            after.schema.fields[routing_column(after.schema, name)].name if name else None,
+            after.schema.fields[text_column(after.schema, name)].name if name else None,
             _present(reference.add_fields, envelope),
             _present(reference.add_headers, envelope),
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product, starmap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,9 +29,6 @@ from transforms.columns import (
     without,
 )
 from transforms.iceberg.cdc import CDC_OPERATIONS, INSERT, NO_ROW
-
-if TYPE_CHECKING:
-    from transforms.iceberg.debezium_transform import DebeziumTransform
 
 MOST_NAMES = 1024  # pairs of database and table in a batch
 
@@ -92,8 +89,16 @@ class _Codes:
 class DebeziumColumns:
     """Lifts rows and adds `_cdc` as the reference does."""
 
-    def __init__(self, reference: DebeziumTransform[Any]) -> None:
-        self._reference = reference
+    def __init__(
+        self,
+        row_form: Callable[[Any], object],
+        result: Callable[[Schema, Schema | None], Schema],
+        target: Callable[[str, str], str],
+    ) -> None:
+        """`result` makes the schema afterwards of a row's and a key's, `target` a destination of database and table."""
+        self._row_form = row_form
+        self._result = result
+        self._target = target
         self._plan = lru_cache(maxsize=64)(self._make_plan)
 
     def apply(self, batch: Batch) -> Sequence[Batch]:
@@ -126,7 +131,7 @@ class DebeziumColumns:
         try:
             plan = self._plan(value.schema)
         except DataError as error:
-            raise blamed(batch, self._reference.apply) from error
+            raise blamed(batch, self._row_form) from error
         after, before, source, op, moments = (
             _found(value, name) for name in ("after", "before", "source", "op", "ts_ms")
         )
@@ -140,9 +145,9 @@ class DebeziumColumns:
             raise NotColumnar("rows before and after a change have different schemas")
         made = _beside(batch, rows)
         try:
-            result = self._reference.result(plan.row, _key_schema(made.key, rows))
+            result = self._result(plan.row, _key_schema(made.key, rows))
         except DataError as error:
-            raise blamed(batch, self._reference.apply) from error
+            raise blamed(batch, self._row_form) from error
         cdc_schema = result["_cdc"]
         columns = children(mixed(after, before, rows.deleted, rows.selected).data)
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
@@ -163,7 +168,7 @@ class DebeziumColumns:
         if null is not None:
             good = pc.or_(good, null)
         if good.true_count < len(batch):
-            raise without(batch, self._reference.apply, pc.invert(good), self.apply)
+            raise without(batch, self._row_form, pc.invert(good), self.apply)
         kept = pc.invert(dropped) if null is None else pc.or_(pc.invert(dropped), null)
         count = kept.true_count
         if not count:
@@ -196,13 +201,13 @@ class DebeziumColumns:
 
     def _name(self, db: str | None, table: str | None) -> tuple[str, str]:
         names = ["null" if name is None else name for name in (db, table)]
-        return ".".join(names), self._reference.target(*names)
+        return ".".join(names), self._target(*names)
 
     def _schemaless(self, batch: Batch) -> Sequence[Batch]:
         value = batch.value
         op = value.member("op")
         if op is None or pa.types.is_null(op.data.type):
-            raise blamed(batch, self._reference.apply)
+            raise blamed(batch, self._row_form)
         if not pa.types.is_string(op.data.type):
             raise NotColumnar("op is no text")
         after, before = (_maps(value.member(name), len(batch)) for name in ("after", "before"))

@@ -58,7 +58,7 @@ class DebeziumTransform(Transformation[R]):
         if self._columns is None:
             from transforms.iceberg.debezium_columns import DebeziumColumns
 
-            self._columns = DebeziumColumns(self)
+            self._columns = DebeziumColumns(self.apply, self.result, self.target)
         return self._columns.apply(batch)
 
     def _with_schema(self, record: R) -> R | None:

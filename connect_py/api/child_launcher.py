@@ -1,0 +1,30 @@
+"""Becomes a command that ends with its parent: `python -I -S child_launcher.py PARENT COMMAND...`.
+
+`die_with_parent` is for children that run Python themselves. This file imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when the thread that forked it ends (Linux only).
+
+    Ends this process at once if its parent is not `parent`: that one died before.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))
+    os.execv(sys.argv[2], sys.argv[2:])
