@@ -35,6 +35,7 @@ from connectors.iceberg.evolution.evolution_policy import ChangeAction, Evolutio
 from connectors.iceberg.hadoop_files import read_hadoop_files
 from connectors.iceberg.java_pattern import compile_java_pattern
 from connectors.iceberg.remote_url import check_installed, remote_address
+from connectors.iceberg.schema_change import ChangeKind
 from connectors.iceberg.staging.partition_by import (
     PartitionTerm,
     list_items,
@@ -79,6 +80,10 @@ EVOLVE_WIDEN = "iceberg.ext.evolution.widen"
 EVOLVE_OPTIONAL = "iceberg.ext.evolution.make-optional"
 EVOLVE_RENAME = "iceberg.ext.evolution.rename"
 EVOLVE_INCOMPATIBLE = "iceberg.ext.evolution.incompatible"
+_EVOLVE: Mapping[ChangeKind, str] = MappingProxyType({
+    ChangeKind.ADD: EVOLVE_ADD, ChangeKind.WIDEN: EVOLVE_WIDEN, ChangeKind.OPTIONAL: EVOLVE_OPTIONAL,
+    ChangeKind.RENAME: EVOLVE_RENAME, ChangeKind.VERSION: EVOLVE_INCOMPATIBLE,
+})  # fmt: skip
 LOGICAL_TYPES = "iceberg.ext.logical-types"
 JSON_TYPE = "iceberg.ext.json-type"
 ORDERING_COLUMNS = "iceberg.ext.ordering-columns"
@@ -144,22 +149,13 @@ class OutOfRange(Enum):
     CLAMP = "clamp"
 
 
-def _one_of(choices: type[Enum]) -> Validator:
-    return one_of(*(choice.value for choice in choices))
+def _one_of(choices: type[Enum], *, auto: bool = False) -> Validator:
+    return one_of(*(["auto"] if auto else []), *(choice.value for choice in choices))
 
 
-def _auto_or(choices: type[Enum]) -> Validator:
-    return one_of("auto", *(choice.value for choice in choices))
-
-
-def _at_least_if_set(low: int) -> Validator:
-    check = at_least(low)
-
-    def check_if_set(name: str, value: Parsed) -> None:
-        if value is not None:
-            check(name, value)
-
-    return check_if_set
+def _at_least_one_if_set(name: str, value: Parsed) -> None:
+    if value is not None:
+        at_least(1)(name, value)
 
 
 H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -184,12 +180,6 @@ def _option(
     """A key whose value is a member of the configuration, read so, unless `_parse` says what else it is."""
     _define(key, kind, default, importance, doc, validator)
     return field(metadata={"key": key, "read": read})
-
-
-def _choice(key: str, default: Enum, importance: Importance, doc: str) -> Any:
-    """A key that has one of the values of an enumeration."""
-    choices = type(default)
-    return _option(key, STRING, default.value, importance, doc, _one_of(choices), choices)
 
 
 def _either(key: str, default: str, other: str, importance: Importance, doc: str) -> Any:
@@ -270,19 +260,15 @@ class TopicRule:
         match = self.pattern.fullmatch(topic)
         if match is None:
             return None
-        named = {name: text or "" for name, text in match.groupdict().items()}
-        groups = [match.group(0), *(text or "" for text in match.groups())]
-        made = (_PLACE.sub(lambda p: _filled(p.group(1), topic, groups, named), t) for t in self.templates)
-        return tuple(dict.fromkeys(made))
+
+        def filled(place: re.Match[str]) -> str:
+            group = place[1]
+            return topic if group == "topic" else match[int(group) if group.isdecimal() else group] or ""
+
+        return tuple(dict.fromkeys(_PLACE.sub(filled, template) for template in self.templates))
 
 
 _PLACE = re.compile(r"\{(\w+)\}")
-
-
-def _filled(place: str, topic: str, groups: list[str], named: Mapping[str, str]) -> str:
-    if place == "topic":
-        return topic
-    return groups[int(place)] if place.isdecimal() else named[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +368,7 @@ class IcebergSinkConfig:
     mode: WriteMode = _option(
         WRITE_MODE, STRING, "auto", M,
         "`append` writes every record as a row, `merge` keeps the last row per key; `auto` merges when cdc-field or "
-        "upsert-mode-enabled is set.", _auto_or(WriteMode))
+        "upsert-mode-enabled is set.", _one_of(WriteMode, auto=True))
     full_merge: bool = _option(
         COMMIT_ENGINE, STRING, "auto", M,
         "`merge` has Spark's MERGE insert and update rows itself. By default MERGE removes replaced rows, and staged "
@@ -400,9 +386,10 @@ class IcebergSinkConfig:
         TOPIC_TO_TABLE, STRING, None, M,
         "Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. Patterns are regular "
         "expressions; templates may hold {topic}, {1}, {2} and named groups, and several are joined by `+`.")
-    unrouted: Unrouted = _choice(
-        "iceberg.ext.unrouted", Unrouted.IGNORE, M,
-        "What becomes of rows that no table takes: counted and ignored, an error, or dead letters.")
+    unrouted: Unrouted = _option(
+        "iceberg.ext.unrouted", STRING, "ignore", M,
+        "What becomes of rows that no table takes: counted and ignored, an error, or dead letters.",
+        _one_of(Unrouted), Unrouted)
     skip_missing: bool = _either(
         "iceberg.ext.missing-table", "fail", "skip", M,
         "A table is not available or takes no commit. `fail`: its partitions wait for it, without limit unless "
@@ -411,14 +398,14 @@ class IcebergSinkConfig:
         "iceberg.ext.lenient-conversion", BOOLEAN, False, M,
         "Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, any other text is "
         "false.")
-    _define(EVOLVE_ADD, STRING, "auto", M, f"A field has no column{_CHANGES}", _auto_or(ChangeAction))
+    _define(EVOLVE_ADD, STRING, "auto", M, f"A field has no column{_CHANGES}", _one_of(ChangeAction, auto=True))
     _define(
         EVOLVE_WIDEN, STRING, "auto", M,
         f"A field is wider than its column (long for int, double for float, more digits){_CHANGES}",
-        _auto_or(ChangeAction))
+        _one_of(ChangeAction, auto=True))
     _define(
         EVOLVE_OPTIONAL, STRING, "auto", M, f"A field is optional, its column is not{_CHANGES}",
-        _auto_or(ChangeAction))
+        _one_of(ChangeAction, auto=True))
     _define(
         EVOLVE_RENAME, STRING, "ignore", M,
         "A field without a column has a column under a former name, named by an alias of its schema or by "
@@ -432,13 +419,14 @@ class IcebergSinkConfig:
         LOGICAL_TYPES, STRING, "auto", M,
         "Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and Avro's too. "
         "`auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no columns of "
-        "type time, because Spark cannot read them.", _auto_or(LogicalTypes))
+        "type time, because Spark cannot read them.", _one_of(LogicalTypes, auto=True))
     json_variants: bool = _either(
         JSON_TYPE, "string", "variant", L,
         "New columns of texts whose schema says that they are JSON: `string`, or `variant` in tables of format 3.")
-    out_of_range: OutOfRange = _choice(
-        "iceberg.ext.out-of-range", OutOfRange.ERROR, M,
-        "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest.")
+    out_of_range: OutOfRange = _option(
+        "iceberg.ext.out-of-range", STRING, "error", M,
+        "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest.",
+        _one_of(OutOfRange), OutOfRange)
     skip_null_keys: bool = _either(
         "iceberg.ext.null-key", "fail", "skip", M,
         "MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`).")
@@ -491,7 +479,7 @@ class IcebergSinkConfig:
     fail_after_waiting_ms: int | None = _option(
         FAIL_AFTER_WAITING, INT, None, M,
         "Milliseconds after which a task fails that waits for something: the catalog, a table, a commit, a schema "
-        "registry. Unset: it waits for ever, and its status says so.", _at_least_if_set(1))
+        "registry. Unset: it waits for ever, and its status says so.", _at_least_one_if_set)
     max_staged_cycles: int = _option(
         "iceberg.ext.max-staged-cycles", INT, 2, L, "Cycles that may wait for their commit before tasks pause.",
         at_least(1))
@@ -558,20 +546,12 @@ class IcebergSinkConfig:
     def coordinator_transactional_id(self) -> str:
         return f"{self.transactional_prefix}connect-{self.connector}-coordinator"
 
-    @property
-    def format_version(self) -> int:
-        """The format version of tables that the sink creates."""
-        return self._format_version(self.mode)
-
-    def format_version_of(self, name: str) -> int:
-        """The format version of a table if the sink creates it."""
-        return self._format_version(self.mode_of(name))
-
-    def _format_version(self, mode: WriteMode) -> int:
+    def format_version(self, name: str = "") -> int:
+        """The format version of a table if the sink creates it; no name: of those that rows are routed to."""
         given = self.auto_create_props.get("format-version")
         if given is not None:
             return int(given)
-        merged = mode is WriteMode.MERGE and self.family is ClassFamily.APACHE
+        merged = self.mode_of(name) is WriteMode.MERGE and self.family is ClassFamily.APACHE
         return 3 if merged or self.json_variants else 2
 
     def mode_of(self, name: str) -> WriteMode:
@@ -716,9 +696,7 @@ def _checked(key: str, read: Callable[[str], T], text: str) -> T:
         raise ConfigError(key, str(error)) from error
 
 
-def _table_config(
-    table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]
-) -> TableConfig:  # fmt: skip
+def _table_config(table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]) -> TableConfig:
     short = name.rpartition(".")[2]
 
     def read(setting: str) -> str | None:
@@ -754,8 +732,8 @@ def _renamed(key: str, text: str) -> dict[str, str]:
 
 def _evolution(values: Mapping[str, Any]) -> EvolutionPolicy:
     usual = ChangeAction.APPLY if values[EVOLVE_SCHEMA] else ChangeAction.IGNORE
-    keys = (EVOLVE_ADD, EVOLVE_WIDEN, EVOLVE_OPTIONAL, EVOLVE_RENAME, EVOLVE_INCOMPATIBLE)
-    return EvolutionPolicy(*(usual if values[key] == "auto" else ChangeAction(values[key]) for key in keys))
+    given = {kind: values[key] for kind, key in _EVOLVE.items()}
+    return {kind: usual if action == "auto" else ChangeAction(action) for kind, action in given.items()}
 
 
 def _terms(text: str) -> tuple[PartitionTerm, ...]:
@@ -790,11 +768,6 @@ def _check_template(pattern: re.Pattern[str], template: str) -> None:
 def is_table_name(text: str) -> bool:
     """Whether a text can name a table: parts between dots, none of them empty."""
     return all(part.strip() for part in text.split("."))
-
-
-def _spark(props: Mapping[str, str]) -> dict[str, str]:
-    """`iceberg.spark.master` is `spark.master`; so is `iceberg.spark.spark.master`."""
-    return {"spark." + key.removeprefix("spark."): value for key, value in with_prefix(props, SPARK_PREFIX).items()}
 
 
 def _remote_problems(spark: Mapping[str, str], engine: str) -> tuple[list[tuple[str, str]], list[str]]:
@@ -850,9 +823,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     elif not values[DYNAMIC] and not by_topic and not any(tables or ()):
         problems.append((TABLES, "Must specify table name(s)"))
     if tables and any(tables):
-        problems += [
-            (TABLES, f"{name or 'an empty item'} is not a table name") for name in tables if not is_table_name(name)
-        ]
+        wrong = [name or "an empty item" for name in tables if not is_table_name(name)]
+        problems += [(TABLES, f"{name} is not a table name") for name in wrong]
     table_props = with_prefix(known, TABLE_PREFIX)
     default_table = TableConfig("")
     rules: tuple[TopicRule, ...] = ()
@@ -916,7 +888,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     if group != real_group:
         warnings.append(f"{CONNECT_GROUP} is {group}, but the connector reads in group {real_group}")
     create = with_prefix(known, AUTO_CREATE_PREFIX)
-    spark = _spark(known)
+    # `iceberg.spark.master` is `spark.master`; so is `iceberg.spark.spark.master`.
+    spark = {"spark." + key.removeprefix("spark."): value for key, value in with_prefix(known, SPARK_PREFIX).items()}
     if spark.get("spark.remote"):
         found, hints = _remote_problems(spark, engine)
         problems += found
@@ -930,7 +903,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3"))
     dead_letters = (values[DEAD_LETTER_TABLE] or "").strip()
     if dead_letters:
-        if not all(part.strip() for part in dead_letters.split(".")) or "." not in dead_letters:
+        if not is_table_name(dead_letters) or "." not in dead_letters:
             problems.append((DEAD_LETTER_TABLE, f"{dead_letters} is not of the form namespace.table"))
         elif dead_letters in (tables or ()):
             problems.append((DEAD_LETTER_TABLE, f"{dead_letters} is one of {TABLES}: dead letters need their own"))

@@ -206,12 +206,12 @@ class TableManager:
     def _evolve(self, loaded: LoadedTable, request: TableRequest) -> LoadedTable:
         """Make the changes that may be made; hold the rows if they need others."""
         policy, name = self._config.evolution, loaded.description.name
-        wanted = [c for c in request.changes if policy.action(c.kind) is ChangeAction.APPLY]
+        wanted = [c for c in request.changes if policy[c.kind] is ChangeAction.APPLY]
         if wanted and self._lake.evolve(name, wanted):
             made = ", ".join(map(str, wanted))
             log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
             loaded = self._load(name)
-        held = [c for c in request.changes if policy.action(c.kind) is ChangeAction.HOLD]
+        held = [c for c in request.changes if policy[c.kind] is ChangeAction.HOLD]
         if held and loaded.description.schema_id == request.schema_id:
             self._held.hold(name, held)
             raise ChangesHeldError(name, held)
@@ -231,7 +231,7 @@ class TableManager:
             spec = partition_spec(request.schema, config.table(name).partition_by)
         except DataError as error:
             raise TableUnsuitableError(name, str(error)) from error
-        version = config.format_version_of(name)
+        version = config.format_version(name)
         properties = {"format-version": str(version)}
         if config.mode_of(name) is WriteMode.MERGE and version >= 2:  # rewriting whole files costs several times more
             properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")

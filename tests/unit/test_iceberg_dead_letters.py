@@ -285,7 +285,7 @@ def test_the_table_is_appended_to_and_created_in_every_mode() -> None:
     assert config.mode_of(TABLE) is WriteMode.APPEND
     assert config.may_create(TABLE)
     assert not config.may_create("db.orders")
-    assert (config.format_version_of("db.orders"), config.format_version_of(TABLE)) == (3, 2)
+    assert (config.format_version("db.orders"), config.format_version(TABLE)) == (3, 2)
     assert config.table("db.orders").partition_by
     assert config.table(TABLE).partition_by == config.table(TABLE).id_columns == ()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import Enum
+from typing import TypeAlias
 
 from connectors.iceberg.schema_change import ChangeKind
 
@@ -17,19 +18,6 @@ class ChangeAction(Enum):
     DEAD_LETTER = "dead-letter"  # the rows are bad records
 
 
-@dataclass(frozen=True, slots=True)
-class EvolutionPolicy:
-    """An action per kind of change."""
-
-    add: ChangeAction = ChangeAction.APPLY
-    widen: ChangeAction = ChangeAction.APPLY
-    optional: ChangeAction = ChangeAction.APPLY
-    rename: ChangeAction = ChangeAction.IGNORE  # ignored: a renamed field is a new column
-    incompatible: ChangeAction = ChangeAction.IGNORE  # ignored: the conversion of each value decides
-
-    def action(self, kind: ChangeKind) -> ChangeAction:
-        """What is done about changes of this kind."""
-        return {
-            ChangeKind.ADD: self.add, ChangeKind.WIDEN: self.widen, ChangeKind.OPTIONAL: self.optional,
-            ChangeKind.RENAME: self.rename, ChangeKind.VERSION: self.incompatible,
-        }[kind]  # fmt: skip
+# What is done about changes of each kind. RENAME ignored: a renamed field is a new column. VERSION ignored: the
+# conversion of each value decides.
+EvolutionPolicy: TypeAlias = Mapping[ChangeKind, ChangeAction]

@@ -55,7 +55,7 @@ class SchemaDifferences:
         return tuple(self.changes)
 
     def _wanted(self, kind: ChangeKind) -> bool:
-        return self.policy.action(kind) is not ChangeAction.IGNORE
+        return self.policy[kind] is not ChangeAction.IGNORE
 
     def _level(
         self, fields: Sequence[ColumnField], members: Sequence[Member], path: Path, mapping: NameMapping

@@ -34,9 +34,7 @@ class TableEvolution:
         self._options = TypeOptions.of(config)
         if description.format_version < 3:
             self._options = replace(self._options, variants=False)
-        self._names = ColumnNames.of(
-            description.properties, self._options, case_insensitive=config.case_insensitive
-        )  # fmt: skip
+        self._names = ColumnNames.of(description.properties, self._options, case_insensitive=config.case_insensitive)
         self._former = config.table(description.name).renamed
         self._known: dict[tuple[Schema | None, pa.DataType], tuple[SchemaChange, ...]] = {}
 
@@ -62,7 +60,7 @@ class TableEvolution:
         """
         needed = self.needed(value)
         refused = self._impossible(needed) if needed else {}
-        refused |= {c: "" for c in needed if self._policy.action(c.kind) is ChangeAction.DEAD_LETTER}
+        refused |= {c: "" for c in needed if self._policy[c.kind] is ChangeAction.DEAD_LETTER}
         if refused:
             self._refuse(value, refused)
         return tuple(c for c in needed if c not in refused)

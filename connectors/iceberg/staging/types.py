@@ -67,7 +67,7 @@ class TypeOptions:
         return TypeOptions(
             config.logical_types, config.family is ClassFamily.APACHE, config.force_optional,
             times=config.mode is WriteMode.APPEND,
-            variants=config.json_variants and config.format_version >= 3,
+            variants=config.json_variants and config.format_version() >= 3,
         )  # fmt: skip
 
 
