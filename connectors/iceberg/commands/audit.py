@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from connect_py.api.command import command_services, uses_java
+from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
 
 if TYPE_CHECKING:
@@ -45,8 +47,6 @@ def audit(
         settings, ref, only = _settings(table, config, catalog_property or [], catalog)
         report = _audit(settings, table, branch or ref, group or only)
     if as_json:
-        import json
-
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
         for line in _lines(report):
@@ -62,7 +62,6 @@ def _settings(
     Raises:
         ConfigError: An option or the file makes no sense.
     """
-    from connect_py.api.errors import ConfigError
     from connectors.iceberg.commands.connector_json import parse_connector
     from connectors.iceberg.spark_config import SparkConfig
 
