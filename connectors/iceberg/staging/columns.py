@@ -8,6 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connect_py.api.arrow import storage_type
 from connect_py.api.batch import Column
 from connect_py.api.schema import Schema, Type
 
@@ -75,6 +76,13 @@ def items_of(data: pa.ListArray) -> pa.Array:
     if not pc.sum(pc.list_value_length(data)).as_py():
         return data.values.slice(0, 0)
     return data.flatten()
+
+
+def plain(data: pa.Array) -> pa.Array:
+    """Moments as the integers that they are, UUIDs as bytes; other values as they are."""
+    data = data.storage if isinstance(data, pa.ExtensionArray) else data
+    storage = storage_type(data.type)
+    return data if storage == data.type else data.view(storage)
 
 
 def any_true(mask: pa.BooleanArray) -> bool:
