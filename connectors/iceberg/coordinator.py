@@ -65,11 +65,7 @@ from connectors.iceberg.protocol.actions import (
     Stop,
     Warn,
 )
-from connectors.iceberg.protocol.coordinator_state import (
-    CoordinatorSettings,
-    CoordinatorState,
-    TopicInfo,
-)
+from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
 from connectors.iceberg.protocol.ledger import TableView, look_up
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
 from connectors.iceberg.protocol.offset_metadata import GroupOffset

@@ -67,11 +67,7 @@ class TableManager:
     """Owns a session in the Spark driver. All methods but `stop` are called on one thread at a time."""
 
     def __init__(
-        self,
-        config: IcebergSinkConfig,
-        events: EventPublisher,
-        metrics: IcebergMetrics,
-        services: SharedServices,
+        self, config: IcebergSinkConfig, events: EventPublisher, metrics: IcebergMetrics, services: SharedServices
     ) -> None:
         self._config = config
         self._events = events
@@ -175,9 +171,7 @@ class TableManager:
         for text in ignored:
             if (table.uuid, text) not in self._warned_properties:
                 self._warned_properties.add((table.uuid, text))
-                log.warning(
-                    "table %s: %s", table.name, text, extra={"action": "property_ignored", "table": table.name}
-                )  # fmt: skip
+                log.warning("table %s: %s", table.name, text, extra={"action": "property_ignored", "table": table.name})
 
     def _with_order(self, loaded: LoadedTable) -> LoadedTable:
         """With a column for the order of rows, where the changes of a key come in several partitions."""

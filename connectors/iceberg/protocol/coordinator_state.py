@@ -875,11 +875,7 @@ class CoordinatorState:
         return after, with_rows
 
     def _request(
-        self,
-        name: str,
-        table: _Table,
-        after: Mapping[TopicPartition, int],
-        with_rows: Mapping[TopicPartition, Range],
+        self, name: str, table: _Table, after: Mapping[TopicPartition, int], with_rows: Mapping[TopicPartition, Range]
     ) -> CommitTable:
         assert self._cycle is not None
         topics: dict[str, TopicLedger] = {}

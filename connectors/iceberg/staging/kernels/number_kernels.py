@@ -16,16 +16,7 @@ from connect_py.api.arrow import storage_type
 from connect_py.api.java_text import double_text, float_text
 from connectors.iceberg.staging.columns import any_true, member
 from connectors.iceberg.staging.kernels.incoming_moment import incoming_moment
-from connectors.iceberg.staging.kernels.kernel import (
-    Conversion,
-    Kernel,
-    Run,
-    Unfit,
-    convert_each,
-    each,
-    is_text,
-    keep,
-)
+from connectors.iceberg.staging.kernels.kernel import Conversion, Kernel, Run, Unfit, convert_each, each, is_text, keep
 from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN
 from connectors.iceberg.staging.types import VARIABLE_SCALE_DECIMAL
 
