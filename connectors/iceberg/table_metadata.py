@@ -48,8 +48,7 @@ class TableMetadata:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        specs = self._document["partition-specs"]
-        return next(spec for spec in specs if spec["spec-id"] == self._document["default-spec-id"])
+        return self.spec_of(self._document["default-spec-id"])
 
     def spec_of(self, spec_id: int) -> Mapping[str, Any]:
         """The partition spec of this id."""

@@ -72,7 +72,10 @@ class SchemaDifferences:
                     continue
                 taken.add(column["id"])
             self._column(column, schema, type_, path, mapping, fields)
-            self._relax_versions(column, path, fields)
+            # Of the versions of a column, a row has a value in one; earlier releases left the first one required.
+            siblings = self.names.siblings(column, fields)
+            for version in [column, *siblings] if siblings else []:
+                self._relax(version, path)
         if any(schema is not None for _, schema, _ in members):  # rows without a schema may lack what others have
             for column in fields:
                 if column["id"] not in taken and column.get("write-default") is None:
@@ -84,12 +87,6 @@ class SchemaDifferences:
         wanted = self._wanted(ChangeKind.OPTIONAL) and not self._is_key(path, column["name"])
         if column["required"] and wanted and column["id"] not in self.identifiers and change not in self.changes:
             self.changes.append(change)
-
-    def _relax_versions(self, column: ColumnField, path: Path, fields: Sequence[ColumnField]) -> None:
-        """Of the versions of a column, a row has a value in one; earlier releases left the first one required."""
-        siblings = self.names.siblings(column, fields)
-        for version in [column, *siblings] if siblings else []:
-            self._relax(version, path)
 
     def _renamed(
         self, name: str, schema: Schema | None, fields: Sequence[ColumnField], path: Path, taken: set[int]
@@ -149,12 +146,10 @@ class SchemaDifferences:
         if wanted is None:
             return
         names = {f["name"].lower() for f in fields}
-        base = next((f["name"] for f in fields if self._is_version_of(f, path[-1], fields)), path[-1])
+        versions = {f["name"]: [v["name"] for v in self.names.history.versions_of(f, fields)] for f in fields}
+        base = next((name for name, its in versions.items() if path[-1] in its), path[-1])
         free = next(name for n in range(2, len(fields) + 3) if (name := f"{base}{_VERSION}{n}").lower() not in names)
         self.changes.append(SchemaChange(ChangeKind.VERSION, (*path[:-1], base), json.dumps(wanted), name=free))
-
-    def _is_version_of(self, base: ColumnField, name: str, fields: Sequence[ColumnField]) -> bool:
-        return any(f["name"] == name for f in self.names.history.versions_of(base, fields))
 
     def _inside(
         self, column: IcebergType, schema: Schema | None, type_: pa.DataType, path: Path, mapping: NameMapping

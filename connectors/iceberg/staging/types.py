@@ -340,15 +340,11 @@ def new_table_schema(
             raise DataError(f"Unable to create table: {why}")
     made: dict[str, Any] = {"type": "struct", "schema-id": 0, "fields": fields}
     by_name = {f["name"]: f for f in fields}
-    keys = [by_name.get(name) for name in key_columns]
-    if keys and all(_may_identify(f) for f in keys):
-        made["identifier-field-ids"] = [f["id"] for f in keys if f is not None]
+    keys = [by_name[name] for name in key_columns if name in by_name]
+    fit = all(f["required"] and isinstance(f["type"], str) and f["type"] not in ("float", "double") for f in keys)
+    if keys and fit and len(keys) == len(key_columns):
+        made["identifier-field-ids"] = [f["id"] for f in keys]
     return made
-
-
-def _may_identify(field: Mapping[str, Any] | None) -> bool:
-    return field is not None and field["required"] and field["type"] not in ("float", "double") \
-        and isinstance(field["type"], str)  # fmt: skip
 
 
 # --- partition specs
