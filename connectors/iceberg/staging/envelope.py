@@ -69,13 +69,11 @@ def shape(value: Column) -> Column:
 
 
 def _rows(length: int, before: Column | None, after: Column | None, change: pa.Int8Array) -> Column:
-    if _is_empty(before):
+    if before is None or _is_empty(before):
         return Column(None, pa.nulls(length)) if after is None else after
-    assert before is not None
-    deletes = pc.equal(change, Change.DELETE)
-    if _is_empty(after):
+    if after is None or _is_empty(after):
         return before
-    assert after is not None
+    deletes = pc.equal(change, Change.DELETE)
     if not any_true(deletes):
         return after
     try:

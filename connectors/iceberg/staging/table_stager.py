@@ -70,15 +70,6 @@ _LEAST_ROWS_OF_A_PIECE = 200  # on average; smaller ones cost the writer more th
 _MAX_COMPILED = 500  # schemas known at once; schemaless rows may bring a new type with every batch
 
 
-@dataclass(frozen=True, slots=True)
-class StagingIdentity:
-    """Who stages: goes into the names of files."""
-
-    connector: str
-    epoch: Epoch
-    task: str
-
-
 class MemoryBudget:
     """Bytes of rows that a task may hold in memory, over all its tables. Used by the task thread only."""
 
@@ -152,17 +143,21 @@ class TableStager:
         self,
         description: TableDescription,
         config: IcebergSinkConfig,
-        identity: StagingIdentity,
+        epoch: Epoch,
+        task: str,
         budget: MemoryBudget,
         scratch: Path | None = None,
         partition_count: Callable[[str], int] = lambda _: 1,
     ) -> None:
-        """`scratch` is a folder for rows that exceed the memory budget; a temporary one unless given.
+        """`epoch` and `task` go into the names of files.
+
+        `scratch` is a folder for rows that exceed the memory budget; a temporary one unless given.
 
         `partition_count` asks how many partitions a topic has now.
         """
         self._config = config
-        self._identity = identity
+        self._epoch = epoch
+        self._task = task
         self._budget = budget
         self._scratch = scratch
         self._partition_count = partition_count
@@ -612,13 +607,14 @@ class TableStager:
         if held is None:
             return []
         written: list[StagedFile] = []
-        name = StagedFileName(
-            self._identity.connector, self._identity.epoch, table_digits(self.description.uuid), cycle,
-            self._identity.task, partition.partition,
-        )  # fmt: skip
+        digits, connector = table_digits(self.description.uuid), self._config.connector
+        name = StagedFileName(connector, self._epoch, digits, cycle, self._task, partition.partition)
         try:
-            merge = self.description.mode is WriteMode.MERGE
-            written.extend(self._merge_files(held, name, partition) if merge else self._append_files(held, name))
+            if self.description.mode is WriteMode.MERGE:
+                written.extend(self._merge_files(held, name, partition))
+            else:
+                for piece in self._pieces(held):
+                    written.extend(self._row_files(piece, name))
         except BaseException:  # `written` has the files before it
             self._unreported.update(file.path for file in written if file.path)
             self._remove_unreported()
@@ -632,10 +628,6 @@ class TableStager:
         for uri in [*self._unreported]:
             self._output.remove(uri)
             self._unreported.remove(uri)
-
-    def _append_files(self, held: _PartitionBuffer, name: StagedFileName) -> Iterator[StagedFile]:
-        for piece in self._pieces(held):
-            yield from self._row_files(piece, name)
 
     def _row_files(self, rows: pa.Table, name: StagedFileName) -> Iterator[StagedFile]:
         schema = self._schema if rows.schema.get_field_index(ORDER) < 0 else self._ordered(self._schema)

@@ -20,7 +20,7 @@ from connect_py.api.arrow import DECIMAL_DIGITS
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_precision, decimal_scale
 from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, LogicalTypes
-from connectors.iceberg.staging.full_names import FullNames
+from connectors.iceberg.staging.full_names import FullNames, fields_of
 from connectors.iceberg.staging.kernels.incoming_moment import logical_name, named_moment
 from connectors.iceberg.staging.partition_by import PartitionTerm
 from connectors.iceberg.table import WriteMode
@@ -76,10 +76,7 @@ class TypeOptions:
 
 def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
     """The Arrow schema of a table's files: field ids in the metadata, required columns not nullable."""
-    return pa.schema([
-        _arrow_field(f["name"], f["type"], f["id"], required=f["required"], default=f.get("initial-default"))
-        for f in fields
-    ])  # fmt: skip
+    return pa.schema([_arrow_field(field) for field in fields])
 
 
 def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -104,11 +101,11 @@ def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
     return kept
 
 
-def _arrow_field(name: str, type_: IcebergType, id_: int, *, required: bool, default: object = None) -> pa.Field:
-    metadata = {FIELD_ID: str(id_).encode()}
-    if default is not None:
+def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
+    metadata = {FIELD_ID: str(field["id"]).encode()}
+    if (default := field.get("initial-default")) is not None:
         metadata[INITIAL_DEFAULT] = json.dumps(default).encode()
-    return pa.field(name, arrow_type_of(type_), nullable=not required, metadata=metadata)
+    return pa.field(field["name"], arrow_type_of(field["type"]), nullable=not field["required"], metadata=metadata)
 
 
 def values_of_rows_before(field: pa.Field, length: int) -> pa.Array:
@@ -161,14 +158,9 @@ def arrow_type_of(type_: IcebergType) -> pa.DataType:
     if kind == "struct":
         return pa.struct(list(arrow_schema(type_["fields"])))
     if kind == "list":
-        required = type_["element-required"]
-        return pa.list_(_arrow_field("element", type_["element"], type_["element-id"], required=required))
+        return pa.list_(*arrow_schema(fields_of(type_)))
     if kind == "map":
-        required = type_["value-required"]
-        return pa.map_(
-            _arrow_field("key", type_["key"], type_["key-id"], required=True),
-            _arrow_field("value", type_["value"], type_["value-id"], required=required),
-        )
+        return pa.map_(*arrow_schema(fields_of(type_)))
     raise DataError(f"columns of type {kind} cannot be written")
 
 
