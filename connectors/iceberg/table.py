@@ -41,10 +41,8 @@ class TableDescription:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TableDescription:
-        return TableDescription(
-            **{**data, "mode": WriteMode(data["mode"]), "key_columns": tuple(data["key_columns"]),
-               "open_pairs": tuple(data.get("open_pairs", ()))},
-        )  # fmt: skip
+        tuples = {name: tuple(data.get(name, ())) for name in ("key_columns", "open_pairs")}
+        return TableDescription(**{**data, **tuples, "mode": WriteMode(data["mode"])})
 
 
 class StagedKind(Enum):
@@ -78,11 +76,5 @@ class StagedFile:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> StagedFile:
-        return StagedFile(
-            **{
-                **data,
-                "kind": StagedKind(data["kind"]),
-                "partition": tuple(data["partition"]),
-                "unavailable": tuple(data["unavailable"]),
-            }
-        )
+        tuples = {name: tuple(data[name]) for name in ("partition", "unavailable")}
+        return StagedFile(**{**data, **tuples, "kind": StagedKind(data["kind"])})

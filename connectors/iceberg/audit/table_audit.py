@@ -69,6 +69,13 @@ class Segment:
     next: int
     commits: int = 1
 
+    def to_json(self) -> dict[str, Any]:
+        at = self.partition
+        return {
+            "topic": at.topic, "topic_id": self.topic_id, "partition": at.partition, "generation": self.generation,
+            "from": self.first, "to": self.next, "commits": self.commits,
+        }  # fmt: skip
+
 
 @dataclass(slots=True)
 class GroupAudit:
@@ -86,6 +93,13 @@ class GroupAudit:
         if self.violations:
             return Verdict.VIOLATED
         return Verdict.UNDECIDED if self.undecided else Verdict.PROVEN
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "group": self.group, "verdict": self.verdict.name.lower(), "commits": self.commits,
+            "ranges": [segment.to_json() for segment in self.segments], "violations": _listed(self.violations),
+            "undecided": _listed(self.undecided), "notes": _listed(self.notes),
+        }  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -119,39 +133,11 @@ class AuditReport:
     def to_json(self) -> dict[str, Any]:
         """The machine-readable form."""
         return {
-            "table": self.table,
-            "ref": self.ref,
-            "uuid": self.uuid,
-            "verdict": self.verdict.name.lower(),
-            "snapshots": self.snapshots,
-            "live_data_files": self.live_files,
-            "violations": _listed(self.files),
-            "undecided": _listed(self.undecided),
-            "foreign_commits": _listed(self.foreign),
-            "groups": [
-                {
-                    "group": group.group,
-                    "verdict": group.verdict.name.lower(),
-                    "commits": group.commits,
-                    "ranges": [
-                        {
-                            "topic": s.partition.topic,
-                            "topic_id": s.topic_id,
-                            "partition": s.partition.partition,
-                            "generation": s.generation,
-                            "from": s.first,
-                            "to": s.next,
-                            "commits": s.commits,
-                        }
-                        for s in group.segments
-                    ],
-                    "violations": _listed(group.violations),
-                    "undecided": _listed(group.undecided),
-                    "notes": _listed(group.notes),
-                }
-                for group in self.groups
-            ],
-        }
+            "table": self.table, "ref": self.ref, "uuid": self.uuid, "verdict": self.verdict.name.lower(),
+            "snapshots": self.snapshots, "live_data_files": self.live_files, "violations": _listed(self.files),
+            "undecided": _listed(self.undecided), "foreign_commits": _listed(self.foreign),
+            "groups": [group.to_json() for group in self.groups],
+        }  # fmt: skip
 
 
 def _listed(findings: Iterable[Finding]) -> list[dict[str, Any]]:
@@ -274,7 +260,7 @@ class _GroupWalk:
         shown = snapshot.summary.get(source_offsets_key(self._audit.group))
         if shown is not None and shown != ledger.source_offsets():
             self._violated("source_offsets_differ", f"offsets for people, {shown}, are not the ledger's", snapshot)
-        epoch = f"{ledger.epoch.number}-{ledger.epoch.nonce}"
+        epoch = _epoch(ledger)
         for stager in snapshot.stagers:
             if stager != epoch:
                 self._violated("files_of_other_epoch", f"has files staged in epoch {stager}, it is {epoch}'s", snapshot)

@@ -9,9 +9,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from itertools import islice
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.record import Header, SinkRecord, TopicPartition
-from connect_py.api.schema import Schema, struct
+from connect_py.api.schema import struct
 from connectors.iceberg.config import TARGET_FILE_BYTES, IcebergSinkConfig
 from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.key_changes import UnreadPair
@@ -146,12 +146,9 @@ class TableStager:
         epoch: Epoch,
         task: str,
         budget: MemoryBudget,
-        scratch: Path | None = None,
         partition_count: Callable[[str], int] = lambda _: 1,
     ) -> None:
         """`epoch` and `task` go into the names of files.
-
-        `scratch` is a folder for rows that exceed the memory budget; a temporary one unless given.
 
         `partition_count` asks how many partitions a topic has now.
         """
@@ -159,7 +156,6 @@ class TableStager:
         self._epoch = epoch
         self._task = task
         self._budget = budget
-        self._scratch = scratch
         self._partition_count = partition_count
         self._spill_file: SpillFile | None = None
         self._conversion = ConversionOptions.of(config)
@@ -187,7 +183,7 @@ class TableStager:
         self._nullable = pa.schema([f.with_nullable(True) for f in self._schema])
         self._partitioner = Partitioner(description.schema, description.spec)
         self._output = FileOutput(description, self._config.write_props)
-        self._converters: dict[tuple[Schema | None, pa.DataType, bool], RowConverter] = {}
+        self._compiled = lru_cache(_MAX_COMPILED)(partial(RowConverter, description))
         self.evolution = TableEvolution(description, self._config)
         self._keys = description.key_columns
         self._marked = DELETED if self._config.marks_deletes(description.name) else None
@@ -496,19 +492,12 @@ class TableStager:
 
     def _converter(self, rows: Column, *, of_key: bool = False) -> RowConverter:
         """For such rows, or for records' keys, which fill the key columns only."""
-        key = (rows.schema, rows.data.type, of_key)
-        known = self._converters.get(key)
-        if known is None:
-            only, unchecked = (self._keys, ()) if of_key else (None, self._keys)
-            try:
-                known = RowConverter(self.description, rows.schema, rows.data.type, self._conversion, only, unchecked)
-            except DataError as error:
-                wrong = pc.indices_nonzero(rows.data.is_valid()).to_pylist() or [0]
-                raise BadRows(dict.fromkeys(wrong, error)) from error
-            if len(self._converters) >= _MAX_COMPILED:
-                self._converters.clear()
-            self._converters[key] = known
-        return known
+        only, unchecked = (self._keys, ()) if of_key else (None, self._keys)
+        try:
+            return self._compiled(rows.schema, rows.data.type, self._conversion, only, unchecked)
+        except DataError as error:
+            wrong = pc.indices_nonzero(rows.data.is_valid()).to_pylist() or [0]
+            raise BadRows(dict.fromkeys(wrong, error)) from error
 
     def _raise_failures(
         self, failures: Sequence[Failure], excused: pa.BooleanArray | None = None, places: pa.Int64Array | None = None
@@ -570,7 +559,7 @@ class TableStager:
             if not held.chunks:
                 continue
             if self._spill_file is None:
-                self._spill_file = SpillFile(self._scratch)
+                self._spill_file = SpillFile(None)
             held.spilled.append(self._spill_file.append(self._joined(held.chunks)))
             held.spilled_bytes += held.bytes
             self._budget.spilled += held.bytes
