@@ -108,11 +108,8 @@ def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[
 def _offsets(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
     """As the REST interface takes them."""
     return [
-        {
-            "partition": {"kafka_topic": place.topic, "kafka_partition": place.partition},
-            "offset": {"kafka_offset": offset},
-        }
-        for place, offset in sorted(offsets.items())
+        {"partition": {"kafka_topic": tp.topic, "kafka_partition": tp.partition}, "offset": {"kafka_offset": offset}}
+        for tp, offset in sorted(offsets.items())
     ]
 
 
@@ -128,18 +125,12 @@ def _document(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPositio
         document["problems"] += position.problems
         document["tables"] = [
             {
-                "table": trace.table,
-                "exists": trace.exists,
-                "control_offsets": trace.control,
-                "snapshot": trace.snapshot,
-                "commit": trace.commit,
-                "by": trace.by,
-                "valid_through": trace.valid_through,
-                "has_ledger": trace.has_ledger,
+                "table": trace.table, "exists": trace.exists, "control_offsets": trace.control,
+                "snapshot": trace.snapshot, "commit": trace.commit, "by": trace.by,
+                "valid_through": trace.valid_through, "has_ledger": trace.has_ledger,
                 "uncommitted": position.uncommitted.get(trace.table, 0),
-            }
-            for trace in traces
-        ]
+            } for trace in traces
+        ]  # fmt: skip
         document["offsets"] = _offsets(position.offsets)
         document["set_offsets"] = not position.in_group
     return document
