@@ -31,11 +31,10 @@ from connect_py.api.config import (
     with_prefix,
 )
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.evolution.evolution_policy import ChangeAction, EvolutionPolicy
 from connectors.iceberg.hadoop_files import read_hadoop_files
 from connectors.iceberg.java_pattern import compile_java_pattern
 from connectors.iceberg.remote_url import check_installed, remote_address
-from connectors.iceberg.schema_change import ChangeKind
+from connectors.iceberg.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
 from connectors.iceberg.staging.partition_by import (
     PartitionTerm,
     list_items,

@@ -67,8 +67,8 @@ from connectors.iceberg.retry_tracker import COORDINATOR, table_to_open
 from connectors.iceberg.routing import Routed, Router
 from connectors.iceberg.schemaless_lists import evened
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.table_stager import StagedRows
+from connectors.iceberg.table import TableRequest
 from connectors.iceberg.table_manager import TableManager
 
 log = logging.getLogger(__name__)

@@ -36,7 +36,6 @@ from connectors.iceberg.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.events import EventPublisher
-from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError, PendingSchemaChanges
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.file_io_properties import file_io_properties
@@ -45,16 +44,15 @@ from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema_change import ChangeAction, ChangeKind, SchemaChange
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.spark_config import worker_spark_config
 from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.types import ORDER, partition_spec, time_columns, why_no_key
 from connectors.iceberg.staging.write_settings import ignored_properties
-from connectors.iceberg.table import TableDescription, WriteMode
+from connectors.iceberg.table import TableDescription, TableRequest, WriteMode
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,8 @@ from connectors.iceberg.config import (
     validate,
 )
 from connectors.iceberg.connector import IcebergSinkConnector
-from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.java_pattern import compile_java_pattern
-from connectors.iceberg.schema_change import ChangeKind
+from connectors.iceberg.schema_change import ChangeAction, ChangeKind
 from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
 from connectors.iceberg.table import WriteMode
 

@@ -27,8 +27,7 @@ from connectors.iceberg.config import IcebergSinkConfig, validate
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows, config_hash
 from connectors.iceberg.protocol.messages import Need, OpenTable, Report, StartCommit, TableRefused
 from connectors.iceberg.staging.stage import Stage as Stage_
-from connectors.iceberg.staging.table_request import TableRequest
-from connectors.iceberg.table import WriteMode
+from connectors.iceberg.table import TableRequest, WriteMode
 
 TABLE = "db.dead_letters"
 PROPS = {"errors.deadletterqueue.iceberg.table": TABLE, "errors.tolerance": "all"}

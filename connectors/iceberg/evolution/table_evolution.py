@@ -15,9 +15,8 @@ from connect_py.api.errors import BadRows, DataError
 from connect_py.api.schema import Schema
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.evolution.column_names import ColumnNames
-from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.evolution.schema_differences import SchemaDifferences
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema_change import ChangeAction, ChangeKind, SchemaChange
 from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
 from connectors.iceberg.staging.full_names import Field, FullNames
 from connectors.iceberg.staging.types import TypeOptions

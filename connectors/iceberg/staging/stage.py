@@ -23,10 +23,9 @@ from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.columns import any_true, column_at
 from connectors.iceberg.staging.envelope import Envelope, shape
 from connectors.iceberg.staging.full_names import FullNames
-from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.table_stager import MemoryBudget, StagedRows, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type_of_arrow
-from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
+from connectors.iceberg.table import StagedFile, TableDescription, TableRequest, WriteMode
 
 _DELETED_ID = 1_000_000  # until the catalog assigns one
 _RENEW_AHEAD_MS = 300_000  # before the end of lent keys to the storage; a commit may take that long
