@@ -313,8 +313,7 @@ class IcebergSinkConfig:
     cdc_field: tuple[str, ...] = _option(CDC_FIELD, STRING, None, M,  # a path; empty: none
         "Field that holds the kind of change (I, U, D or Debezium's c, r, u, d). Setting it turns on MERGE.",
         read=_path)
-    upsert: bool = _option(
-        UPSERT_MODE, BOOLEAN, False, M, "Keep one row per key: the last one. Setting it turns on MERGE.")
+    _define(UPSERT_MODE, BOOLEAN, False, M, "Keep one row per key: the last one. Setting it turns on MERGE.")
     auto_create: bool = _option(AUTO_CREATE, BOOLEAN, False, M, "Create tables that are missing.")
     _define(EVOLVE_SCHEMA, BOOLEAN, False, M,
         "Add columns, widen int and float columns and relax required ones as the records ask for it.")

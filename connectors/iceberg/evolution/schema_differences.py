@@ -62,7 +62,8 @@ class SchemaDifferences:
         found = self.names.columns(members, fields, mapping)
         taken = {column["id"] for column in found.values()}
         taken |= {sibling["id"] for column in found.values() for sibling in self.names.siblings(column, fields)}
-        for name, schema, type_ in members:
+        for member in members:
+            name, schema, type_ = member
             column = found.get(name)
             if column is None:
                 column = self._renamed(name, schema, fields, path, taken)
@@ -70,7 +71,7 @@ class SchemaDifferences:
                     self._add((*path, name), schema, type_)
                     continue
                 taken.add(column["id"])
-            self._column(column, schema, type_, path, mapping, fields)
+            self._column(column, member, path, mapping, fields)
             # Of the versions of a column, a row has a value in one; earlier releases left the first one required.
             siblings = self.names.siblings(column, fields)
             for version in [column, *siblings] if siblings else []:
@@ -120,15 +121,9 @@ class SchemaDifferences:
             return None
 
     def _column(
-        self,
-        column: ColumnField,
-        schema: Schema | None,
-        type_: pa.DataType,
-        path: Path,
-        mapping: NameMapping,
-        fields: Sequence[ColumnField],
+        self, column: ColumnField, member: Member, path: Path, mapping: NameMapping, fields: Sequence[ColumnField]
     ) -> None:
-        here = (*path, column["name"])
+        here, (_, schema, type_) = (*path, column["name"]), member
         relaxed = schema is not None and (schema.optional or self.options.force_optional)
         if relaxed:
             self._relax(column, path)
