@@ -510,11 +510,6 @@ class IcebergSinkConfig:
         """Whether a table holds the changes of another one."""
         return self.changelog_suffix is not None and name.endswith(self.changelog_suffix)
 
-    @property
-    def deletes_are_events(self) -> bool:
-        """Whether the source tells deletes by records with a value; then tombstones only repeat them."""
-        return self.envelopes or bool(self.cdc_field)
-
     def marks_deletes(self, name: str) -> bool:
         """Whether deleted rows of a table stay, and say so."""
         return self.mark_deletes and self.mode_of(name) is WriteMode.MERGE

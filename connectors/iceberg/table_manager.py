@@ -71,7 +71,9 @@ class TableManager:
         self._events = events
         self._metrics = metrics
         self._full_merge = config.full_merge or bool(config.spark.get("spark.remote"))
-        self._lake = _lake_of(config, services)
+        spark, seconds = worker_spark_config(config, services.worker_settings), config.commit_attempt_timeout_ms / 1000
+        settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
+        self._lake = LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=seconds)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
@@ -335,13 +337,6 @@ def why_not_merged(table: TableDescription) -> str | None:
         "is of format version 1, which has no deletes, and its property write.merge.mode says merge-on-read: set "
         "format-version to 2, or write.merge.mode to copy-on-write"
     )
-
-
-def _lake_of(config: IcebergSinkConfig, services: SharedServices) -> LakeClient:
-    spark = worker_spark_config(config, services.worker_settings)
-    settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
-    commit_seconds = config.commit_attempt_timeout_ms / 1000
-    return LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=commit_seconds)
 
 
 def _check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> None:

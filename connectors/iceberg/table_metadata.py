@@ -65,10 +65,6 @@ class TableMetadata:
         """Snapshot ids of branches and tags."""
         return {name: ref["snapshot-id"] for name, ref in (self._document.get("refs") or {}).items()}
 
-    def is_missing(self, ref: str) -> bool:
-        """Whether this ref is a branch that is not there, or not yet; main is always there."""
-        return ref != MAIN and ref not in self.refs
-
     def head(self, ref: str) -> Snapshot | None:
         """The snapshot that a commit to this ref follows; a missing branch begins at main. None: none."""
         found = self.refs.get(ref, self.refs.get(MAIN, self._document.get("current-snapshot-id")))
@@ -133,21 +129,16 @@ class TableMetadata:
             present=frozenset(n for n, each in self.snapshots.items() if each.get("sequence-number", 0) >= oldest),
             property=self.properties.get(key),
             replaced=ledgers == 0 and not self.is_empty(ref) and self._is_replaced(head, key),
-            branch_missing=self.is_missing(ref),
+            branch_missing=ref != MAIN and ref not in self.refs,
         )
 
     def _is_replaced(self, head: Snapshot | None, key: str) -> bool:
         """Whether our property names a snapshot that the head has nothing in common with."""
-        named = self._named_snapshot(key)
-        if named is None:
+        try:
+            named = LedgerProperty.from_json(self.properties.get(key, ""))
+        except LedgerFormatError:
+            return False
+        if named.ledger.table != self.uuid:  # copied from another table
             return False
         mine = {snapshot["snapshot-id"] for snapshot in self.ancestors(head)}
-        return all(s["snapshot-id"] not in mine for s in self.ancestors(self.snapshots.get(named)))
-
-    def _named_snapshot(self, key: str) -> int | None:
-        """The snapshot that the property names, unless it was copied from another table."""
-        try:
-            found = LedgerProperty.from_json(self.properties.get(key, ""))
-        except LedgerFormatError:
-            return None
-        return found.snapshot if found.ledger.table == self.uuid else None
+        return all(s["snapshot-id"] not in mine for s in self.ancestors(self.snapshots.get(named.snapshot)))

@@ -327,7 +327,8 @@ class TableStager:
         except DataError as error:
             raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
         filled = order.fill_null("")
-        gone = tombstones(raw) if self._config.deletes_are_events else None
+        # Where the source tells deletes by records with a value, tombstones only repeat them.
+        gone = tombstones(raw) if self._config.envelopes or self._config.cdc_field else None
         return filled if gone is None else as_array(pc.if_else(gone, order, filled))
 
     def _meant(self, batch: Batch) -> tuple[Batch, pa.Int8Array]:
