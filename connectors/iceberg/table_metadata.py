@@ -19,36 +19,15 @@ class TableMetadata:
     def __init__(self, document: Mapping[str, Any]) -> None:
         """`document`: of Iceberg's table specification."""
         self._document = document
-
-    @property
-    def uuid(self) -> str:
-        return str(self._document["table-uuid"])
-
-    @property
-    def format_version(self) -> int:
-        return int(self._document["format-version"])
-
-    @property
-    def location(self) -> str:
-        return str(self._document["location"])
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        return self._document.get("properties") or {}
-
-    @property
-    def data_location(self) -> str:
-        """Where Iceberg's own writers would put data files of an unpartitioned table."""
-        return self.properties.get("write.data.path", f"{self.location}/data").rstrip("/")
-
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        schemas = self._document["schemas"]
-        return next(schema for schema in schemas if schema["schema-id"] == self._document["current-schema-id"])
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        return self.spec_of(self._document["default-spec-id"])
+        self.uuid = str(document["table-uuid"])
+        self.format_version = int(document["format-version"])
+        self.location = str(document["location"])
+        self.properties: Mapping[str, str] = document.get("properties") or {}
+        # Where Iceberg's own writers would put data files of an unpartitioned table.
+        self.data_location = self.properties.get("write.data.path", f"{self.location}/data").rstrip("/")
+        current = document["current-schema-id"]
+        self.schema: Mapping[str, Any] = next(each for each in document["schemas"] if each["schema-id"] == current)
+        self.spec = self.spec_of(document["default-spec-id"])
 
     def spec_of(self, spec_id: int) -> Mapping[str, Any]:
         """The partition spec of this id."""
