@@ -642,34 +642,26 @@ def _checked(key: str, read: Callable[[str], T], text: str) -> T:
 def _table_config(table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]) -> TableConfig:
     short = name.rpartition(".")[2]
 
-    def read(setting: str) -> str | None:
-        full = table_props.get(f"{name}.{setting}")
-        if full is not None or short == name:
-            return full
-        found = table_props.get(f"{short}.{setting}")
-        if found is not None:
-            key = f"{TABLE_PREFIX}{short}.{setting}"
-            warnings.append(f"{key} names the table by its last part only, use {TABLE_PREFIX}{name}.{setting}")
-        return found
+    def read(setting: str, parse: Callable[[str], T], default: T) -> T:
+        key, found = f"{TABLE_PREFIX}{name}.{setting}", table_props.get(f"{name}.{setting}")
+        if found is None and short != name:
+            found = table_props.get(f"{short}.{setting}")
+            if found is not None:
+                warnings.append(f"{TABLE_PREFIX}{short}.{setting} names the table by its last part only, use {key}")
+        return default if found is None else _checked(key, parse, found)
 
-    ids, parts, branch, route = read("id-columns"), read("partition-by"), read("commit-branch"), read("route-regex")
-    renamed = read("renamed")
-    prefix = f"{TABLE_PREFIX}{name}."
     return TableConfig(
-        name,
-        default.id_columns if ids is None else _checked(prefix + "id-columns", list_items, ids),
-        default.partition_by if parts is None else _checked(prefix + "partition-by", _terms, parts),
-        default.commit_branch if branch is None else branch.strip() or None,
-        None if route is None else _checked(prefix + "route-regex", compile_java_pattern, route),
-        {} if renamed is None else _renamed(prefix + "renamed", renamed),
-    )
+        name, read("id-columns", list_items, default.id_columns), read("partition-by", _terms, default.partition_by),
+        read("commit-branch", _text, default.commit_branch), read("route-regex", compile_java_pattern, None),
+        read("renamed", _renamed, {}),
+    )  # fmt: skip
 
 
-def _renamed(key: str, text: str) -> dict[str, str]:
-    """`new:old` pairs, comma separated."""
+def _renamed(text: str) -> Mapping[str, str]:
+    """`new:old` pairs, comma separated. ValueError: not of that form."""
     pairs = [item.partition(":") for item in text.split(",") if item.strip()]
     if not all(new.strip() and old.strip() for new, _, old in pairs):
-        raise ConfigError(key, "expected new:old, comma separated")
+        raise ValueError("expected new:old, comma separated")
     return {new.strip(): old.strip() for new, _, old in pairs}
 
 

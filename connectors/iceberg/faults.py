@@ -132,21 +132,16 @@ class _Faults:
         match plan.action:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "killgroup":
-                _kill_group()
+            case "killgroup":  # the Spark driver has a group of its own, and is the worker's child
+                if os.getpgrp() == os.getpid():
+                    os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
+                os.killpg(os.getpgrp(), signal.SIGKILL)
             case "stop":
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # of this thread: it goes no step further
             case "delay":
                 threading.Event().wait(plan.delay_ms / 1000)
             case "raise":
                 raise _ERRORS[plan.error](name)
-
-
-def _kill_group() -> None:
-    """Kill the worker and all that it started. The Spark driver has a group of its own, and is the worker's child."""
-    if os.getpgrp() == os.getpid():
-        os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 _faults: _Faults | None = None
