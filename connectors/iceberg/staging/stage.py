@@ -58,16 +58,9 @@ class Stage:
     """Owned by the task thread. Tables are known by name and by the coordinator's answer, a description as text."""
 
     def __init__(
-        self,
-        config: IcebergSinkConfig,
-        task: str,
-        partition_count: Callable[[str], int] = lambda _: 1,
-        clock: Callable[[], int] = lambda: int(time.time() * 1000),
+        self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int] = lambda _: 1
     ) -> None:
-        """`partition_count` asks how many partitions a topic has; what it raises goes through.
-
-        `clock`: milliseconds since 1970.
-        """
+        """`partition_count` asks how many partitions a topic has; what it raises goes through."""
         self._config = config
         self._partition_count = partition_count
         self._task = task
@@ -75,7 +68,7 @@ class Stage:
         self._budget = MemoryBudget(config.staging_memory_bytes)
         self._epoch: Epoch | None = None
         self._stagers: dict[str, tuple[str, TableStager]] = {}  # by table: the answer it was made from
-        self._clock = clock
+        self._clock: Callable[[], int] = lambda: int(time.time() * 1000)  # milliseconds since 1970
         self._taken_ms: dict[str, int] = {}  # by table: when that answer was taken
         self._replaced: set[str] = set()  # tables of which the newest answer is another table's
 
