@@ -126,9 +126,8 @@ class Coordinator:
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             life = _CoordinatorEpoch(
-                self._config, self._context, self._tables, self._events, self._retries, self._freshness,
-                self._stopping,
-            )  # fmt: skip
+                self._config, self._context, self._tables, self._events, self._retries, self._freshness, self._stopping
+            )
             self._metrics.coordinator_begins()
             self._retries.begins()
             try:

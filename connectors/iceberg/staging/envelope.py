@@ -13,10 +13,7 @@ from connectors.iceberg.staging.cdc import INT8, SNAPSHOT, Change
 from connectors.iceberg.staging.columns import any_true, as_array, tombstones
 
 OPERATION, BEFORE, AFTER = "op", "before", "after"
-_MEANINGS = {
-    "c": Change.UPSERT, "u": Change.UPSERT, "d": Change.DELETE, "t": Change.TRUNCATE,
-    "m": Change.IGNORE,
-}  # fmt: skip
+_MEANINGS = {"c": Change.UPSERT, "u": Change.UPSERT, "d": Change.DELETE, "t": Change.TRUNCATE, "m": Change.IGNORE}
 _NO_ROW = f"the event has no row: iceberg.ext.envelope=debezium expects {AFTER!r} of every create, read and update"
 
 

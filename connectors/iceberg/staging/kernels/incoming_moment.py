@@ -44,9 +44,7 @@ _MOMENTS: Mapping[str, Moment] = {
     "time-millis": Moment("time", MILLI), "time-micros": Moment("time", MICRO),
 }  # fmt: skip
 _UNITS = {"s": 1, "ms": MILLI, "us": MICRO, "ns": NANO}
-_OTHER_UNITS = frozenset({
-    "io.debezium.time.Year", "io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration",
-})  # fmt: skip
+_OTHER_UNITS = frozenset({"io.debezium.time.Year", "io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration"})
 
 
 def logical_name(schema: Schema) -> str | None:
