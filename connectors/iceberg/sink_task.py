@@ -124,12 +124,8 @@ class IcebergSinkTask(SinkTask):
         self._metrics = IcebergMetrics(context.metrics)
         self._config = config
         self._name = f"{config.connector}-{context.task}"
-        self._state = TaskState(
-            self._name,
-            context.start_number,
-            new_nonce=lambda: uuid.uuid4().hex,
-            max_staged_cycles=config.max_staged_cycles,
-        )
+        cycles = config.max_staged_cycles
+        self._state = TaskState(self._name, context.start_number, lambda: uuid.uuid4().hex, max_staged_cycles=cycles)
         self._router = Router(config)
         self._stage = Stage(config, self._name, context.partition_count)
         self._poll = _Poll()
@@ -149,11 +145,8 @@ class IcebergSinkTask(SinkTask):
         self._reader.start_at_end()
         self._writer = ChannelWriter(context.client_config, config.channel_topic)
         if context.task == 0:
-            events = EventPublisher(
-                config.connect_group,
-                config.catalog_name,
-                EventWriter(context.client_config, config.control_topic, config.kafka),
-            )
+            writer = EventWriter(context.client_config, config.control_topic, config.kafka)
+            events = EventPublisher(config.connect_group, config.catalog_name, writer)
             tables = TableManager(config, events, self._metrics, context)
             tables.request()
             self._coordinator = Coordinator(config, context, tables, events, self._metrics)

@@ -44,8 +44,13 @@ def audit(
     the connector's own commits, and others have changed rows.
     """
     with errors_exit(UNDECIDED):
+        from connectors.iceberg.audit.table_audit import audit as judge
+        from connectors.iceberg.audit.table_history import TableHistory
+        from connectors.iceberg.spark.lake_client import LakeClient
+
         settings, ref, only = _settings(table, config, catalog_property or [], catalog)
-        report = _audit(settings, table, branch or ref, group or only)
+        with LakeClient(command_services(), settings) as lake:
+            report = judge(TableHistory.read(lake, table, branch or ref), group or only)
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
@@ -79,15 +84,6 @@ def _settings(
     catalog_settings = {**parsed.catalog, **given}
     settings = SparkConfig(parsed.catalog_name, catalog_settings, parsed.hadoop_settings(), parsed.spark)
     return settings, parsed.table(table).commit_branch or "main", parsed.connect_group
-
-
-def _audit(settings: SparkConfig, table: str, ref: str, group: str | None) -> AuditReport:
-    from connectors.iceberg.audit.table_audit import audit as judge
-    from connectors.iceberg.audit.table_history import TableHistory
-    from connectors.iceberg.spark.lake_client import LakeClient
-
-    with LakeClient(command_services(), settings) as lake:
-        return judge(TableHistory.read(lake, table, ref), group)
 
 
 def _lines(report: AuditReport) -> Iterable[str]:
