@@ -110,7 +110,6 @@ _SECRETS = (
     "iceberg.kafka.ssl.keystore.password", "iceberg.kafka.ssl.truststore.password",
 )  # fmt: skip
 
-
 T = TypeVar("T")
 
 
@@ -784,36 +783,31 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     envelopes = values[ENVELOPE] == "debezium"
     if envelopes and values[CDC_FIELD]:
         problems.append((ENVELOPE, f"says itself what each change is; cannot be combined with {CDC_FIELD}"))
-    mode = WriteMode.MERGE if asked else WriteMode.APPEND
-    if values[WRITE_MODE] != "auto":
-        mode = WriteMode(values[WRITE_MODE])
+    usual_mode = WriteMode.MERGE if asked else WriteMode.APPEND
+    mode = usual_mode if values[WRITE_MODE] == "auto" else WriteMode(values[WRITE_MODE])
+    apache_merges = mode is WriteMode.MERGE and family is ClassFamily.APACHE
     if envelopes and mode is not WriteMode.MERGE:
         problems.append((ENVELOPE, f"needs MERGE: set {UPSERT_MODE}"))
     no_letters = not envelopes and (values[CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
     if values[SNAPSHOT_EVENTS] == "ignore" and (no_letters or mode is not WriteMode.MERGE):
-        problems.append(
-            (SNAPSHOT_EVENTS, f"needs {ENVELOPE}=debezium, or a {CDC_FIELD} that is Debezium's own op or __op")
-        )
+        needed = f"{ENVELOPE}=debezium, or a {CDC_FIELD} that is Debezium's own op or __op"
+        problems.append((SNAPSHOT_EVENTS, f"needs {needed}"))
     if values[CHANGELOG_SUFFIX] and (not envelopes or mode is not WriteMode.MERGE):
         problems.append((CHANGELOG_SUFFIX, f"needs MERGE, and {ENVELOPE}=debezium to see the rows before"))
     elif values[CHANGELOG_SUFFIX]:
         named = [*(tables or ()), *(name for rule in rules for name in rule.templates), values[DEAD_LETTER_TABLE] or ""]
-        problems += [
-            (CHANGELOG_SUFFIX, f"table {name} ends so itself, and would be taken for the changes of another one")
-            for name in named if name.strip().endswith(values[CHANGELOG_SUFFIX])
-        ]  # fmt: skip
-    if asked and mode is WriteMode.MERGE and family is ClassFamily.APACHE:
+        wrong = [name for name in named if name.strip().endswith(values[CHANGELOG_SUFFIX])]
+        why = "ends so itself, and would be taken for the changes of another one"
+        problems += [(CHANGELOG_SUFFIX, f"table {name} {why}") for name in wrong]
+    if asked and apache_merges:
         warnings.append(f"{CDC_FIELD} and {UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
     engine = values[COMMIT_ENGINE]
     if engine in ("append", "delta"):
         warnings.append(f"{COMMIT_ENGINE}={engine} means auto: there is one engine now")
     if engine == "merge" and mode is WriteMode.APPEND:
         problems.append((COMMIT_ENGINE, "merge needs keys; rows are appended here"))
-    logical = LogicalTypes.CONNECT
-    if values[LOGICAL_TYPES] != "auto":
-        logical = LogicalTypes(values[LOGICAL_TYPES])
-    elif mode is WriteMode.MERGE and family is ClassFamily.APACHE:
-        logical = LogicalTypes.FULL
+    usual_types = LogicalTypes.FULL if apache_merges else LogicalTypes.CONNECT
+    logical = usual_types if values[LOGICAL_TYPES] == "auto" else LogicalTypes(values[LOGICAL_TYPES])
     if COMMIT_TIMEOUT in props and values[COMMIT_TIMEOUT] >= values[COMMIT_INTERVAL]:
         warnings.append(f"{COMMIT_TIMEOUT} is not below {COMMIT_INTERVAL}: a slow task delays the next commit")
     if COMMIT_THREADS in props:
