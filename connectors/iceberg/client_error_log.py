@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from connect_py.api.errors import RetriableError
 
 _NO_LINES: Final = 2  # the library's log level: critical only; it would write its lines to standard error by itself
+# Of a consumer that reads topics from their beginning to their end.
+TO_THE_END: Final[Mapping[str, Any]] = {
+    "enable.auto.commit": False, "isolation.level": "read_committed", "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+}  # fmt: skip
 
 
 class ClientErrorLog:
@@ -32,3 +40,19 @@ class ClientErrorLog:
         if client is not None:
             client.poll(0)
         return f"{problem.str()} ({self._reason})" if self._reason else problem.str()
+
+
+@contextmanager
+def consumer_of(settings: dict[str, Any], subject: str) -> Iterator[Consumer]:
+    """A client for as long as the block takes; its errors are RetriableErrors about the subject."""
+    news = ClientErrorLog()
+    try:
+        consumer = Consumer(news.quiet(settings))
+    except KafkaException as error:
+        raise RetriableError(f"{subject}: {news.of(error)}") from error
+    try:
+        yield consumer
+    except KafkaException as error:
+        raise RetriableError(f"{subject}: {news.of(error, consumer)}") from error
+    finally:
+        consumer.close()

@@ -31,10 +31,10 @@ from connect_py.api.config import (
     with_prefix,
 )
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.evolution.evolution_policy import ChangeAction, EvolutionPolicy
 from connectors.iceberg.hadoop_files import read_hadoop_files
 from connectors.iceberg.java_pattern import compile_java_pattern
 from connectors.iceberg.remote_url import check_installed, remote_address
+from connectors.iceberg.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
 from connectors.iceberg.staging.partition_by import (
     PartitionTerm,
     list_items,
@@ -79,6 +79,10 @@ EVOLVE_WIDEN = "iceberg.ext.evolution.widen"
 EVOLVE_OPTIONAL = "iceberg.ext.evolution.make-optional"
 EVOLVE_RENAME = "iceberg.ext.evolution.rename"
 EVOLVE_INCOMPATIBLE = "iceberg.ext.evolution.incompatible"
+_EVOLVE: Mapping[ChangeKind, str] = MappingProxyType({
+    ChangeKind.ADD: EVOLVE_ADD, ChangeKind.WIDEN: EVOLVE_WIDEN, ChangeKind.OPTIONAL: EVOLVE_OPTIONAL,
+    ChangeKind.RENAME: EVOLVE_RENAME, ChangeKind.VERSION: EVOLVE_INCOMPATIBLE,
+})  # fmt: skip
 LOGICAL_TYPES = "iceberg.ext.logical-types"
 JSON_TYPE = "iceberg.ext.json-type"
 ORDERING_COLUMNS = "iceberg.ext.ordering-columns"
@@ -105,7 +109,6 @@ _SECRETS = (
     "iceberg.kafka.sasl.jaas.config", "iceberg.kafka.sasl.password", "iceberg.kafka.ssl.key.password",
     "iceberg.kafka.ssl.keystore.password", "iceberg.kafka.ssl.truststore.password",
 )  # fmt: skip
-
 
 T = TypeVar("T")
 
@@ -144,22 +147,13 @@ class OutOfRange(Enum):
     CLAMP = "clamp"
 
 
-def _one_of(choices: type[Enum]) -> Validator:
-    return one_of(*(choice.value for choice in choices))
+def _one_of(choices: type[Enum], *, auto: bool = False) -> Validator:
+    return one_of(*(["auto"] if auto else []), *(choice.value for choice in choices))
 
 
-def _auto_or(choices: type[Enum]) -> Validator:
-    return one_of("auto", *(choice.value for choice in choices))
-
-
-def _at_least_if_set(low: int) -> Validator:
-    check = at_least(low)
-
-    def check_if_set(name: str, value: Parsed) -> None:
-        if value is not None:
-            check(name, value)
-
-    return check_if_set
+def _at_least_one_if_set(name: str, value: Parsed) -> None:
+    if value is not None:
+        at_least(1)(name, value)
 
 
 H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -184,12 +178,6 @@ def _option(
     """A key whose value is a member of the configuration, read so, unless `_parse` says what else it is."""
     _define(key, kind, default, importance, doc, validator)
     return field(metadata={"key": key, "read": read})
-
-
-def _choice(key: str, default: Enum, importance: Importance, doc: str) -> Any:
-    """A key that has one of the values of an enumeration."""
-    choices = type(default)
-    return _option(key, STRING, default.value, importance, doc, _one_of(choices), choices)
 
 
 def _either(key: str, default: str, other: str, importance: Importance, doc: str) -> Any:
@@ -270,19 +258,15 @@ class TopicRule:
         match = self.pattern.fullmatch(topic)
         if match is None:
             return None
-        named = {name: text or "" for name, text in match.groupdict().items()}
-        groups = [match.group(0), *(text or "" for text in match.groups())]
-        made = (_PLACE.sub(lambda p: _filled(p.group(1), topic, groups, named), t) for t in self.templates)
-        return tuple(dict.fromkeys(made))
+
+        def filled(place: re.Match[str]) -> str:
+            group = place[1]
+            return topic if group == "topic" else match[int(group) if group.isdecimal() else group] or ""
+
+        return tuple(dict.fromkeys(_PLACE.sub(filled, template) for template in self.templates))
 
 
 _PLACE = re.compile(r"\{(\w+)\}")
-
-
-def _filled(place: str, topic: str, groups: list[str], named: Mapping[str, str]) -> str:
-    if place == "topic":
-        return topic
-    return groups[int(place)] if place.isdecimal() else named[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,205 +301,156 @@ class IcebergSinkConfig:
     # Each key beside the member that it is, in the order of the reference; `_define`: it is read together with others.
     # fmt: off
     tables: tuple[str, ...] = _option(TABLES, LIST, None, H, "Destination tables, comma separated.", read=_tuple)
-    dynamic: bool = _option(
-        DYNAMIC, BOOLEAN, False, M, "Take each row's table name from the route field, lower-cased.")
+    dynamic: bool = _option(DYNAMIC, BOOLEAN, False, M, "Take each row's table name from the route field, lower-cased.")
     route_field: tuple[str, ...] = _option(  # a path; empty: none
         ROUTE_FIELD, STRING, None, M, "Field whose value routes a row; dots lead into nested fields.", read=_path)
-    _define(
-        COMMIT_BRANCH, STRING, None, M,
+    _define(COMMIT_BRANCH, STRING, None, M,
         "Branch to commit to, for tables without a commit-branch of their own. Unset: main.")
-    _define(
-        ID_COLUMNS, STRING, None, M, "Comma separated key columns, for tables without id-columns of their own.")
-    _define(
-        PARTITION_BY, STRING, None, M,
+    _define(ID_COLUMNS, STRING, None, M, "Comma separated key columns, for tables without id-columns of their own.")
+    _define(PARTITION_BY, STRING, None, M,
         "Partition fields of tables that the sink creates, such as `days(ts),bucket(id, 16)`.")
-    cdc_field: tuple[str, ...] = _option(  # a path; empty: none
-        CDC_FIELD, STRING, None, M,
+    cdc_field: tuple[str, ...] = _option(CDC_FIELD, STRING, None, M,  # a path; empty: none
         "Field that holds the kind of change (I, U, D or Debezium's c, r, u, d). Setting it turns on MERGE.",
         read=_path)
-    upsert: bool = _option(
-        UPSERT_MODE, BOOLEAN, False, M, "Keep one row per key: the last one. Setting it turns on MERGE.")
+    _define(UPSERT_MODE, BOOLEAN, False, M, "Keep one row per key: the last one. Setting it turns on MERGE.")
     auto_create: bool = _option(AUTO_CREATE, BOOLEAN, False, M, "Create tables that are missing.")
-    _define(
-        EVOLVE_SCHEMA, BOOLEAN, False, M,
+    _define(EVOLVE_SCHEMA, BOOLEAN, False, M,
         "Add columns, widen int and float columns and relax required ones as the records ask for it.")
-    force_optional: bool = _option(
-        "iceberg.tables.schema-force-optional", BOOLEAN, False, M,
+    force_optional: bool = _option("iceberg.tables.schema-force-optional", BOOLEAN, False, M,
         "Make every column optional that the sink creates, on every level.")
     case_insensitive: bool = _option(
         "iceberg.tables.schema-case-insensitive", BOOLEAN, False, M, "Find columns whatever the case of their names.")
     catalog_name: str = _option(CATALOG_NAME, STRING, "iceberg", M, "Name of the catalog.")
-    hadoop_conf_dir: str | None = _option(
-        HADOOP_CONF_DIR, STRING, None, M,
+    hadoop_conf_dir: str | None = _option(HADOOP_CONF_DIR, STRING, None, M,
         "Folder with core-site.xml, hdfs-site.xml and hive-site.xml; iceberg.hadoop.* wins.")
-    control_topic: str = _option(
-        "iceberg.control.topic", STRING, "control-iceberg", M,
+    control_topic: str = _option("iceberg.control.topic", STRING, "control-iceberg", M,
         "Topic on which commits are announced; `<this>-<connect group id>` carries the sink's own messages, with what "
         "a topic's name cannot have quoted.")
-    _define(
-        "iceberg.control.group-id-prefix", STRING, "cg-control-", L,
+    _define("iceberg.control.group-id-prefix", STRING, "cg-control-", L,
         "Accepted for compatibility; the sink needs no such groups.")
-    control_group: str = _option(
-        CONTROL_GROUP, STRING, None, L,
+    control_group: str = _option(CONTROL_GROUP, STRING, None, L,
         "Group in which the Tabular sink kept offsets; read when taking over. Unset: `cg-control-<name>`.")
     connect_group: str = _option(
         CONNECT_GROUP, STRING, None, L, "The connector's consumer group. Unset: `connect-<name>`.")
     commit_interval_ms: int = _option(
         COMMIT_INTERVAL, INT, 300_000, M, "Milliseconds between table commits.", at_least(1))
-    commit_timeout_ms: int = _option(
-        COMMIT_TIMEOUT, INT, 30_000, M, "Milliseconds to wait for all tasks; then what was reported is committed.",
-        at_least(1))
-    _define(
-        COMMIT_THREADS, INT, 2 * (os.cpu_count() or 1), M,
+    commit_timeout_ms: int = _option(COMMIT_TIMEOUT, INT, 30_000, M,
+        "Milliseconds to wait for all tasks; then what was reported is committed.", at_least(1))
+    _define(COMMIT_THREADS, INT, 2 * (os.cpu_count() or 1), M,
         "Accepted without effect: one thread commits the tables, one after the other.", at_least(1))
     commit_max_failures: int | None = _option(  # None: not set; a table that cannot be committed holds its rows
         COMMIT_MAX_FAILURES, INT, 1, M,
         "Cycles in a row in which a table could not be committed, after which the task fails; also commit intervals "
         "for which it was not available, or the coordinator could not begin. Only if it is set: else the rows wait, "
         "and other tables go on.", at_least(1))
-    transactional_prefix: str = _option(
-        "iceberg.coordinator.transactional.prefix", STRING, None, L,
+    transactional_prefix: str = _option("iceberg.coordinator.transactional.prefix", STRING, None, L,
         "Prefix of transactional ids, where access rules ask for one.", read=lambda text: text or "")
-    _define(
-        "iceberg.coordinator-executor-keep-alive-timeout-ms", LONG, 120_000, L, "Accepted for compatibility.",
-        at_least(0))
-    mode: WriteMode = _option(
-        WRITE_MODE, STRING, "auto", M,
+    _define("iceberg.coordinator-executor-keep-alive-timeout-ms", LONG, 120_000, L,
+        "Accepted for compatibility.", at_least(0))
+    mode: WriteMode = _option(WRITE_MODE, STRING, "auto", M,
         "`append` writes every record as a row, `merge` keeps the last row per key; `auto` merges when cdc-field or "
-        "upsert-mode-enabled is set.", _auto_or(WriteMode))
-    full_merge: bool = _option(
-        COMMIT_ENGINE, STRING, "auto", M,
+        "upsert-mode-enabled is set.", _one_of(WriteMode, auto=True))
+    full_merge: bool = _option(COMMIT_ENGINE, STRING, "auto", M,
         "`merge` has Spark's MERGE insert and update rows itself. By default MERGE removes replaced rows, and staged "
         "files join the table as they are. `append` and `delta` are accepted, and mean the default.",
         one_of("auto", "append", "merge", "delta"), lambda engine: engine == "merge")
-    keep_write_mode: bool = _option(
-        "iceberg.ext.keep-write-mode", BOOLEAN, False, L,
+    keep_write_mode: bool = _option("iceberg.ext.keep-write-mode", BOOLEAN, False, L,
         "Whether a merge table without the property `write.merge.mode` stays so: Spark then rewrites whole files. By "
         "default the sink sets the property to merge-on-read, once.")
-    commit_attempt_timeout_ms: int = _option(
-        "iceberg.ext.commit-attempt-timeout-ms", LONG, 600_000, L,
+    commit_attempt_timeout_ms: int = _option("iceberg.ext.commit-attempt-timeout-ms", LONG, 600_000, L,
         "Milliseconds that a table's commit may take. Then its statement is interrupted, and the commit is tried "
         "again.", at_least(1_000))
-    _define(
-        TOPIC_TO_TABLE, STRING, None, M,
+    _define(TOPIC_TO_TABLE, STRING, None, M,
         "Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. Patterns are regular "
         "expressions; templates may hold {topic}, {1}, {2} and named groups, and several are joined by `+`.")
-    unrouted: Unrouted = _choice(
-        "iceberg.ext.unrouted", Unrouted.IGNORE, M,
-        "What becomes of rows that no table takes: counted and ignored, an error, or dead letters.")
-    skip_missing: bool = _either(
-        "iceberg.ext.missing-table", "fail", "skip", M,
+    unrouted: Unrouted = _option("iceberg.ext.unrouted", STRING, "ignore", M,
+        "What becomes of rows that no table takes: counted and ignored, an error, or dead letters.",
+        _one_of(Unrouted), Unrouted)
+    skip_missing: bool = _either("iceberg.ext.missing-table", "fail", "skip", M,
         "A table is not available or takes no commit. `fail`: its partitions wait for it, without limit unless "
         "iceberg.control.commit.max-consecutive-failures is set. `skip`: its rows are counted and left out.")
-    lenient: bool = _option(
-        "iceberg.ext.lenient-conversion", BOOLEAN, False, M,
+    lenient: bool = _option("iceberg.ext.lenient-conversion", BOOLEAN, False, M,
         "Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, any other text is "
         "false.")
-    _define(EVOLVE_ADD, STRING, "auto", M, f"A field has no column{_CHANGES}", _auto_or(ChangeAction))
-    _define(
-        EVOLVE_WIDEN, STRING, "auto", M,
+    _define(EVOLVE_ADD, STRING, "auto", M, f"A field has no column{_CHANGES}", _one_of(ChangeAction, auto=True))
+    _define(EVOLVE_WIDEN, STRING, "auto", M,
         f"A field is wider than its column (long for int, double for float, more digits){_CHANGES}",
-        _auto_or(ChangeAction))
-    _define(
-        EVOLVE_OPTIONAL, STRING, "auto", M, f"A field is optional, its column is not{_CHANGES}",
-        _auto_or(ChangeAction))
-    _define(
-        EVOLVE_RENAME, STRING, "ignore", M,
+        _one_of(ChangeAction, auto=True))
+    _define(EVOLVE_OPTIONAL, STRING, "auto", M, f"A field is optional, its column is not{_CHANGES}",
+        _one_of(ChangeAction, auto=True))
+    _define(EVOLVE_RENAME, STRING, "ignore", M,
         "A field without a column has a column under a former name, named by an alias of its schema or by "
         "iceberg.table.<table>.renamed: rename it, add a new column all the same (`ignore`), hold, or dead letters.",
         _one_of(ChangeAction))
-    _define(
-        EVOLVE_INCOMPATIBLE, STRING, "ignore", M,
+    _define(EVOLVE_INCOMPATIBLE, STRING, "ignore", M,
         "A field's type does not fit its column: add a column for it (`apply`), convert what can be converted "
         "(`ignore`), hold, or dead letters.", _one_of(ChangeAction))
-    logical_types: LogicalTypes = _option(
-        LOGICAL_TYPES, STRING, "auto", M,
+    logical_types: LogicalTypes = _option(LOGICAL_TYPES, STRING, "auto", M,
         "Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and Avro's too. "
         "`auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no columns of "
-        "type time, because Spark cannot read them.", _auto_or(LogicalTypes))
-    json_variants: bool = _either(
-        JSON_TYPE, "string", "variant", L,
+        "type time, because Spark cannot read them.", _one_of(LogicalTypes, auto=True))
+    json_variants: bool = _either(JSON_TYPE, "string", "variant", L,
         "New columns of texts whose schema says that they are JSON: `string`, or `variant` in tables of format 3.")
-    out_of_range: OutOfRange = _choice(
-        "iceberg.ext.out-of-range", OutOfRange.ERROR, M,
-        "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest.")
-    skip_null_keys: bool = _either(
-        "iceberg.ext.null-key", "fail", "skip", M,
+    out_of_range: OutOfRange = _option("iceberg.ext.out-of-range", STRING, "error", M,
+        "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest.",
+        _one_of(OutOfRange), OutOfRange)
+    skip_null_keys: bool = _either("iceberg.ext.null-key", "fail", "skip", M,
         "MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`).")
-    ordering_columns: tuple[str, ...] = _option(
-        ORDERING_COLUMNS, LIST, None, L,
+    ordering_columns: tuple[str, ...] = _option(ORDERING_COLUMNS, LIST, None, L,
         "MERGE: fields that order changes of one key over several partitions, the most significant first: paths into "
         "the value (`source.sequence` of an envelope, `__source_sequence` of a row), or names of headers.",
         read=_tuple)
-    null_unknown: bool = _either(
-        UNKNOWN_VALUE, "error", "null", M,
+    null_unknown: bool = _either(UNKNOWN_VALUE, "error", "null", M,
         "MERGE: the insert of a changed key lacks values, and the delete of the old key is nowhere: the task fails "
         "(`error`), or the values are null (`null`).")
-    key_change_wait_ms: int = _option(
-        "iceberg.ext.key-change-wait-ms", LONG, 600_000, L,
+    key_change_wait_ms: int = _option("iceberg.ext.key-change-wait-ms", LONG, 600_000, L,
         "MERGE: milliseconds that a partition stops before the insert of a changed key until the delete of the old "
         "key was read, which may be in another partition.", at_least(0))
-    unavailable_value: bytes = _option(
-        UNAVAILABLE_VALUE, STRING, UNAVAILABLE_DEFAULT, L,
+    unavailable_value: bytes = _option(UNAVAILABLE_VALUE, STRING, UNAVAILABLE_DEFAULT, L,
         "MERGE: Debezium's placeholder for a value that it could not read; the table keeps its value. `hex:` starts "
         "bytes.")
-    envelopes: bool = _either(  # as Debezium makes them: op, before, after, source
-        ENVELOPE, "none", "debezium", M,
+    envelopes: bool = _either(ENVELOPE, "none", "debezium", M,  # as Debezium makes them: op, before, after, source
         "`debezium`: values are Debezium's change events as they come, without a transformation that unwraps them. "
         "The sink takes the row from `after` and the kind of change from `op`.")
-    apply_truncates: bool = _either(
-        "iceberg.ext.truncate-events", "ignore", "apply", M,
+    apply_truncates: bool = _either("iceberg.ext.truncate-events", "ignore", "apply", M,
         "MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).")
-    ignore_snapshots: bool = _either(
-        SNAPSHOT_EVENTS, "apply", "ignore", M,
+    ignore_snapshots: bool = _either(SNAPSHOT_EVENTS, "apply", "ignore", M,
         "MERGE: an event with op `r`, which a snapshot of the source made, is a new state (`apply`), or is left out "
         "(`ignore`).")
-    mark_deletes: bool = _either(
-        "iceberg.ext.delete-mode", "remove", "mark", M,
+    mark_deletes: bool = _either("iceberg.ext.delete-mode", "remove", "mark", M,
         "MERGE: a delete removes the row (`remove`), or makes its column `__deleted` true and leaves the rest "
         "(`mark`).")
-    record_keys: bool = _either(
-        "iceberg.ext.key-source", "table", "record", L,
+    record_keys: bool = _either("iceberg.ext.key-source", "table", "record", L,
         "MERGE: `record` takes the key columns of a table without id-columns and identifier fields from its records' "
         "keys, or from `_cdc.key`.")
-    changelog_suffix: str | None = _option(
-        CHANGELOG_SUFFIX, STRING, None, L,
+    changelog_suffix: str | None = _option(CHANGELOG_SUFFIX, STRING, None, L,
         "MERGE with envelopes: beside each table, one whose name ends so gets every change as rows: the row before "
         "and the row after. No other table's name may end so. Unset: none.", read=_text)
-    refuse_foreign_rows: bool = _either(
-        "iceberg.ext.foreign-writers", "allow", "refuse", L,
+    refuse_foreign_rows: bool = _either("iceberg.ext.foreign-writers", "allow", "refuse", L,
         "MERGE: `refuse` fails a commit when another writer added rows since the scan.")
-    restart_recreated: bool = _either(
-        "iceberg.ext.recreated-topic", "stop", "restart", L,
+    restart_recreated: bool = _either("iceberg.ext.recreated-topic", "stop", "restart", L,
         "A topic that was deleted and created again stops the connector, or is read from its start.")
-    fail_after_waiting_ms: int | None = _option(
-        FAIL_AFTER_WAITING, INT, None, M,
+    fail_after_waiting_ms: int | None = _option(FAIL_AFTER_WAITING, INT, None, M,
         "Milliseconds after which a task fails that waits for something: the catalog, a table, a commit, a schema "
-        "registry. Unset: it waits for ever, and its status says so.", _at_least_if_set(1))
+        "registry. Unset: it waits for ever, and its status says so.", _at_least_one_if_set)
     max_staged_cycles: int = _option(
         "iceberg.ext.max-staged-cycles", INT, 2, L, "Cycles that may wait for their commit before tasks pause.",
         at_least(1))
-    max_staged_bytes: int = _option(
-        MAX_STAGED_BYTES, LONG, 4096 * MEGABYTE, L,
+    max_staged_bytes: int = _option(MAX_STAGED_BYTES, LONG, 4096 * MEGABYTE, L,
         "Bytes of rows, in memory and on disk, that a task collects for one cycle; beyond, it pauses.",
         at_least(MEGABYTE))
-    staging_memory_bytes: int = _option(
-        "iceberg.ext.staging-memory-bytes", LONG, 128 * MEGABYTE, L,
+    staging_memory_bytes: int = _option("iceberg.ext.staging-memory-bytes", LONG, 128 * MEGABYTE, L,
         "Bytes of rows that a task holds in memory; more goes to disk.", at_least(MEGABYTE))
-    target_file_size_bytes: int | None = _option(  # None: not set
-        TARGET_FILE_SIZE, LONG, TARGET_FILE_BYTES, L,
+    target_file_size_bytes: int | None = _option(TARGET_FILE_SIZE, LONG, TARGET_FILE_BYTES, L,  # None: not set
         "Bytes of rows after which a staged file is followed by another one. Unless it is set, the table's property "
         "`write.target-file-size-bytes` wins over the default.", at_least(MEGABYTE))
-    own_driver: bool = _either(
-        "iceberg.ext.spark-driver", "shared", "own", L,
+    own_driver: bool = _either("iceberg.ext.spark-driver", "shared", "own", L,
         "`own` gives the connector a Spark driver process of its own. By default connectors of a worker share one if "
         "their static settings of Spark are equal. The worker's `connect_py.spark.drivers.max` limits their number.")
-    dead_letter_table: str | None = _option(
-        DEAD_LETTER_TABLE, STRING, None, M,
+    dead_letter_table: str | None = _option(DEAD_LETTER_TABLE, STRING, None, M,
         "Table in which records that fail are kept with their original bytes, exactly once; beside or instead of the "
         "dead-letter topic. Needs `errors.tolerance=all`. Unset: none.", read=_text)
-    replay_topic: str | None = _option(
-        REPLAY_TOPIC, STRING, None, M,
+    replay_topic: str | None = _option(REPLAY_TOPIC, STRING, None, M,
         "Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
         "created. The connector then reads committed records only. Unset: none.", read=_text)
     # fmt: on
@@ -558,20 +493,12 @@ class IcebergSinkConfig:
     def coordinator_transactional_id(self) -> str:
         return f"{self.transactional_prefix}connect-{self.connector}-coordinator"
 
-    @property
-    def format_version(self) -> int:
-        """The format version of tables that the sink creates."""
-        return self._format_version(self.mode)
-
-    def format_version_of(self, name: str) -> int:
-        """The format version of a table if the sink creates it."""
-        return self._format_version(self.mode_of(name))
-
-    def _format_version(self, mode: WriteMode) -> int:
+    def format_version(self, name: str = "") -> int:
+        """The format version of a table if the sink creates it; no name: of those that rows are routed to."""
         given = self.auto_create_props.get("format-version")
         if given is not None:
             return int(given)
-        merged = mode is WriteMode.MERGE and self.family is ClassFamily.APACHE
+        merged = self.mode_of(name) is WriteMode.MERGE and self.family is ClassFamily.APACHE
         return 3 if merged or self.json_variants else 2
 
     def mode_of(self, name: str) -> WriteMode:
@@ -581,11 +508,6 @@ class IcebergSinkConfig:
     def is_changelog(self, name: str) -> bool:
         """Whether a table holds the changes of another one."""
         return self.changelog_suffix is not None and name.endswith(self.changelog_suffix)
-
-    @property
-    def deletes_are_events(self) -> bool:
-        """Whether the source tells deletes by records with a value; then tombstones only repeat them."""
-        return self.envelopes or bool(self.cdc_field)
 
     def marks_deletes(self, name: str) -> bool:
         """Whether deleted rows of a table stay, and say so."""
@@ -716,46 +638,36 @@ def _checked(key: str, read: Callable[[str], T], text: str) -> T:
         raise ConfigError(key, str(error)) from error
 
 
-def _table_config(
-    table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]
-) -> TableConfig:  # fmt: skip
+def _table_config(table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]) -> TableConfig:
     short = name.rpartition(".")[2]
 
-    def read(setting: str) -> str | None:
-        full = table_props.get(f"{name}.{setting}")
-        if full is not None or short == name:
-            return full
-        found = table_props.get(f"{short}.{setting}")
-        if found is not None:
-            key = f"{TABLE_PREFIX}{short}.{setting}"
-            warnings.append(f"{key} names the table by its last part only, use {TABLE_PREFIX}{name}.{setting}")
-        return found
+    def read(setting: str, parse: Callable[[str], T], default: T) -> T:
+        key, found = f"{TABLE_PREFIX}{name}.{setting}", table_props.get(f"{name}.{setting}")
+        if found is None and short != name:
+            found = table_props.get(f"{short}.{setting}")
+            if found is not None:
+                warnings.append(f"{TABLE_PREFIX}{short}.{setting} names the table by its last part only, use {key}")
+        return default if found is None else _checked(key, parse, found)
 
-    ids, parts, branch, route = read("id-columns"), read("partition-by"), read("commit-branch"), read("route-regex")
-    renamed = read("renamed")
-    prefix = f"{TABLE_PREFIX}{name}."
     return TableConfig(
-        name,
-        default.id_columns if ids is None else _checked(prefix + "id-columns", list_items, ids),
-        default.partition_by if parts is None else _checked(prefix + "partition-by", _terms, parts),
-        default.commit_branch if branch is None else branch.strip() or None,
-        None if route is None else _checked(prefix + "route-regex", compile_java_pattern, route),
-        {} if renamed is None else _renamed(prefix + "renamed", renamed),
-    )
+        name, read("id-columns", list_items, default.id_columns), read("partition-by", _terms, default.partition_by),
+        read("commit-branch", _text, default.commit_branch), read("route-regex", compile_java_pattern, None),
+        read("renamed", _renamed, {}),
+    )  # fmt: skip
 
 
-def _renamed(key: str, text: str) -> dict[str, str]:
-    """`new:old` pairs, comma separated."""
+def _renamed(text: str) -> Mapping[str, str]:
+    """`new:old` pairs, comma separated. ValueError: not of that form."""
     pairs = [item.partition(":") for item in text.split(",") if item.strip()]
     if not all(new.strip() and old.strip() for new, _, old in pairs):
-        raise ConfigError(key, "expected new:old, comma separated")
+        raise ValueError("expected new:old, comma separated")
     return {new.strip(): old.strip() for new, _, old in pairs}
 
 
 def _evolution(values: Mapping[str, Any]) -> EvolutionPolicy:
     usual = ChangeAction.APPLY if values[EVOLVE_SCHEMA] else ChangeAction.IGNORE
-    keys = (EVOLVE_ADD, EVOLVE_WIDEN, EVOLVE_OPTIONAL, EVOLVE_RENAME, EVOLVE_INCOMPATIBLE)
-    return EvolutionPolicy(*(usual if values[key] == "auto" else ChangeAction(values[key]) for key in keys))
+    given = {kind: values[key] for kind, key in _EVOLVE.items()}
+    return {kind: usual if action == "auto" else ChangeAction(action) for kind, action in given.items()}
 
 
 def _terms(text: str) -> tuple[PartitionTerm, ...]:
@@ -790,11 +702,6 @@ def _check_template(pattern: re.Pattern[str], template: str) -> None:
 def is_table_name(text: str) -> bool:
     """Whether a text can name a table: parts between dots, none of them empty."""
     return all(part.strip() for part in text.split("."))
-
-
-def _spark(props: Mapping[str, str]) -> dict[str, str]:
-    """`iceberg.spark.master` is `spark.master`; so is `iceberg.spark.spark.master`."""
-    return {"spark." + key.removeprefix("spark."): value for key, value in with_prefix(props, SPARK_PREFIX).items()}
 
 
 def _remote_problems(spark: Mapping[str, str], engine: str) -> tuple[list[tuple[str, str]], list[str]]:
@@ -850,9 +757,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     elif not values[DYNAMIC] and not by_topic and not any(tables or ()):
         problems.append((TABLES, "Must specify table name(s)"))
     if tables and any(tables):
-        problems += [
-            (TABLES, f"{name or 'an empty item'} is not a table name") for name in tables if not is_table_name(name)
-        ]
+        wrong = [name or "an empty item" for name in tables if not is_table_name(name)]
+        problems += [(TABLES, f"{name} is not a table name") for name in wrong]
     table_props = with_prefix(known, TABLE_PREFIX)
     default_table = TableConfig("")
     rules: tuple[TopicRule, ...] = ()
@@ -877,36 +783,31 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     envelopes = values[ENVELOPE] == "debezium"
     if envelopes and values[CDC_FIELD]:
         problems.append((ENVELOPE, f"says itself what each change is; cannot be combined with {CDC_FIELD}"))
-    mode = WriteMode.MERGE if asked else WriteMode.APPEND
-    if values[WRITE_MODE] != "auto":
-        mode = WriteMode(values[WRITE_MODE])
+    usual_mode = WriteMode.MERGE if asked else WriteMode.APPEND
+    mode = usual_mode if values[WRITE_MODE] == "auto" else WriteMode(values[WRITE_MODE])
+    apache_merges = mode is WriteMode.MERGE and family is ClassFamily.APACHE
     if envelopes and mode is not WriteMode.MERGE:
         problems.append((ENVELOPE, f"needs MERGE: set {UPSERT_MODE}"))
     no_letters = not envelopes and (values[CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
     if values[SNAPSHOT_EVENTS] == "ignore" and (no_letters or mode is not WriteMode.MERGE):
-        problems.append(
-            (SNAPSHOT_EVENTS, f"needs {ENVELOPE}=debezium, or a {CDC_FIELD} that is Debezium's own op or __op")
-        )
+        needed = f"{ENVELOPE}=debezium, or a {CDC_FIELD} that is Debezium's own op or __op"
+        problems.append((SNAPSHOT_EVENTS, f"needs {needed}"))
     if values[CHANGELOG_SUFFIX] and (not envelopes or mode is not WriteMode.MERGE):
         problems.append((CHANGELOG_SUFFIX, f"needs MERGE, and {ENVELOPE}=debezium to see the rows before"))
     elif values[CHANGELOG_SUFFIX]:
         named = [*(tables or ()), *(name for rule in rules for name in rule.templates), values[DEAD_LETTER_TABLE] or ""]
-        problems += [
-            (CHANGELOG_SUFFIX, f"table {name} ends so itself, and would be taken for the changes of another one")
-            for name in named if name.strip().endswith(values[CHANGELOG_SUFFIX])
-        ]  # fmt: skip
-    if asked and mode is WriteMode.MERGE and family is ClassFamily.APACHE:
+        wrong = [name for name in named if name.strip().endswith(values[CHANGELOG_SUFFIX])]
+        why = "ends so itself, and would be taken for the changes of another one"
+        problems += [(CHANGELOG_SUFFIX, f"table {name} {why}") for name in wrong]
+    if asked and apache_merges:
         warnings.append(f"{CDC_FIELD} and {UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
     engine = values[COMMIT_ENGINE]
     if engine in ("append", "delta"):
         warnings.append(f"{COMMIT_ENGINE}={engine} means auto: there is one engine now")
     if engine == "merge" and mode is WriteMode.APPEND:
         problems.append((COMMIT_ENGINE, "merge needs keys; rows are appended here"))
-    logical = LogicalTypes.CONNECT
-    if values[LOGICAL_TYPES] != "auto":
-        logical = LogicalTypes(values[LOGICAL_TYPES])
-    elif mode is WriteMode.MERGE and family is ClassFamily.APACHE:
-        logical = LogicalTypes.FULL
+    usual_types = LogicalTypes.FULL if apache_merges else LogicalTypes.CONNECT
+    logical = usual_types if values[LOGICAL_TYPES] == "auto" else LogicalTypes(values[LOGICAL_TYPES])
     if COMMIT_TIMEOUT in props and values[COMMIT_TIMEOUT] >= values[COMMIT_INTERVAL]:
         warnings.append(f"{COMMIT_TIMEOUT} is not below {COMMIT_INTERVAL}: a slow task delays the next commit")
     if COMMIT_THREADS in props:
@@ -916,7 +817,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     if group != real_group:
         warnings.append(f"{CONNECT_GROUP} is {group}, but the connector reads in group {real_group}")
     create = with_prefix(known, AUTO_CREATE_PREFIX)
-    spark = _spark(known)
+    # `iceberg.spark.master` is `spark.master`; so is `iceberg.spark.spark.master`.
+    spark = {"spark." + key.removeprefix("spark."): value for key, value in with_prefix(known, SPARK_PREFIX).items()}
     if spark.get("spark.remote"):
         found, hints = _remote_problems(spark, engine)
         problems += found
@@ -930,7 +832,7 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
         problems.append((AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3"))
     dead_letters = (values[DEAD_LETTER_TABLE] or "").strip()
     if dead_letters:
-        if not all(part.strip() for part in dead_letters.split(".")) or "." not in dead_letters:
+        if not is_table_name(dead_letters) or "." not in dead_letters:
             problems.append((DEAD_LETTER_TABLE, f"{dead_letters} is not of the form namespace.table"))
         elif dead_letters in (tables or ()):
             problems.append((DEAD_LETTER_TABLE, f"{dead_letters} is one of {TABLES}: dead letters need their own"))

@@ -65,11 +65,7 @@ from connectors.iceberg.protocol.actions import (
     Stop,
     Warn,
 )
-from connectors.iceberg.protocol.coordinator_state import (
-    CoordinatorSettings,
-    CoordinatorState,
-    TopicInfo,
-)
+from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
 from connectors.iceberg.protocol.ledger import TableView, look_up
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
@@ -130,9 +126,8 @@ class Coordinator:
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             life = _CoordinatorEpoch(
-                self._config, self._context, self._tables, self._events, self._retries, self._freshness,
-                self._stopping,
-            )  # fmt: skip
+                self._config, self._context, self._tables, self._events, self._retries, self._freshness, self._stopping
+            )
             self._metrics.coordinator_begins()
             self._retries.begins()
             try:

@@ -60,9 +60,7 @@ _PAYLOADS = {
         _optional("valid_through_ts", _TIMESTAMP, 10403),
     ),
     COMMIT_COMPLETE: _record(
-        "CommitComplete",
-        _member("commit_id", "uuid_fixed", 10000),
-        _optional("valid_through_ts", _TIMESTAMP, 10001),
+        "CommitComplete", _member("commit_id", "uuid_fixed", 10000), _optional("valid_through_ts", _TIMESTAMP, 10001)
     ),
 }
 
@@ -103,13 +101,8 @@ class EventPublisher:
         *namespace, name = request.table.split(".")
         table_uuid = _bytes(request.expected.uuid) if request.expected.uuid else None
         reference = {"catalog": self._catalog, "namespace": namespace, "name": name, "uuid": table_uuid}
-        payload = {
-            "commit_id": _bytes(request.commit),
-            "table_reference": reference,
-            "snapshot_id": snapshot,
-            "valid_through_ts": valid_through,
-        }
-        self._write(COMMIT_TO_TABLE, payload)
+        made = {"commit_id": _bytes(request.commit), "table_reference": reference}
+        self._write(COMMIT_TO_TABLE, {**made, "snapshot_id": snapshot, "valid_through_ts": valid_through})
 
     def on_cycle_complete(self, commit: str, valid_through: datetime | None) -> None:
         """All tables of a cycle are done."""
@@ -135,13 +128,7 @@ def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetim
         _member("payload", _PAYLOADS[kind], 10504),
     )
     text = json.dumps(schema, separators=(",", ":")).encode()  # ASCII: modified UTF is the same
-    document = {
-        "id": uuid.uuid4().bytes,
-        "type": kind,
-        "timestamp": now,
-        "group_id": group,
-        "payload": payload,
-    }
+    document = {"id": uuid.uuid4().bytes, "type": kind, "timestamp": now, "group_id": group, "payload": payload}
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(text)), document)
     return MAGIC + struct.pack(">H", len(text)) + text + body.getvalue()

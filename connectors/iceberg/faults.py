@@ -46,8 +46,6 @@ _ERRORS: Mapping[str, Callable[[str], Exception]] = {
     "forbidden": lambda name: TableForbiddenError("", f"injected at {name}"),
     "full": lambda name: OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} (injected at {name})"),
 }
-
-
 _ITEM = re.compile(
     r"(?P<name>\w+)=(?:(?P<action>kill|killgroup|stop)|delay:(?P<delay>\d+)|raise(?::(?P<error>\w+))?)"
     r"(?:@(?P<at>\d+)(?P<onwards>\+)?)?"
@@ -134,8 +132,10 @@ class _Faults:
         match plan.action:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "killgroup":
-                _kill_group()
+            case "killgroup":  # the Spark driver has a group of its own, and is the worker's child
+                if os.getpgrp() == os.getpid():
+                    os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
+                os.killpg(os.getpgrp(), signal.SIGKILL)
             case "stop":
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # of this thread: it goes no step further
             case "delay":
@@ -144,19 +144,7 @@ class _Faults:
                 raise _ERRORS[plan.error](name)
 
 
-def _kill_group() -> None:
-    """Kill the worker and all that it started. The Spark driver has a group of its own, and is the worker's child."""
-    if os.getpgrp() == os.getpid():
-        os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _from_environment() -> _Faults | None:
-    spec, log = os.environ.get(SPEC_VARIABLE, ""), os.environ.get(LOG_VARIABLE)
-    return _Faults(spec, log) if spec or log else None
-
-
-_faults = _from_environment()
+_faults: _Faults | None = None
 
 
 def fault_point(name: str) -> None:
@@ -168,4 +156,8 @@ def fault_point(name: str) -> None:
 def read_environment_again() -> None:
     """Take `CONNECT_PY_FAULTS` as it is now; hits count from zero. For forked children and tests."""
     global _faults
-    _faults = _from_environment()
+    spec, log = os.environ.get(SPEC_VARIABLE, ""), os.environ.get(LOG_VARIABLE)
+    _faults = _Faults(spec, log) if spec or log else None
+
+
+read_environment_again()

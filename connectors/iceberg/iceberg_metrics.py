@@ -30,28 +30,24 @@ class IcebergMetrics:
         """An attempt to commit ended."""
         of_table, counts = {"table": table}, outcome.counts
         engine = {**of_table, "engine": outcome.engine.value}
-        self._count(
-            "iceberg_commits_total",
-            "Commits to tables, by how they ended.",
-            {**engine, "outcome": outcome.status.value},
-        )
-        self._count(
-            "iceberg_commit_seconds_total", "Seconds that commits to tables took.", engine, counts.milliseconds / 1000
-        )
+        ended, seconds = {**engine, "outcome": outcome.status.value}, counts.milliseconds / 1000
+        self._count("iceberg_commits_total", "Commits to tables, by how they ended.", ended)
+        self._count("iceberg_commit_seconds_total", "Seconds that commits to tables took.", engine, seconds)
         if outcome.because:
             chosen = {**engine, "reason": outcome.because}
             self._count("iceberg_engine_choices_total", "Commits by engine, and why it was taken.", chosen)
         if outcome.snapshot_id is None:
             return
-        self._count("iceberg_added_rows_total", "Rows in data files that commits added.", of_table, counts.added_rows)
-        self._count(
-            "iceberg_replaced_rows_total", "Rows that commits replaced or removed.", of_table, counts.replaced_rows
-        )
-        self._count("iceberg_added_files_total", "Data files that commits added.", of_table, counts.added_files)
         unknown = "Rows with a value that the source did not send and no table had: it is null."
-        self._count("iceberg_unknown_values_total", unknown, of_table, counts.unmatched_patches)
-        older = "Changes that came after a later one, and were left out."
-        self._count("iceberg_older_changes_total", older, of_table, counts.older_changes)
+        for name, doc, count in (
+            ("iceberg_added_rows_total", "Rows in data files that commits added.", counts.added_rows),
+            ("iceberg_replaced_rows_total", "Rows that commits replaced or removed.", counts.replaced_rows),
+            ("iceberg_added_files_total", "Data files that commits added.", counts.added_files),
+            ("iceberg_unknown_values_total", unknown, counts.unmatched_patches),
+            ("iceberg_older_changes_total", "Changes that came after a later one, and were left out.",
+             counts.older_changes),
+        ):  # fmt: skip
+            self._count(name, doc, of_table, count)
 
     def age(self, table: str, through_seconds: float, lag_seconds: float) -> None:
         """How old a table is."""
@@ -62,12 +58,8 @@ class IcebergMetrics:
 
     def unrouted(self, topic: str, rows: int) -> None:
         """Rows of a topic went to no table."""
-        self._count(
-            "iceberg_unrouted_rows_total",
-            "Rows that no table takes, or only one that does not exist.",
-            {"topic": topic},
-            rows,
-        )
+        doc = "Rows that no table takes, or only one that does not exist."
+        self._count("iceberg_unrouted_rows_total", doc, {"topic": topic}, rows)
 
     def held_change(self, table: str, change: str, *, held: bool) -> None:
         """Rows of a table wait for a change of its schema, or no longer do."""

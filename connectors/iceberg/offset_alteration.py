@@ -17,12 +17,7 @@ from connect_py.api.service import SharedServices
 from connectors.iceberg.commit_request import MAIN
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.errors import TableMissingError
-from connectors.iceberg.kafka_metadata import (
-    describe_topics,
-    first_positions,
-    group_offsets,
-    likely_tables,
-)
+from connectors.iceberg.kafka_metadata import describe_topics, first_positions, group_offsets, likely_tables
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.coordinator_state import TopicInfo
 from connectors.iceberg.protocol.ledger import Lookup, ledger_key, look_up

@@ -20,7 +20,6 @@ QUIET_SECONDS = 180.0  # without a try it begins anew; a call's deadline and the
 FORGET_SECONDS = 600.0  # a table not asked for since then has no waiting task; tasks that wait ask every few seconds
 _NUMBERS = re.compile(r"\d+")  # ids, ports and times differ each time, the failure does not
 
-
 COORDINATOR = "coordinator"  # what a task says that it waits for
 
 

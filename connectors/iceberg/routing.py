@@ -136,8 +136,10 @@ class Router:
             if pa.types.is_null(data.type):
                 break
             if not (pa.types.is_struct(data.type) or pa.types.is_map(data.type)):
-                if strict:
-                    self._refuse(data)
+                rows = pc.indices_nonzero(data.is_valid()).to_pylist() if strict else []
+                if rows:
+                    error = DataError("Expected a struct/map type on the way to the route field")
+                    raise BadRows(dict.fromkeys(rows, error))
                 return [], pa.nulls(len(value), pa.int32())
             data, schema = member(data, schema, name)
         if pa.types.is_null(data.type):
@@ -150,13 +152,6 @@ class Router:
         distinct = encoded.dictionary
         texts = schemaless_values(distinct, {}) if schema is None else to_values(schema, distinct)
         return [None if v is None else java_text(None, v) for v in texts], encoded.indices
-
-    @staticmethod
-    def _refuse(data: pa.Array) -> None:
-        error = DataError("Expected a struct/map type on the way to the route field")
-        rows = pc.indices_nonzero(data.is_valid()).to_pylist()
-        if rows:
-            raise BadRows(dict.fromkeys(rows, error))
 
     def _masks(self, side: Column, *, strict: bool = True) -> dict[str, pa.BooleanArray]:
         """Per table, the rows that the route field of this side names; tables without rows are left out.

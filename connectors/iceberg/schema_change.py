@@ -1,11 +1,11 @@
-"""`SchemaChange`: one step of a table's evolution, as tasks ask for it and the catalog carries it out."""
+"""`SchemaChange`: one step of a table's evolution, as tasks ask for it and the catalog makes it; and the policy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 
 class ChangeKind(Enum):
@@ -16,6 +16,20 @@ class ChangeKind(Enum):
     OPTIONAL = "make optional"  # no longer required
     RENAME = "rename"  # another name, the same field id
     VERSION = "add version"  # one more column, for values of a type that the column cannot take; both are optional
+
+
+class ChangeAction(Enum):
+    """What is done about a change of a table's schema."""
+
+    APPLY = "apply"  # the coordinator makes it
+    IGNORE = "ignore"  # the table stays; fields without a column are dropped, values must fit their columns
+    HOLD = "hold"  # partitions wait at the first such row until a user changes the table or the configuration
+    DEAD_LETTER = "dead-letter"  # the rows are bad records
+
+
+# What is done about changes of each kind. RENAME ignored: a renamed field is a new column. VERSION ignored: the
+# conversion of each value decides.
+EvolutionPolicy: TypeAlias = Mapping[ChangeKind, ChangeAction]
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,8 @@ from connectors.iceberg.retry_tracker import COORDINATOR, table_to_open
 from connectors.iceberg.routing import Routed, Router
 from connectors.iceberg.schemaless_lists import evened
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.table_stager import StagedRows
+from connectors.iceberg.table import TableRequest
 from connectors.iceberg.table_manager import TableManager
 
 log = logging.getLogger(__name__)
@@ -124,12 +124,8 @@ class IcebergSinkTask(SinkTask):
         self._metrics = IcebergMetrics(context.metrics)
         self._config = config
         self._name = f"{config.connector}-{context.task}"
-        self._state = TaskState(
-            self._name,
-            context.start_number,
-            new_nonce=lambda: uuid.uuid4().hex,
-            max_staged_cycles=config.max_staged_cycles,
-        )
+        cycles = config.max_staged_cycles
+        self._state = TaskState(self._name, context.start_number, lambda: uuid.uuid4().hex, max_staged_cycles=cycles)
         self._router = Router(config)
         self._stage = Stage(config, self._name, context.partition_count)
         self._poll = _Poll()
@@ -149,11 +145,8 @@ class IcebergSinkTask(SinkTask):
         self._reader.start_at_end()
         self._writer = ChannelWriter(context.client_config, config.channel_topic)
         if context.task == 0:
-            events = EventPublisher(
-                config.connect_group,
-                config.catalog_name,
-                EventWriter(context.client_config, config.control_topic, config.kafka),
-            )
+            writer = EventWriter(context.client_config, config.control_topic, config.kafka)
+            events = EventPublisher(config.connect_group, config.catalog_name, writer)
             tables = TableManager(config, events, self._metrics, context)
             tables.request()
             self._coordinator = Coordinator(config, context, tables, events, self._metrics)

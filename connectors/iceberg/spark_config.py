@@ -65,10 +65,9 @@ class SparkConfig:
 
     def static_settings(self) -> dict[str, str]:
         """Settings that all sessions of a driver share; connectors with equal ones may share the driver."""
-        cores = os.cpu_count() or 1
         settings = {
             "spark.app.name": "connect-py",
-            "spark.master": f"local[{cores}]",
+            "spark.master": f"local[{os.cpu_count() or 1}]",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.scheduler.mode": "FAIR",

@@ -1,14 +1,17 @@
-"""A table as the coordinator describes it to tasks, and files as tasks report them back.
+"""A table as tasks ask for it, as the coordinator describes it to them, and files as tasks report them back.
 
-Both are plain data that travels as JSON on the channel topic: a task needs no catalog.
+All are plain data that travels as JSON on the channel topic: a task needs no catalog.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
+
+from connectors.iceberg.schema_change import SchemaChange
 
 
 class WriteMode(Enum):
@@ -16,6 +19,30 @@ class WriteMode(Enum):
 
     APPEND = "append"  # facts: every record is a row
     MERGE = "merge"  # change data: the last row per key
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """What a task asks of a table that it cannot stage rows for yet: how to create the table, and what it lacks.
+
+    Travels as text inside `OpenTable`.
+    """
+
+    schema: Mapping[str, Any] | None  # Iceberg schema JSON for a new table; None: the rows do not tell
+    reason: str = ""  # why they do not
+    changes: tuple[SchemaChange, ...] = ()
+    schema_id: int | None = None  # of the table's schema that lacks them
+    keys: tuple[str, ...] = ()  # the key of these rows, for a table that has no key columns
+
+    def to_text(self) -> str:
+        changes = [change.to_json() for change in self.changes]
+        return json.dumps({**asdict(self), "changes": changes}, separators=(",", ":"))
+
+    @staticmethod
+    def from_text(text: str) -> TableRequest:
+        data = json.loads(text)
+        changes = tuple(SchemaChange.from_json(change) for change in data["changes"])
+        return TableRequest(data["schema"], data["reason"], changes, data.get("schema_id"), tuple(data.get("keys", ())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +68,8 @@ class TableDescription:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TableDescription:
-        return TableDescription(
-            **{**data, "mode": WriteMode(data["mode"]), "key_columns": tuple(data["key_columns"]),
-               "open_pairs": tuple(data.get("open_pairs", ()))},
-        )  # fmt: skip
+        tuples = {name: tuple(data.get(name, ())) for name in ("key_columns", "open_pairs")}
+        return TableDescription(**{**data, **tuples, "mode": WriteMode(data["mode"])})
 
 
 class StagedKind(Enum):
@@ -78,11 +103,5 @@ class StagedFile:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> StagedFile:
-        return StagedFile(
-            **{
-                **data,
-                "kind": StagedKind(data["kind"]),
-                "partition": tuple(data["partition"]),
-                "unavailable": tuple(data["unavailable"]),
-            }
-        )
+        tuples = {name: tuple(data[name]) for name in ("partition", "unavailable")}
+        return StagedFile(**{**data, **tuples, "kind": StagedKind(data["kind"])})

@@ -36,7 +36,6 @@ from connectors.iceberg.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.events import EventPublisher
-from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError, PendingSchemaChanges
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.file_io_properties import file_io_properties
@@ -45,16 +44,15 @@ from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema_change import ChangeAction, ChangeKind, SchemaChange
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.spark_config import worker_spark_config
 from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.types import ORDER, partition_spec, time_columns, why_no_key
 from connectors.iceberg.staging.write_settings import ignored_properties
-from connectors.iceberg.table import TableDescription, WriteMode
+from connectors.iceberg.table import TableDescription, TableRequest, WriteMode
 
 log = logging.getLogger(__name__)
 
@@ -67,17 +65,15 @@ class TableManager:
     """Owns a session in the Spark driver. All methods but `stop` are called on one thread at a time."""
 
     def __init__(
-        self,
-        config: IcebergSinkConfig,
-        events: EventPublisher,
-        metrics: IcebergMetrics,
-        services: SharedServices,
+        self, config: IcebergSinkConfig, events: EventPublisher, metrics: IcebergMetrics, services: SharedServices
     ) -> None:
         self._config = config
         self._events = events
         self._metrics = metrics
         self._full_merge = config.full_merge or bool(config.spark.get("spark.remote"))
-        self._lake = _lake_of(config, services)
+        spark, seconds = worker_spark_config(config, services.worker_settings), config.commit_attempt_timeout_ms / 1000
+        settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
+        self._lake = LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=seconds)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
@@ -175,9 +171,7 @@ class TableManager:
         for text in ignored:
             if (table.uuid, text) not in self._warned_properties:
                 self._warned_properties.add((table.uuid, text))
-                log.warning(
-                    "table %s: %s", table.name, text, extra={"action": "property_ignored", "table": table.name}
-                )  # fmt: skip
+                log.warning("table %s: %s", table.name, text, extra={"action": "property_ignored", "table": table.name})
 
     def _with_order(self, loaded: LoadedTable) -> LoadedTable:
         """With a column for the order of rows, where the changes of a key come in several partitions."""
@@ -206,12 +200,12 @@ class TableManager:
     def _evolve(self, loaded: LoadedTable, request: TableRequest) -> LoadedTable:
         """Make the changes that may be made; hold the rows if they need others."""
         policy, name = self._config.evolution, loaded.description.name
-        wanted = [c for c in request.changes if policy.action(c.kind) is ChangeAction.APPLY]
+        wanted = [c for c in request.changes if policy[c.kind] is ChangeAction.APPLY]
         if wanted and self._lake.evolve(name, wanted):
             made = ", ".join(map(str, wanted))
             log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
             loaded = self._load(name)
-        held = [c for c in request.changes if policy.action(c.kind) is ChangeAction.HOLD]
+        held = [c for c in request.changes if policy[c.kind] is ChangeAction.HOLD]
         if held and loaded.description.schema_id == request.schema_id:
             self._held.hold(name, held)
             raise ChangesHeldError(name, held)
@@ -231,7 +225,7 @@ class TableManager:
             spec = partition_spec(request.schema, config.table(name).partition_by)
         except DataError as error:
             raise TableUnsuitableError(name, str(error)) from error
-        version = config.format_version_of(name)
+        version = config.format_version(name)
         properties = {"format-version": str(version)}
         if config.mode_of(name) is WriteMode.MERGE and version >= 2:  # rewriting whole files costs several times more
             properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")
@@ -343,13 +337,6 @@ def why_not_merged(table: TableDescription) -> str | None:
         "is of format version 1, which has no deletes, and its property write.merge.mode says merge-on-read: set "
         "format-version to 2, or write.merge.mode to copy-on-write"
     )
-
-
-def _lake_of(config: IcebergSinkConfig, services: SharedServices) -> LakeClient:
-    spark = worker_spark_config(config, services.worker_settings)
-    settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
-    commit_seconds = config.commit_attempt_timeout_ms / 1000
-    return LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=commit_seconds)
 
 
 def _check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> None:

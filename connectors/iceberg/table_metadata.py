@@ -19,37 +19,15 @@ class TableMetadata:
     def __init__(self, document: Mapping[str, Any]) -> None:
         """`document`: of Iceberg's table specification."""
         self._document = document
-
-    @property
-    def uuid(self) -> str:
-        return str(self._document["table-uuid"])
-
-    @property
-    def format_version(self) -> int:
-        return int(self._document["format-version"])
-
-    @property
-    def location(self) -> str:
-        return str(self._document["location"])
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        return self._document.get("properties") or {}
-
-    @property
-    def data_location(self) -> str:
-        """Where Iceberg's own writers would put data files of an unpartitioned table."""
-        return self.properties.get("write.data.path", f"{self.location}/data").rstrip("/")
-
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        schemas = self._document["schemas"]
-        return next(schema for schema in schemas if schema["schema-id"] == self._document["current-schema-id"])
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        specs = self._document["partition-specs"]
-        return next(spec for spec in specs if spec["spec-id"] == self._document["default-spec-id"])
+        self.uuid = str(document["table-uuid"])
+        self.format_version = int(document["format-version"])
+        self.location = str(document["location"])
+        self.properties: Mapping[str, str] = document.get("properties") or {}
+        # Where Iceberg's own writers would put data files of an unpartitioned table.
+        self.data_location = self.properties.get("write.data.path", f"{self.location}/data").rstrip("/")
+        current = document["current-schema-id"]
+        self.schema: Mapping[str, Any] = next(each for each in document["schemas"] if each["schema-id"] == current)
+        self.spec = self.spec_of(document["default-spec-id"])
 
     def spec_of(self, spec_id: int) -> Mapping[str, Any]:
         """The partition spec of this id."""
@@ -65,10 +43,6 @@ class TableMetadata:
     def refs(self) -> Mapping[str, int]:
         """Snapshot ids of branches and tags."""
         return {name: ref["snapshot-id"] for name, ref in (self._document.get("refs") or {}).items()}
-
-    def is_missing(self, ref: str) -> bool:
-        """Whether this ref is a branch that is not there, or not yet; main is always there."""
-        return ref != MAIN and ref not in self.refs
 
     def head(self, ref: str) -> Snapshot | None:
         """The snapshot that a commit to this ref follows; a missing branch begins at main. None: none."""
@@ -134,21 +108,16 @@ class TableMetadata:
             present=frozenset(n for n, each in self.snapshots.items() if each.get("sequence-number", 0) >= oldest),
             property=self.properties.get(key),
             replaced=ledgers == 0 and not self.is_empty(ref) and self._is_replaced(head, key),
-            branch_missing=self.is_missing(ref),
+            branch_missing=ref != MAIN and ref not in self.refs,
         )
 
     def _is_replaced(self, head: Snapshot | None, key: str) -> bool:
         """Whether our property names a snapshot that the head has nothing in common with."""
-        named = self._named_snapshot(key)
-        if named is None:
+        try:
+            named = LedgerProperty.from_json(self.properties.get(key, ""))
+        except LedgerFormatError:
+            return False
+        if named.ledger.table != self.uuid:  # copied from another table
             return False
         mine = {snapshot["snapshot-id"] for snapshot in self.ancestors(head)}
-        return all(s["snapshot-id"] not in mine for s in self.ancestors(self.snapshots.get(named)))
-
-    def _named_snapshot(self, key: str) -> int | None:
-        """The snapshot that the property names, unless it was copied from another table."""
-        try:
-            found = LedgerProperty.from_json(self.properties.get(key, ""))
-        except LedgerFormatError:
-            return None
-        return found.snapshot if found.ledger.table == self.uuid else None
+        return all(s["snapshot-id"] not in mine for s in self.ancestors(self.snapshots.get(named.snapshot)))

@@ -53,8 +53,7 @@ from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing import Router
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.staging.table_request import TableRequest
-from connectors.iceberg.table import TableDescription, WriteMode
+from connectors.iceberg.table import TableDescription, TableRequest, WriteMode
 
 PATHS = ("columns", "rows", "reads", "changes")
 STAGES = ("consume", "convert", "transform", "rest", "stage", "parquet")

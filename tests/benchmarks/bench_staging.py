@@ -26,7 +26,7 @@ from connect_py.api.record import TimestampType, TopicPartition
 from connect_py.api.schema import Schema, Struct, Type, struct
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
+from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
 from connectors.iceberg.table import TableDescription, WriteMode
 
@@ -88,8 +88,7 @@ def stager(schema: Schema, folder: Path, mode: WriteMode) -> TableStager:
         "db.orders", "u", 2, str(folder), str(folder / "data"), 0, json.dumps(made), '{"spec-id":0,"fields":[]}', mode,
         ("id",) if mode is WriteMode.MERGE else (),
     )  # fmt: skip
-    identity = StagingIdentity("bench", Epoch(1, "a"), "0")
-    return TableStager(description, config, identity, MemoryBudget(1 << 30))
+    return TableStager(description, config, Epoch(1, "a"), "0", MemoryBudget(1 << 30))
 
 
 def best(run: Callable[[], None], times: int = 5) -> float:

@@ -25,8 +25,7 @@ from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, C
 from connectors.iceberg.protocol.messages import Need, OpenTable, TableOpened
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.lake_session import LakeSession
-from connectors.iceberg.staging.table_request import TableRequest
-from connectors.iceberg.table import TableDescription, WriteMode
+from connectors.iceberg.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.table_manager import TableManager
 
 __all__ = ["lake"]

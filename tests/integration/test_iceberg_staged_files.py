@@ -15,7 +15,7 @@ from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, T
 from connectors.iceberg.commit_request import EngineName
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.partition_by import parse_partition_by, split_outside_brackets
-from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
+from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
 from connectors.iceberg.staging.timestamps import parse_timestamp
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema, partition_spec
 from connectors.iceberg.table import StagedFile, WriteMode
@@ -70,8 +70,7 @@ def make(lake: Lake, row: Schema, partition_by: str, mode: WriteMode, **more: An
     spec = partition_spec(schema, parse_partition_by(tuple(split_outside_brackets(partition_by))))
     sink = lake.make(json.dumps(schema), json.dumps(spec), key_columns=keys, mode=mode, **more)
     settings = config(**(MERGE if keys else FULL))
-    identity = StagingIdentity("orders-sink", Epoch(7, "a1"), "0")
-    return sink, TableStager(sink.description(), settings, identity, MemoryBudget(1 << 30))
+    return sink, TableStager(sink.description(), settings, Epoch(7, "a1"), "0", MemoryBudget(1 << 30))
 
 
 def stage(stager: TableStager, cycle: int, *records: Any) -> list[StagedFile]:

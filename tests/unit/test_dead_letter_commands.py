@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from connect_py.api.errors import ConnectError
 from connect_py.api.replay import Replay
 from connect_py.testing import FakeSharedServices
+from connectors.iceberg import client_error_log
 from connectors.iceberg.commands.dlq import app
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.dead_letters import letter_table, replay_log
@@ -70,7 +71,7 @@ def test_a_dry_run_takes_no_transactional_id_and_makes_no_topic(
 
     monkeypatch.setattr(replay_log, "AdminClient", acts)
     monkeypatch.setattr(replay_log, "Producer", acts)
-    monkeypatch.setattr(replay_log, "Consumer", TopiclessConsumer)
+    monkeypatch.setattr(client_error_log, "Consumer", TopiclessConsumer)
     monkeypatch.setattr(LetterTable, "letters", lambda *_, **__: [letter(1), letter(2)])
     status, told = dlq(tmp_path, "replay", "--bootstrap-servers", "none:1", "--dry-run")
     assert (status, told) == (0, "2 letters would be replayed, 0 were replayed before\n")
@@ -79,7 +80,7 @@ def test_a_dry_run_takes_no_transactional_id_and_makes_no_topic(
 def test_a_topic_that_was_there_and_is_not_seen_now_is_not_taken_for_an_empty_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(replay_log, "Consumer", TopiclessConsumer)
+    monkeypatch.setattr(client_error_log, "Consumer", TopiclessConsumer)
     log = ReplayLog({"bootstrap.servers": "none:1"}, "again", "orders")
     log._producer = SimpleNamespace()  # type: ignore[assignment] # it is open, and did not make the topic
     with pytest.raises(ConnectError, match="again cannot be read"):
@@ -187,7 +188,7 @@ def test_a_place_without_a_letter_is_said(tmp_path: Path, kept: Kept) -> None:
 def test_of_fixed_records_only_the_letters_are_read(
     tmp_path: Path, kept: Kept, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay_log, "Consumer", TopiclessConsumer)
+    monkeypatch.setattr(client_error_log, "Consumer", TopiclessConsumer)
     kept.add("orders", range(100), "sink")
     kept.add("orders", range(100, 200), "sink")
     fixed = tmp_path / "fixed.jsonl"

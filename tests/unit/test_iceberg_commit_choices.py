@@ -29,9 +29,11 @@ ON_READ = {"write.merge.mode": "merge-on-read"}
 def metadata_of(version: int, files: int, **properties: str) -> TableMetadata:
     """A table whose main holds some data files."""
     snapshot = {"snapshot-id": 1, "summary": {"total-data-files": str(files)}}
-    return TableMetadata(
-        {"format-version": version, "properties": properties, "snapshots": [snapshot], "current-snapshot-id": 1}
-    )
+    schemas = {"schemas": [{"schema-id": 0, "fields": []}], "current-schema-id": 0}
+    specs = {"partition-specs": [{"spec-id": 0, "fields": []}], "default-spec-id": 0}
+    snapshots = {"snapshots": [snapshot], "current-snapshot-id": 1}
+    table = {"table-uuid": "u", "format-version": version, "location": "file:/t", "properties": properties}
+    return TableMetadata({**table, **schemas, **specs, **snapshots})
 
 
 def choose(metadata: TableMetadata, mode: WriteMode, files: list[StagedFile], full: bool = False) -> EngineName:

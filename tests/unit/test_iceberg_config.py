@@ -19,9 +19,8 @@ from connectors.iceberg.config import (
     validate,
 )
 from connectors.iceberg.connector import IcebergSinkConnector
-from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.java_pattern import compile_java_pattern
-from connectors.iceberg.schema_change import ChangeKind
+from connectors.iceberg.schema_change import ChangeAction, ChangeKind
 from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
 from connectors.iceberg.table import WriteMode
 
@@ -42,7 +41,7 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
     assert config.commit_max_failures is None  # whatever the definition says: it must be set to count
     assert config.catalog_name == "iceberg"
     assert not any((config.auto_create, config.force_optional, config.case_insensitive))
-    assert {config.evolution.action(kind) for kind in ChangeKind} == {ChangeAction.IGNORE}
+    assert {config.evolution[kind] for kind in ChangeKind} == {ChangeAction.IGNORE}
     assert config.mode is WriteMode.APPEND
     assert config.unrouted is Unrouted.IGNORE
     assert not config.full_merge
@@ -279,14 +278,14 @@ def test_cdc_keys_turn_on_merge_under_either_class_name() -> None:
     assert apache.mode is WriteMode.MERGE
     assert apache.cdc_field == ("_cdc", "op")
     assert any("Apache's sink ignored them" in w for w in apache.warnings)
-    assert apache.format_version == 3
+    assert apache.format_version() == 3
     assert apache.logical_types is LogicalTypes.FULL
     tabular = IcebergSinkConfig.parse(
         STATIC | {"connector.class": TABULAR, "iceberg.tables.upsert-mode-enabled": "true"}
     )
     assert tabular.mode is WriteMode.MERGE
     assert tabular.family is ClassFamily.TABULAR
-    assert tabular.format_version == 2
+    assert tabular.format_version() == 2
     assert tabular.logical_types is LogicalTypes.CONNECT
     assert parse(iceberg__tables__cdc_field="op", iceberg__ext__write_mode="append").mode is WriteMode.APPEND
 
@@ -310,7 +309,7 @@ def test_prefixes_are_passed_on_and_both_spellings_of_write_props_count() -> Non
     assert config.kafka == {"security.protocol": "SSL"}
     assert config.spark == {"spark.master": "local[2]", "spark.ui.enabled": "false"}
     assert config.write_props == {"a": "1", "b": "2"}
-    assert config.format_version == 3
+    assert config.format_version() == 3
 
 
 def test_secrets_do_not_show_in_the_configuration_or_in_validation() -> None:

@@ -11,7 +11,7 @@ from connect_py.api.schema import INT64, STRING, Struct, decimal, struct
 from connectors.iceberg.routing import Routed
 from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.staging.table_request import TableRequest
+from connectors.iceberg.table import TableRequest
 
 TABLE = "db.orders"
 

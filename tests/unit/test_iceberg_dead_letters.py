@@ -27,8 +27,7 @@ from connectors.iceberg.config import IcebergSinkConfig, validate
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows, config_hash
 from connectors.iceberg.protocol.messages import Need, OpenTable, Report, StartCommit, TableRefused
 from connectors.iceberg.staging.stage import Stage as Stage_
-from connectors.iceberg.staging.table_request import TableRequest
-from connectors.iceberg.table import WriteMode
+from connectors.iceberg.table import TableRequest, WriteMode
 
 TABLE = "db.dead_letters"
 PROPS = {"errors.deadletterqueue.iceberg.table": TABLE, "errors.tolerance": "all"}
@@ -285,7 +284,7 @@ def test_the_table_is_appended_to_and_created_in_every_mode() -> None:
     assert config.mode_of(TABLE) is WriteMode.APPEND
     assert config.may_create(TABLE)
     assert not config.may_create("db.orders")
-    assert (config.format_version_of("db.orders"), config.format_version_of(TABLE)) == (3, 2)
+    assert (config.format_version("db.orders"), config.format_version(TABLE)) == (3, 2)
     assert config.table("db.orders").partition_by
     assert config.table(TABLE).partition_by == config.table(TABLE).id_columns == ()
 

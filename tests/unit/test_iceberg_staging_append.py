@@ -29,7 +29,7 @@ from connectors.iceberg.schema_change import ChangeKind
 from connectors.iceberg.staging.file_output import FileOutput, local_path, why_not_written
 from connectors.iceberg.staging.partitioning import Partitioner, single_value_json
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
+from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
 from connectors.iceberg.table import StagedFile
 
 ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))
@@ -465,9 +465,9 @@ def test_a_column_that_cannot_be_written_stays_null_unless_rows_have_it(tmp_path
 
 def test_the_table_with_the_most_rows_goes_to_disk_first(tmp_path: Path) -> None:
     budget = MemoryBudget(10_000)
-    identity = StagingIdentity("orders-sink", Epoch(7, "a1b2"), "0")
     big, small = (
-        TableStager(table(COLUMNS, folder=tmp_path / name), config(), identity, budget) for name in ("big", "small")
+        TableStager(table(COLUMNS, folder=tmp_path / name), config(), Epoch(7, "a1b2"), "0", budget)
+        for name in ("big", "small")
     )
     big.add(big.prepare(batch([row(0, 1, "y" * 9_000)])))
     small.add(small.prepare(batch([row(1, 2, "z" * 2_000)])))

@@ -19,7 +19,7 @@ from connectors.iceberg.routing import Routed
 from connectors.iceberg.sink_task import IcebergSinkTask
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
+from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
 from connectors.iceberg.table import TableDescription, WriteMode
 
 SETTINGS = {"tables__upsert_mode_enabled": "true", "ext__envelope": "debezium", "ext__changelog_suffix": "_changes"}
@@ -35,8 +35,7 @@ def logging(folder: Path, **more: str) -> TableStager:
         name="db.orders_changes", uuid="u", format_version=2, location=str(folder), data_location=f"{folder}/data",
         schema_id=0, schema=json.dumps(schema), spec='{"spec-id":0,"fields":[]}', mode=WriteMode.APPEND,
     )  # fmt: skip
-    identity = StagingIdentity("orders-sink", Epoch(7, "a1"), "0")
-    return TableStager(description, config(**SETTINGS, **more), identity, MemoryBudget(1 << 30))
+    return TableStager(description, config(**SETTINGS, **more), Epoch(7, "a1"), "0", MemoryBudget(1 << 30))
 
 
 def shown(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

@@ -15,8 +15,8 @@ from connect_py.api.schema import INT64, STRING, Schema, Struct, Type, struct
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.table_stager import TableStager
+from connectors.iceberg.table import TableRequest
 
 KEY = struct(("id", INT64))
 ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))

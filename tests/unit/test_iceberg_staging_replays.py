@@ -13,7 +13,7 @@ from connect_py.api.errors import BadRows
 from connect_py.api.record import Header, Headers, SinkRecord, TopicPartition
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.staging.table_stager import MemoryBudget, StagingIdentity, TableStager
+from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
 from connectors.iceberg.staging.types import ORDER
 
 AGAIN = TopicPartition("again", 0)
@@ -30,8 +30,9 @@ ORDERED = {"iceberg.ext.ordering-columns": "source.lsn"}
 
 def made(folder: Path, **more: str) -> TableStager:
     description = table([("id", "int"), ("v", "string")], keys=["id"], required=["id"], folder=folder)
-    identity = StagingIdentity("orders-sink", Epoch(7, "a1"), "0")
-    return TableStager(description, IcebergSinkConfig.parse(BASE | MERGED | more), identity, MemoryBudget(1 << 30))
+    return TableStager(
+        description, IcebergSinkConfig.parse(BASE | MERGED | more), Epoch(7, "a1"), "0", MemoryBudget(1 << 30)
+    )
 
 
 def event(offset: int, op: str, lsn: int | None, row: Any, topic: str = "again") -> SinkRecord:

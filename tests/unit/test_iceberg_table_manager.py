@@ -27,8 +27,7 @@ from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.ordering import ORDER
-from connectors.iceberg.staging.table_request import TableRequest
-from connectors.iceberg.table import TableDescription, WriteMode
+from connectors.iceberg.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.table_manager import DEATHS, TableManager
 
 

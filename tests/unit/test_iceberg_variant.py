@@ -133,7 +133,7 @@ def test_new_columns_are_variants_only_where_the_format_knows_them(tmp_path: Pat
     json_text = Schema(Type.STRING, name=JSON)
     assert type_of_schema(json_text, TypeOptions.of(config())) == "string"
     assert type_of_schema(json_text, TypeOptions.of(config(ext__json_type="variant"))) == "variant"
-    assert config(ext__json_type="variant").format_version == 3
+    assert config(ext__json_type="variant").format_version() == 3
     with pytest.raises(ConfigError, match="format version 3"):
         config(ext__json_type="variant", tables__auto_create_props__format_version="2")
     assert json.loads(table([("v", "variant")]).schema)["fields"][0]["type"] == "variant"

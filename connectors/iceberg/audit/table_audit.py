@@ -69,6 +69,13 @@ class Segment:
     next: int
     commits: int = 1
 
+    def to_json(self) -> dict[str, Any]:
+        at = self.partition
+        return {
+            "topic": at.topic, "topic_id": self.topic_id, "partition": at.partition, "generation": self.generation,
+            "from": self.first, "to": self.next, "commits": self.commits,
+        }  # fmt: skip
+
 
 @dataclass(slots=True)
 class GroupAudit:
@@ -86,6 +93,13 @@ class GroupAudit:
         if self.violations:
             return Verdict.VIOLATED
         return Verdict.UNDECIDED if self.undecided else Verdict.PROVEN
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "group": self.group, "verdict": self.verdict.name.lower(), "commits": self.commits,
+            "ranges": [segment.to_json() for segment in self.segments], "violations": _listed(self.violations),
+            "undecided": _listed(self.undecided), "notes": _listed(self.notes),
+        }  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -119,39 +133,11 @@ class AuditReport:
     def to_json(self) -> dict[str, Any]:
         """The machine-readable form."""
         return {
-            "table": self.table,
-            "ref": self.ref,
-            "uuid": self.uuid,
-            "verdict": self.verdict.name.lower(),
-            "snapshots": self.snapshots,
-            "live_data_files": self.live_files,
-            "violations": _listed(self.files),
-            "undecided": _listed(self.undecided),
-            "foreign_commits": _listed(self.foreign),
-            "groups": [
-                {
-                    "group": group.group,
-                    "verdict": group.verdict.name.lower(),
-                    "commits": group.commits,
-                    "ranges": [
-                        {
-                            "topic": s.partition.topic,
-                            "topic_id": s.topic_id,
-                            "partition": s.partition.partition,
-                            "generation": s.generation,
-                            "from": s.first,
-                            "to": s.next,
-                            "commits": s.commits,
-                        }
-                        for s in group.segments
-                    ],
-                    "violations": _listed(group.violations),
-                    "undecided": _listed(group.undecided),
-                    "notes": _listed(group.notes),
-                }
-                for group in self.groups
-            ],
-        }
+            "table": self.table, "ref": self.ref, "uuid": self.uuid, "verdict": self.verdict.name.lower(),
+            "snapshots": self.snapshots, "live_data_files": self.live_files, "violations": _listed(self.files),
+            "undecided": _listed(self.undecided), "foreign_commits": _listed(self.foreign),
+            "groups": [group.to_json() for group in self.groups],
+        }  # fmt: skip
 
 
 def _listed(findings: Iterable[Finding]) -> list[dict[str, Any]]:
@@ -175,9 +161,8 @@ def audit(history: TableHistory, group: str | None = None) -> AuditReport:
     for path in history.live_twice:
         report.files.append(Finding("file_live_twice", f"the head names data file {path} more than once"))
     for path, older, newer in history.added_twice:
-        report.files.append(
-            Finding("file_added_twice", f"data file {path} was added by snapshot {older}, and again", newer)
-        )
+        again = f"data file {path} was added by snapshot {older}, and again"
+        report.files.append(Finding("file_added_twice", again, newer))
     for snapshot in reversed(history.ancestors):
         if not snapshot.groups:
             report.foreign.append(_foreign(snapshot))
@@ -204,32 +189,35 @@ class _GroupWalk:
         self._open: dict[TopicPartition, Segment] = {}  # also of topics that later ledgers leave out
         self._last: tuple[HistoricSnapshot, Ledger] | None = None
         self._seen: dict[str, int] = {}  # commit -> snapshot
+        self._at: HistoricSnapshot | None = None  # what is looked at; None: the table's properties
         self._property: LedgerProperty | None = None
 
     def walk(self) -> GroupAudit:
         self._read_property()
         for snapshot in reversed(self._history.ancestors):
+            self._at = snapshot
             text = snapshot.summary.get(self._key)
-            ledger = self._read(snapshot, text) if text is not None else None
+            ledger = self._read(text) if text is not None else None
             if ledger is not None:
                 self._take(snapshot, ledger)
+        self._at = None
         self._check_property()
         self._tell_what_is_gone()
         return self._audit
 
     # --- reading
 
-    def _read(self, snapshot: HistoricSnapshot, text: str) -> Ledger | None:
+    def _read(self, text: str) -> Ledger | None:
         try:
             ledger = Ledger.from_json(text)
         except LedgerTooNewError as error:
-            self._undecided("ledger_too_new", str(error), snapshot)
+            self._undecided("ledger_too_new", str(error))
             return None
         except LedgerFormatError as error:
-            self._violated("ledger_unreadable", str(error), snapshot)
+            self._violated("ledger_unreadable", str(error))
             return None
         if ledger.table != self._history.uuid:
-            self._note("ledger_of_other_table", f"speaks of table {ledger.table}: copied here, and ignored", snapshot)
+            self._note("ledger_of_other_table", f"speaks of table {ledger.table}: copied here, and ignored")
             return None
         return ledger
 
@@ -255,76 +243,67 @@ class _GroupWalk:
         self._audit.commits += 1
         if ledger.commit in self._seen:
             where = self._seen[ledger.commit]
-            self._violated("commit_twice", f"commit {ledger.commit} landed before, in snapshot {where}", snapshot)
+            self._violated("commit_twice", f"commit {ledger.commit} landed before, in snapshot {where}")
         self._seen[ledger.commit] = snapshot.id
         self._check_itself(snapshot, ledger)
         if self._last is not None:
-            self._check_order(snapshot, ledger, self._last[1])
+            self._check_order(ledger, self._last[1])
         for topic, entries in ledger.topics.items():
             for number, entry in entries.partitions.items():
-                self._chain(snapshot, TopicPartition(topic, number), entries.topic_id, entry)
+                self._chain(TopicPartition(topic, number), entries.topic_id, entry)
         if self._last is not None:
-            self._check_whole(snapshot, ledger, self._last[1])
+            self._check_whole(ledger, self._last[1])
         self._last = (snapshot, ledger)
 
     def _check_itself(self, snapshot: HistoricSnapshot, ledger: Ledger) -> None:
         """The summary's other words for the same things, and the files that came with it."""
         if snapshot.summary.get(COMMIT_ID_KEY, ledger.commit) != ledger.commit:
-            self._violated("commit_id_differs", f"{COMMIT_ID_KEY} is not the ledger's {ledger.commit}", snapshot)
+            self._violated("commit_id_differs", f"{COMMIT_ID_KEY} is not the ledger's {ledger.commit}")
         shown = snapshot.summary.get(source_offsets_key(self._audit.group))
         if shown is not None and shown != ledger.source_offsets():
-            self._violated("source_offsets_differ", f"offsets for people, {shown}, are not the ledger's", snapshot)
-        epoch = f"{ledger.epoch.number}-{ledger.epoch.nonce}"
+            self._violated("source_offsets_differ", f"offsets for people, {shown}, are not the ledger's")
+        epoch = _epoch(ledger)
         for stager in snapshot.stagers:
             if stager != epoch:
-                self._violated("files_of_other_epoch", f"has files staged in epoch {stager}, it is {epoch}'s", snapshot)
+                self._violated("files_of_other_epoch", f"has files staged in epoch {stager}, it is {epoch}'s")
 
-    def _check_order(self, snapshot: HistoricSnapshot, ledger: Ledger, last: Ledger) -> None:
+    def _check_order(self, ledger: Ledger, last: Ledger) -> None:
         if ledger.epoch < last.epoch:
-            self._violated("epoch_goes_back", f"epoch {_epoch(ledger)} committed after {_epoch(last)}", snapshot)
+            self._violated("epoch_goes_back", f"epoch {_epoch(ledger)} committed after {_epoch(last)}")
         elif ledger.epoch == last.epoch and ledger.cycle <= last.cycle:
-            self._violated("cycle_goes_back", f"cycle {ledger.cycle} committed after cycle {last.cycle}", snapshot)
+            self._violated("cycle_goes_back", f"cycle {ledger.cycle} committed after cycle {last.cycle}")
         if ledger.cluster != last.cluster:
-            self._violated("cluster_differs", f"is of cluster {ledger.cluster}, before it was {last.cluster}", snapshot)
+            self._violated("cluster_differs", f"is of cluster {ledger.cluster}, before it was {last.cluster}")
 
-    def _chain(self, snapshot: HistoricSnapshot, partition: TopicPartition, topic_id: str, entry: LedgerEntry) -> None:
+    def _chain(self, partition: TopicPartition, topic_id: str, entry: LedgerEntry) -> None:
         segment = self._open.get(partition)
         if entry.next < entry.base:
-            self._violated(
-                "range_goes_back", f"{partition}: ends at {entry.next}, before its base {entry.base}", snapshot
-            )
+            self._violated("range_goes_back", f"{partition}: ends at {entry.next}, before its base {entry.base}")
         if segment is None:
             self._begin(partition, topic_id, entry)
-            self._check_beginning(snapshot, partition, topic_id, entry)
+            self._check_beginning(partition, topic_id, entry)
         elif segment.topic_id != topic_id:
-            self._note(
-                "topic_created_again",
-                f"{partition}: id {segment.topic_id} was read to {segment.next}; from here on {topic_id}", snapshot,
-            )  # fmt: skip
+            read = f"id {segment.topic_id} was read to {segment.next}; from here on {topic_id}"
+            self._note("topic_created_again", f"{partition}: {read}")
             self._begin(partition, topic_id, entry)
         elif entry.generation > segment.generation:
             way = "back" if entry.base < segment.next else "forward" if entry.base > segment.next else "nowhere"
-            self._note(
-                "offsets_altered",
-                f"{partition}: moved {way} on purpose, from {segment.next} to {entry.base} (generation "
-                f"{entry.generation})", snapshot,
-            )  # fmt: skip
+            moved = f"moved {way} on purpose, from {segment.next} to {entry.base} (generation {entry.generation})"
+            self._note("offsets_altered", f"{partition}: {moved}")
             self._begin(partition, topic_id, entry)
         elif entry.generation < segment.generation:
-            self._violated(
-                "generation_goes_back",
-                f"{partition}: generation {entry.generation} after {segment.generation}", snapshot,
-            )  # fmt: skip
+            back = f"{partition}: generation {entry.generation} after {segment.generation}"
+            self._violated("generation_goes_back", back)
         else:
-            self._extend(snapshot, segment, entry)
+            self._extend(segment, entry)
 
-    def _extend(self, snapshot: HistoricSnapshot, segment: Segment, entry: LedgerEntry) -> None:
+    def _extend(self, segment: Segment, entry: LedgerEntry) -> None:
         if entry.base > segment.next:
             missing = f"offsets {segment.next} to {entry.base - 1} are in no commit"
-            self._violated("gap", f"{segment.partition}: {missing}", snapshot)
+            self._violated("gap", f"{segment.partition}: {missing}")
         elif entry.base < segment.next:
             doubled = f"offsets {entry.base} to {segment.next - 1} are in more than one commit"
-            self._violated("overlap", f"{segment.partition}: {doubled}", snapshot)
+            self._violated("overlap", f"{segment.partition}: {doubled}")
         segment.next = max(entry.next, segment.next)
         segment.commits += 1
 
@@ -333,24 +312,17 @@ class _GroupWalk:
         self._open[partition] = segment
         self._audit.segments.append(segment)
 
-    def _check_beginning(
-        self, snapshot: HistoricSnapshot, partition: TopicPartition, topic_id: str, entry: LedgerEntry
-    ) -> None:
+    def _check_beginning(self, partition: TopicPartition, topic_id: str, entry: LedgerEntry) -> None:
         """The first entry that is left begins where the property says the table began, unless older ones are gone."""
         opened = self._opened(partition, topic_id)
         if opened is None or opened.generation != entry.generation or opened.next == entry.base:
             return
         if opened.next < entry.base and not self._history.complete:
-            self._note(
-                "expired",
-                f"{partition}: offsets {opened.next} to {entry.base - 1} are in commits whose snapshots were expired; "
-                "the ledgers after them vouch for them", snapshot,
-            )  # fmt: skip
+            gone = f"offsets {opened.next} to {entry.base - 1} are in commits whose snapshots were expired"
+            self._note("expired", f"{partition}: {gone}; the ledgers after them vouch for them")
         else:
-            self._violated(
-                "beginning_differs", f"{partition}: begins at {entry.base}, the table was opened at {opened.next}",
-                snapshot,
-            )  # fmt: skip
+            begins = f"{partition}: begins at {entry.base}, the table was opened at {opened.next}"
+            self._violated("beginning_differs", begins)
 
     def _opened(self, partition: TopicPartition, topic_id: str) -> Position | None:
         if self._property is None:
@@ -358,15 +330,15 @@ class _GroupWalk:
         topic = self._property.ledger.topics.get(partition.topic)
         return self._property.opened.get(partition) if topic is not None and topic.topic_id == topic_id else None
 
-    def _check_whole(self, snapshot: HistoricSnapshot, ledger: Ledger, last: Ledger) -> None:
+    def _check_whole(self, ledger: Ledger, last: Ledger) -> None:
         """Every commit writes the positions of all partitions; a topic may leave the connector, a partition may not."""
         for topic, entries in last.topics.items():
             if topic not in ledger.topics:
-                self._note("topic_left_out", f"topic {topic} is not read any more", snapshot)
+                self._note("topic_left_out", f"topic {topic} is not read any more")
                 continue
             for number in sorted(set(entries.partitions) - set(ledger.topics[topic].partitions)):
                 if ledger.topics[topic].topic_id == entries.topic_id:
-                    self._violated("partition_missing", f"{topic}-{number}: has no position any more", snapshot)
+                    self._violated("partition_missing", f"{topic}-{number}: has no position any more")
 
     # --- the end
 
@@ -395,7 +367,7 @@ class _GroupWalk:
         else:
             self._note(
                 "rolled_back", f"rolled back to here from snapshot {found.snapshot}; the connector fills in what is "
-                "missing with its next commit", snapshot,
+                "missing with its next commit", at=snapshot,
             )  # fmt: skip
 
     def _tell_what_is_gone(self) -> None:
@@ -406,16 +378,17 @@ class _GroupWalk:
             self._note("not_ancestors", f"{len(beside)} commits are not in this history: rolled back, or on other refs")
         if not history.complete and self._last is not None:
             oldest = history.ancestors[-1]
-            self._note("history_cut", "what came before was expired", oldest)
+            self._note("history_cut", "what came before was expired", at=oldest)
 
-    def _violated(self, kind: str, text: str, snapshot: HistoricSnapshot | None = None) -> None:
-        self._audit.violations.append(Finding(kind, text, snapshot.id if snapshot else None))
+    def _violated(self, kind: str, text: str) -> None:
+        self._audit.violations.append(Finding(kind, text, self._at.id if self._at else None))
 
-    def _undecided(self, kind: str, text: str, snapshot: HistoricSnapshot | None = None) -> None:
-        self._audit.undecided.append(Finding(kind, text, snapshot.id if snapshot else None))
+    def _undecided(self, kind: str, text: str) -> None:
+        self._audit.undecided.append(Finding(kind, text, self._at.id if self._at else None))
 
-    def _note(self, kind: str, text: str, snapshot: HistoricSnapshot | None = None) -> None:
-        self._audit.notes.append(Finding(kind, text, snapshot.id if snapshot else None))
+    def _note(self, kind: str, text: str, at: HistoricSnapshot | None = None) -> None:
+        at = at or self._at
+        self._audit.notes.append(Finding(kind, text, at.id if at else None))
 
 
 def _epoch(ledger: Ledger) -> str:

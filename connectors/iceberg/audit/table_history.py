@@ -59,19 +59,14 @@ class TableHistory:
     @staticmethod
     def of(table: str, ref: str, answer: Mapping[str, Any]) -> TableHistory:
         """From the form of `LakeSession.history`."""
+        properties = {key.removeprefix(LEDGER_PREFIX): text for key, text in answer["properties"].items()}
+        ancestors = [
+            HistoricSnapshot(int(s["id"]), s["timestamp"], s["operation"], s["summary"], tuple(s["stagers"]))
+            for s in answer["ancestors"]
+        ]
+        present = {int(s["id"]): frozenset(s["groups"]) for s in answer["present"]}
+        added_twice = tuple((t["path"], int(t["snapshot"]), int(t["again"])) for t in answer["added_twice"])
         return TableHistory(
-            table=table,
-            ref=ref,
-            uuid=answer["uuid"],
-            ref_exists=answer["ref_exists"],
-            properties={key.removeprefix(LEDGER_PREFIX): text for key, text in answer["properties"].items()},
-            ancestors=[
-                HistoricSnapshot(int(s["id"]), s["timestamp"], s["operation"], s["summary"], tuple(s["stagers"]))
-                for s in answer["ancestors"]
-            ],
-            complete=answer["complete"],
-            present={int(s["id"]): frozenset(s["groups"]) for s in answer["present"]},
-            live_files=answer["live"],
-            live_twice=tuple(answer["live_twice"]),
-            added_twice=tuple((t["path"], int(t["snapshot"]), int(t["again"])) for t in answer["added_twice"]),
-        )
+            table, ref, answer["uuid"], answer["ref_exists"], properties, ancestors, answer["complete"], present,
+            answer["live"], tuple(answer["live_twice"]), added_twice,
+        )  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from connect_py.api.command import command_services, uses_java
+from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
 
 if TYPE_CHECKING:
@@ -42,11 +44,14 @@ def audit(
     the connector's own commits, and others have changed rows.
     """
     with errors_exit(UNDECIDED):
-        settings, ref, only = _settings(table, config, catalog_property or [], catalog)
-        report = _audit(settings, table, branch or ref, group or only)
-    if as_json:
-        import json
+        from connectors.iceberg.audit.table_audit import audit as judge
+        from connectors.iceberg.audit.table_history import TableHistory
+        from connectors.iceberg.spark.lake_client import LakeClient
 
+        settings, ref, only = _settings(table, config, catalog_property or [], catalog)
+        with LakeClient(command_services(), settings) as lake:
+            report = judge(TableHistory.read(lake, table, branch or ref), group or only)
+    if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
         for line in _lines(report):
@@ -62,7 +67,6 @@ def _settings(
     Raises:
         ConfigError: An option or the file makes no sense.
     """
-    from connect_py.api.errors import ConfigError
     from connectors.iceberg.commands.connector_json import parse_connector
     from connectors.iceberg.spark_config import SparkConfig
 
@@ -80,15 +84,6 @@ def _settings(
     catalog_settings = {**parsed.catalog, **given}
     settings = SparkConfig(parsed.catalog_name, catalog_settings, parsed.hadoop_settings(), parsed.spark)
     return settings, parsed.table(table).commit_branch or "main", parsed.connect_group
-
-
-def _audit(settings: SparkConfig, table: str, ref: str, group: str | None) -> AuditReport:
-    from connectors.iceberg.audit.table_audit import audit as judge
-    from connectors.iceberg.audit.table_history import TableHistory
-    from connectors.iceberg.spark.lake_client import LakeClient
-
-    with LakeClient(command_services(), settings) as lake:
-        return judge(TableHistory.read(lake, table, ref), group)
 
 
 def _lines(report: AuditReport) -> Iterable[str]:

@@ -22,7 +22,8 @@ def read_connector(path: Path) -> dict[str, str]:
     config = document.get("config", document) if isinstance(document, dict) else None
     if not isinstance(config, dict):
         raise ConfigError("", f"{path}: expected a connector as it is posted: a name and a config")
-    props = {str(key): _text(value) for key, value in config.items() if value is not None}
+    texts = {str(key): str(value) for key, value in config.items() if value is not None}
+    props = {key: text.lower() if isinstance(config[key], bool) else text for key, text in texts.items()}
     if "name" in document:
         props["name"] = str(document["name"])
     return props
@@ -48,9 +49,3 @@ def refuse_providers(props: dict[str, str]) -> None:
     for key, value in props.items():
         if key.startswith(("iceberg.catalog.", "iceberg.hadoop.")) and "${" in value:
             raise ConfigError(key, "comes from a config provider, which is asked by workers only: write it out")
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

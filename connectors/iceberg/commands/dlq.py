@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from connect_py.api.command import uses_java
+from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import timedelta
 
     from connectors.iceberg.config import IcebergSinkConfig
     from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Fix, LetterState, Place
+    from connectors.iceberg.dead_letters.letter_table import LetterTable
 
 HEADINGS = ("LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST FAILED")
 
@@ -46,13 +51,7 @@ def list_(
     the command does not read the replay topic: a letter whose replay worked is then shown as what it was before.
     """
     with errors_exit(1):
-        import json
-        from collections import Counter
-
-        from connectors.iceberg.commands.connector_json import parse_connector
-
-        parsed = parse_connector(config)
-        found, known = _with_states(parsed, bootstrap_server, kafka_property, client_config)
+        _, found, known = _with_states(config, bootstrap_server, kafka_property, client_config)
         letters, last = Counter[tuple[str, str, str, str]](), dict[tuple[str, str, str, str], str]()
         for letter, state in zip(found, known, strict=True):
             group = (letter.topic, letter.reason, letter.stage, state.value)
@@ -62,12 +61,8 @@ def list_(
         if as_json:
             names = ("topic", "reason", "stage", "state")
             counts = [
-                {
-                    **dict(zip(names, group, strict=True)),
-                    "letters": letters[group],
-                    "last_failed_at": last[group] or None,
-                }
-                for group in sorted(letters)
+                {**dict(zip(names, g, strict=True)), "letters": letters[g], "last_failed_at": last[g] or None}
+                for g in sorted(letters)
             ]
             typer.echo(json.dumps(counts, indent=2))
             return
@@ -103,12 +98,7 @@ def delete(
     Run it every now and then with --older-than to keep letters for so long.
     """
     with errors_exit(1):
-        from datetime import UTC, datetime
-
-        from connect_py.api.errors import ConfigError
-        from connectors.iceberg.commands.connector_json import parse_connector
         from connectors.iceberg.dead_letters.dead_letter_record import LetterState
-        from connectors.iceberg.dead_letters.letter_table import LetterTable
 
         wanted, age = _places(places), None if older_than is None else _age(older_than)
         if not (wanted or topic or reason or state or age is not None):
@@ -117,8 +107,7 @@ def delete(
             raise ConfigError("--state", f"is one of {', '.join(each.value for each in LetterState)}")
         if state == LetterState.REPLAYED.value and bootstrap_server is None:
             raise ConfigError("--state", "replayed needs --bootstrap-server: the replay topic knows them")
-        parsed = parse_connector(config)
-        found, known = _with_states(parsed, bootstrap_server, kafka_property, client_config)
+        table, found, known = _with_states(config, bootstrap_server, kafka_property, client_config)
         before = None if age is None else datetime.now(UTC) - age
         chosen = [
             letter for letter, its in zip(found, known, strict=True)
@@ -129,7 +118,7 @@ def delete(
         if dry_run:
             typer.echo(f"{len(chosen)} of {len(found)} letters would be deleted")
             return
-        LetterTable(parsed).delete(chosen)
+        table.delete(chosen)
         typer.echo(f"{len(chosen)} of {len(found)} letters deleted")
 
 
@@ -141,8 +130,6 @@ def show(config: Config, places: Places = None, topic: Topic = None, reason: Rea
     Change `key`, `value` or `headers` of what is printed, and give it to `replay --fixed`.
     """
     with errors_exit(1):
-        import json
-
         from connectors.iceberg.commands.connector_json import parse_connector
 
         for letter in _letters(parse_connector(config), _places(places), topic, reason):
@@ -178,9 +165,6 @@ def replay(
     nothing, unless the record failed once more meanwhile.
     """
     with errors_exit(1):
-        import json
-
-        from connect_py.api.errors import ConfigError
         from connectors.iceberg.commands.connector_json import parse_connector
         from connectors.iceberg.config import REPLAY_TOPIC
         from connectors.iceberg.dead_letters.dead_letter_record import Fix, latest
@@ -209,27 +193,29 @@ def replay(
 
 
 def _with_states(
-    config: IcebergSinkConfig, servers: str | None, properties: list[str] | None, file: Path | None
-) -> tuple[list[DeadLetterRecord], list[LetterState]]:
-    """All letters and their states, for which the replay topic is read if servers are given."""
+    connector: Path, servers: str | None, properties: list[str] | None, file: Path | None
+) -> tuple[LetterTable, list[DeadLetterRecord], list[LetterState]]:
+    """The table of a connector's letters, all letters, and their states: the replay topic is read if servers are given.
+
+    A letter's state stands at the same place as the letter.
+    """
+    from connectors.iceberg.commands.connector_json import parse_connector
     from connectors.iceberg.dead_letters.dead_letter_record import states
     from connectors.iceberg.dead_letters.letter_table import LetterTable
     from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
-    heads = LetterTable(config).heads()
+    config = parse_connector(connector)
+    table = LetterTable(config)
+    heads = table.heads()
     written = set()
     if servers is not None and config.replay_topic is not None:
         settings = client_settings(servers, properties, file)
         written = ReplayLog(settings, config.replay_topic, config.connector).written()
-    return heads, states(heads, written)
+    return table, heads, states(heads, written)
 
 
 def _age(text: str) -> timedelta:
     """An age as people write it. ConfigError: it is not written so."""
-    from datetime import timedelta
-
-    from connect_py.api.errors import ConfigError
-
     units = {"d": "days", "h": "hours", "m": "minutes"}
     if not text[:-1].isdecimal() or text[-1] not in units:
         raise ConfigError("--older-than", f"{text} is not of the form 30d, 12h or 45m")
@@ -238,7 +224,6 @@ def _age(text: str) -> timedelta:
 
 def _check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:
     """Whether letters may be tried again, given how the tables are kept. ConfigError: they may not, or not so."""
-    from connect_py.api.errors import ConfigError
     from connectors.iceberg.config import ORDERING_COLUMNS
     from connectors.iceberg.table import WriteMode
 
@@ -257,7 +242,6 @@ def _letters(
     config: IcebergSinkConfig, wanted: set[Place], topic: str | None, reason: str | None
 ) -> Iterable[DeadLetterRecord]:
     """The letters that were asked for; of all places if none is wanted. ConfigError: one of them has no letter."""
-    from connect_py.api.errors import ConfigError
     from connectors.iceberg.dead_letters.letter_table import LetterTable
 
     table = LetterTable(config)
@@ -271,8 +255,6 @@ def _letters(
 
 def _places(texts: list[str] | None) -> set[Place]:
     """Places as people write them. ConfigError: one is not written so."""
-    from connect_py.api.errors import ConfigError
-
     places = set()
     for text in texts or ():
         topic, partition, offset = (["", "", *text.rsplit("/", 2)])[-3:]
@@ -284,10 +266,6 @@ def _places(texts: list[str] | None) -> set[Place]:
 
 def _fixed(letters: list[DeadLetterRecord], fixes: list[Fix]) -> list[DeadLetterRecord]:
     """The letters with what their fixes change. ConfigError: a fix belongs to no letter."""
-    from dataclasses import replace
-
-    from connect_py.api.errors import ConfigError
-
     known = {letter.place: letter for letter in letters}
     made = []
     for fix in fixes:

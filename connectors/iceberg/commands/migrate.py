@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,8 +41,6 @@ def migrate(
     Stop the Java connector before. Exit status 0: ready; 1: the configuration is not acceptable; 2: a person must look
     first (Kafka or the catalog does not answer, files were reported and never committed, this sink has begun already).
     """
-    import json
-
     from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
     from connectors.iceberg.migration.config_review import review
 
@@ -109,11 +108,8 @@ def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[
 def _offsets(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
     """As the REST interface takes them."""
     return [
-        {
-            "partition": {"kafka_topic": place.topic, "kafka_partition": place.partition},
-            "offset": {"kafka_offset": offset},
-        }
-        for place, offset in sorted(offsets.items())
+        {"partition": {"kafka_topic": tp.topic, "kafka_partition": tp.partition}, "offset": {"kafka_offset": offset}}
+        for tp, offset in sorted(offsets.items())
     ]
 
 
@@ -129,26 +125,18 @@ def _document(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPositio
         document["problems"] += position.problems
         document["tables"] = [
             {
-                "table": trace.table,
-                "exists": trace.exists,
-                "control_offsets": trace.control,
-                "snapshot": trace.snapshot,
-                "commit": trace.commit,
-                "by": trace.by,
-                "valid_through": trace.valid_through,
-                "has_ledger": trace.has_ledger,
+                "table": trace.table, "exists": trace.exists, "control_offsets": trace.control,
+                "snapshot": trace.snapshot, "commit": trace.commit, "by": trace.by,
+                "valid_through": trace.valid_through, "has_ledger": trace.has_ledger,
                 "uncommitted": position.uncommitted.get(trace.table, 0),
-            }
-            for trace in traces
-        ]
+            } for trace in traces
+        ]  # fmt: skip
         document["offsets"] = _offsets(position.offsets)
         document["set_offsets"] = not position.in_group
     return document
 
 
 def _lines(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] | None) -> Iterable[str]:
-    import json
-
     for problem in reviewed.problems:
         yield f"NOT ACCEPTABLE {problem}"
     yield "What means something else here:"
@@ -175,20 +163,18 @@ def _lines(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] 
         yield "Nothing is to be set: this sink goes on where its ledgers stand; what Java wrote since comes twice."
     elif position.problems:
         yield "Start the Java connector again, let it commit, and stop it right after a commit."
-    elif position.in_group:
-        yield "Positions: those that the consumer group holds; nothing is to be set."
-        yield from (f"  {place}: {offset}" for place, offset in sorted(position.offsets.items()))
     else:
-        yield "Positions to set, with the connector STOPPED (PATCH /connectors/<name>/offsets):"
+        held = "Positions: those that the consumer group holds; nothing is to be set."
+        wanted = "Positions to set, with the connector STOPPED (PATCH /connectors/<name>/offsets):"
+        yield held if position.in_group else wanted
         yield from (f"  {place}: {offset}" for place, offset in sorted(position.offsets.items()))
 
 
 def _in_words(trace: TableTrace) -> str:
     if not trace.exists:
         return "does not exist"
-    ledger = (
-        "; THIS SINK HAS WRITTEN HERE BEFORE, its ledger counts and nothing is imported" if trace.has_ledger else ""
-    )
+    before = "; THIS SINK HAS WRITTEN HERE BEFORE, its ledger counts and nothing is imported"
+    ledger = before if trace.has_ledger else ""
     if trace.control is None:
         return f"no commit of the Java sink{ledger}"
     through = f", valid through {trace.valid_through}" if trace.valid_through else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -26,9 +28,6 @@ def routes(
     Transformations are not run: give topics as they are after them. Exit status 1: the configuration is not
     acceptable, or a row would go nowhere.
     """
-    import json
-    from dataclasses import asdict
-
     from connectors.iceberg.commands.connector_json import read_connector
     from connectors.iceberg.config import IcebergSinkConfig
     from connectors.iceberg.route_preview import RoutePreview

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,8 +36,6 @@ def schema_changes(
     Every worker of the cluster that runs tasks is asked for its metrics. Exit status 0: nothing waits; 1: something
     does; 2: a worker does not answer.
     """
-    import json
-
     import httpx
 
     try:
@@ -45,8 +44,7 @@ def schema_changes(
         typer.echo(f"connect-py: {_in_words(error, worker, connector)}", err=True)
         raise typer.Exit(UNKNOWN) from error
     if as_json:
-        each = [{"connector": h.connector, "table": h.table, "change": h.change} for h in found]
-        typer.echo(json.dumps({"held": each}, indent=2))
+        typer.echo(json.dumps({"held": [asdict(change) for change in found]}, indent=2))
     else:
         for change in found:
             typer.echo(f"{change.connector}: table {change.table} waits for a user to {change.change}")
@@ -80,17 +78,14 @@ def pending_changes(worker: httpx.URL, connector: str | None = None) -> list[Pen
             return client.get(at.copy_with(path=at.path.rstrip("/") + path)).raise_for_status()
 
         names: list[str] = ask(worker, "/connectors").json() if connector is None else [connector]
-        workers = {
-            task["worker_id"] for name in names for task in ask(worker, f"/connectors/{name}/status").json()["tasks"]
-        }
+        statuses = [ask(worker, f"/connectors/{name}/status").json() for name in names]
+        workers = {task["worker_id"] for status in statuses for task in status["tasks"]}
         found = set()
         for place in workers:
             host, _, port = place.rpartition(":")
-            for family in text_string_to_metric_families(
-                ask(worker.copy_with(host=host, port=int(port)), "/metrics").text
-            ):
-                for sample in family.samples:
-                    if sample.name == METRIC and sample.value and sample.labels["connector"] in names:
-                        labels = sample.labels
-                        found.add(PendingChange(labels["connector"], labels["table"], labels["change"]))
+            metrics = ask(worker.copy_with(host=host, port=int(port)), "/metrics").text
+            for sample in (each for family in text_string_to_metric_families(metrics) for each in family.samples):
+                labels = sample.labels
+                if sample.name == METRIC and sample.value and labels["connector"] in names:
+                    found.add(PendingChange(labels["connector"], labels["table"], labels["change"]))
     return sorted(found)

@@ -25,32 +25,18 @@ from connect_py.api.schema import (
     struct,
 )
 from connectors.iceberg.config import IcebergSinkConfig
-from connectors.iceberg.staging.table_request import TableRequest
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
+from connectors.iceberg.table import TableRequest
 
 _MOMENT = Schema(Type.INT64, optional=True, name=TIMESTAMP, version=1)
 _HEADER = struct(("key", STRING), ("value", OPTIONAL_BYTES))
 SCHEMA = struct(
-    ("topic", STRING),
-    ("partition", INT32),
-    ("offset", INT64),
-    ("timestamp", _MOMENT),
-    ("timestamp_type", OPTIONAL_STRING),
-    ("key", OPTIONAL_BYTES),
-    ("value", OPTIONAL_BYTES),
-    ("headers", array(_HEADER)),
-    ("_dlq_reason", STRING),
-    ("stage", STRING),
-    ("class_name", OPTIONAL_STRING),
-    ("error_class", OPTIONAL_STRING),
-    ("error_message", OPTIONAL_STRING),
-    ("error_stacktrace", OPTIONAL_STRING),
-    ("attempt", INT32),
-    ("connector", STRING),
-    ("task", INT32),
-    ("config_hash", STRING),
-    ("failed_at", _MOMENT),
-)
+    ("topic", STRING), ("partition", INT32), ("offset", INT64), ("timestamp", _MOMENT),
+    ("timestamp_type", OPTIONAL_STRING), ("key", OPTIONAL_BYTES), ("value", OPTIONAL_BYTES),
+    ("headers", array(_HEADER)), ("_dlq_reason", STRING), ("stage", STRING), ("class_name", OPTIONAL_STRING),
+    ("error_class", OPTIONAL_STRING), ("error_message", OPTIONAL_STRING), ("error_stacktrace", OPTIONAL_STRING),
+    ("attempt", INT32), ("connector", STRING), ("task", INT32), ("config_hash", STRING), ("failed_at", _MOMENT),
+)  # fmt: skip
 """A row is one record that failed, and why."""
 
 _SECRET = re.compile(r"password|secret|token|credential|jaas|access-key|passphrase", re.IGNORECASE)

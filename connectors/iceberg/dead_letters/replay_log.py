@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.replay import Replay
-from connectors.iceberg.client_error_log import ClientErrorLog
+from connectors.iceberg.client_error_log import TO_THE_END, ClientErrorLog, consumer_of
 from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord
 from connectors.iceberg.faults import fault_point
 
@@ -68,18 +68,9 @@ class ReplayLog:
 
     def written(self) -> set[Replay]:
         """Everything that was replayed so far (step 2). Without `open` a look, which disturbs no replay."""
-        consumer = Consumer(
-            self._settings
-            | {"group.id": self._id, "enable.auto.commit": False, "isolation.level": "read_committed",
-               "enable.partition.eof": True, "allow.auto.create.topics": False}
-        )  # fmt: skip
-        try:
+        own = {**TO_THE_END, "group.id": self._id}
+        with consumer_of({**self._settings, **own}, f"topic {self._topic} cannot be read") as consumer:
             return self._read(consumer)
-        except KafkaException as error:
-            reason = self._news.of(error, consumer)
-            raise ConnectError(f"topic {self._topic} cannot be read: {reason}") from error
-        finally:
-            consumer.close()
 
     def _read(self, consumer: Consumer) -> set[Replay]:
         topic = consumer.list_topics(self._topic, SECONDS).topics[self._topic]

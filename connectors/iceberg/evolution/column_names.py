@@ -50,11 +50,12 @@ class ColumnNames:
         """
         first = self._by_present_names(fields, mapping)
         former = {name: f for f in fields for name in self.history.names.get(f["id"], ())}
+        folds = self.case_insensitive and mapping is None
         found: dict[str, ColumnField] = {}
         taken: set[int] = set()
         for names in (first, former):
             for name, schema, type_ in members:
-                column = names.get(name) or (names.get(name.lower()) if self._folds(mapping) else None)
+                column = names.get(name) or (names.get(name.lower()) if folds else None)
                 if name in found or column is None or column["id"] in taken:
                     continue
                 taken.add(column["id"])
@@ -82,9 +83,6 @@ class ColumnNames:
             mapped = {n: by_id[m["field-id"]] for m in mapping if m.get("field-id") in by_id for n in m["names"]}
             return {**own, **mapped}
         return {**{f["name"].lower(): f for f in fields}, **own} if self.case_insensitive else own
-
-    def _folds(self, mapping: NameMapping) -> bool:
-        return self.case_insensitive and mapping is None
 
 
 def inner_mapping(mapping: NameMapping, field_id: int) -> NameMapping:

@@ -14,9 +14,8 @@ from connect_py.api.schema import ALIASES, DECIMAL, Schema, Type
 from connectors.iceberg.config import LogicalTypes
 from connectors.iceberg.evolution.column_default import column_default
 from connectors.iceberg.evolution.column_names import ColumnField, ColumnNames, Member, NameMapping, inner_mapping
-from connectors.iceberg.evolution.evolution_policy import ChangeAction, EvolutionPolicy
 from connectors.iceberg.evolution.type_fit import takes
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema_change import ChangeAction, ChangeKind, EvolutionPolicy, SchemaChange
 from connectors.iceberg.staging.kernels.kernel_compiler import incoming_members
 from connectors.iceberg.staging.types import (
     IcebergType,
@@ -55,7 +54,7 @@ class SchemaDifferences:
         return tuple(self.changes)
 
     def _wanted(self, kind: ChangeKind) -> bool:
-        return self.policy.action(kind) is not ChangeAction.IGNORE
+        return self.policy[kind] is not ChangeAction.IGNORE
 
     def _level(
         self, fields: Sequence[ColumnField], members: Sequence[Member], path: Path, mapping: NameMapping
@@ -63,7 +62,8 @@ class SchemaDifferences:
         found = self.names.columns(members, fields, mapping)
         taken = {column["id"] for column in found.values()}
         taken |= {sibling["id"] for column in found.values() for sibling in self.names.siblings(column, fields)}
-        for name, schema, type_ in members:
+        for member in members:
+            name, schema, type_ = member
             column = found.get(name)
             if column is None:
                 column = self._renamed(name, schema, fields, path, taken)
@@ -71,8 +71,11 @@ class SchemaDifferences:
                     self._add((*path, name), schema, type_)
                     continue
                 taken.add(column["id"])
-            self._column(column, schema, type_, path, mapping, fields)
-            self._relax_versions(column, path, fields)
+            self._column(column, member, path, mapping, fields)
+            # Of the versions of a column, a row has a value in one; earlier releases left the first one required.
+            siblings = self.names.siblings(column, fields)
+            for version in [column, *siblings] if siblings else []:
+                self._relax(version, path)
         if any(schema is not None for _, schema, _ in members):  # rows without a schema may lack what others have
             for column in fields:
                 if column["id"] not in taken and column.get("write-default") is None:
@@ -84,12 +87,6 @@ class SchemaDifferences:
         wanted = self._wanted(ChangeKind.OPTIONAL) and not self._is_key(path, column["name"])
         if column["required"] and wanted and column["id"] not in self.identifiers and change not in self.changes:
             self.changes.append(change)
-
-    def _relax_versions(self, column: ColumnField, path: Path, fields: Sequence[ColumnField]) -> None:
-        """Of the versions of a column, a row has a value in one; earlier releases left the first one required."""
-        siblings = self.names.siblings(column, fields)
-        for version in [column, *siblings] if siblings else []:
-            self._relax(version, path)
 
     def _renamed(
         self, name: str, schema: Schema | None, fields: Sequence[ColumnField], path: Path, taken: set[int]
@@ -124,15 +121,9 @@ class SchemaDifferences:
             return None
 
     def _column(
-        self,
-        column: ColumnField,
-        schema: Schema | None,
-        type_: pa.DataType,
-        path: Path,
-        mapping: NameMapping,
-        fields: Sequence[ColumnField],
+        self, column: ColumnField, member: Member, path: Path, mapping: NameMapping, fields: Sequence[ColumnField]
     ) -> None:
-        here = (*path, column["name"])
+        here, (_, schema, type_) = (*path, column["name"]), member
         relaxed = schema is not None and (schema.optional or self.options.force_optional)
         if relaxed:
             self._relax(column, path)
@@ -149,12 +140,10 @@ class SchemaDifferences:
         if wanted is None:
             return
         names = {f["name"].lower() for f in fields}
-        base = next((f["name"] for f in fields if self._is_version_of(f, path[-1], fields)), path[-1])
+        versions = {f["name"]: [v["name"] for v in self.names.history.versions_of(f, fields)] for f in fields}
+        base = next((name for name, its in versions.items() if path[-1] in its), path[-1])
         free = next(name for n in range(2, len(fields) + 3) if (name := f"{base}{_VERSION}{n}").lower() not in names)
         self.changes.append(SchemaChange(ChangeKind.VERSION, (*path[:-1], base), json.dumps(wanted), name=free))
-
-    def _is_version_of(self, base: ColumnField, name: str, fields: Sequence[ColumnField]) -> bool:
-        return any(f["name"] == name for f in self.names.history.versions_of(base, fields))
 
     def _inside(
         self, column: IcebergType, schema: Schema | None, type_: pa.DataType, path: Path, mapping: NameMapping

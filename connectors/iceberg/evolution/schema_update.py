@@ -25,29 +25,22 @@ def pending(table: str, schema: Field, format_version: int, changes: Sequence[Sc
     for change in changes:
         column = _find(schema, change.path)
         beside = None if change.name is None else _find(schema, (*change.path[:-1], change.name))
-        match change.kind:
-            case ChangeKind.ADD:
-                if column is None:
-                    known = change.default if format_version >= _DEFAULTS_SINCE else None
-                    found.append(dataclasses.replace(change, default=known))
-                continue
-            case ChangeKind.RENAME if beside is not None:
-                continue
+        if change.kind is ChangeKind.ADD:
+            if column is None:
+                known = change.default if format_version >= _DEFAULTS_SINCE else None
+                found.append(dataclasses.replace(change, default=known))
+            continue
+        if change.kind is ChangeKind.RENAME and beside is not None:
+            continue
         if column is None:
             raise TableUnsuitableError(table, f"no column {'.'.join(change.path)}")
-        match change.kind:
-            case ChangeKind.VERSION if beside is not None:
-                continue
-            case ChangeKind.VERSION:
-                found.append(change)
-                if column["id"] not in (schema.get("identifier-field-ids") or ()):
-                    found.append(SchemaChange(ChangeKind.OPTIONAL, change.path))  # a row has its value in one version
-            case ChangeKind.WIDEN if column["type"] == json.loads(change.type or "null"):
-                continue
-            case ChangeKind.OPTIONAL if not column["required"]:
-                continue
-            case _:
-                found.append(change)
+        widened = change.kind is ChangeKind.WIDEN and column["type"] == json.loads(change.type or "null")
+        relaxed = change.kind is ChangeKind.OPTIONAL and not column["required"]
+        if widened or relaxed or (change.kind is ChangeKind.VERSION and beside is not None):
+            continue
+        found.append(change)
+        if change.kind is ChangeKind.VERSION and column["id"] not in (schema.get("identifier-field-ids") or ()):
+            found.append(SchemaChange(ChangeKind.OPTIONAL, change.path))  # a row has its value in one version
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,11 +15,10 @@ from connect_py.api.errors import BadRows, DataError
 from connect_py.api.schema import Schema
 from connectors.iceberg.config import IcebergSinkConfig
 from connectors.iceberg.evolution.column_names import ColumnNames
-from connectors.iceberg.evolution.evolution_policy import ChangeAction
 from connectors.iceberg.evolution.schema_differences import SchemaDifferences
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema_change import ChangeAction, ChangeKind, SchemaChange
 from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
-from connectors.iceberg.staging.full_names import FullNames
+from connectors.iceberg.staging.full_names import Field, FullNames
 from connectors.iceberg.staging.types import TypeOptions
 from connectors.iceberg.table import TableDescription
 
@@ -31,28 +31,17 @@ class TableEvolution:
     def __init__(self, description: TableDescription, config: IcebergSinkConfig) -> None:
         self._description = description
         self._policy = config.evolution
-        self._options = TypeOptions.of(config)
+        options = TypeOptions.of(config)
         if description.format_version < 3:
-            self._options = replace(self._options, variants=False)
-        self._names = ColumnNames.of(
-            description.properties, self._options, case_insensitive=config.case_insensitive
-        )  # fmt: skip
-        self._former = config.table(description.name).renamed
-        self._known: dict[tuple[Schema | None, pa.DataType], tuple[SchemaChange, ...]] = {}
+            options = replace(options, variants=False)
+        names = ColumnNames.of(description.properties, options, case_insensitive=config.case_insensitive)
+        keys, former = frozenset(description.key_columns), config.table(description.name).renamed
+        comparison = partial(SchemaDifferences, options, names, config.evolution, keys, former)
+        self._compared = lru_cache(_MAX_KNOWN)(partial(_compared, comparison, json.loads(description.schema)))
 
     def needed(self, value: Column) -> tuple[SchemaChange, ...]:
         """What the table lacks to hold these rows in full; empty: nothing. Cheap when asked again."""
-        key = (value.schema, value.data.type)
-        known = self._known.get(key)
-        if known is None:
-            differences = SchemaDifferences(
-                self._options, self._names, self._policy, frozenset(self._description.key_columns), self._former
-            )
-            known = differences.find(json.loads(self._description.schema), value.schema, value.data.type)
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            self._known[key] = known
-        return known
+        return self._compared(value.schema, value.data.type)
 
     def wanted(self, value: Column) -> tuple[SchemaChange, ...]:
         """The changes to ask the coordinator for before these rows can be staged.
@@ -62,9 +51,14 @@ class TableEvolution:
         """
         needed = self.needed(value)
         refused = self._impossible(needed) if needed else {}
-        refused |= {c: "" for c in needed if self._policy.action(c.kind) is ChangeAction.DEAD_LETTER}
-        if refused:
-            self._refuse(value, refused)
+        refused |= {c: "" for c in needed if self._policy[c.kind] is ChangeAction.DEAD_LETTER}
+        errors: dict[int, Exception] = {}
+        for change, more in refused.items():
+            error = DataError(f"table {self._description.name} would have to {change}{more}")
+            for row in pc.indices_nonzero(_rows_in_need(change, value)).to_pylist():
+                errors.setdefault(row, error)
+        if errors:
+            raise BadRows(dict(sorted(errors.items())))
         return tuple(c for c in needed if c not in refused)
 
     def _impossible(self, changes: Sequence[SchemaChange]) -> dict[SchemaChange, str]:
@@ -79,15 +73,11 @@ class TableEvolution:
                     refused[change] = f", which is impossible: {why}"
         return refused
 
-    def _refuse(self, value: Column, changes: Mapping[SchemaChange, str]) -> None:
-        """`changes`: what is to be said beside each."""
-        errors: dict[int, Exception] = {}
-        for change, more in changes.items():
-            error = DataError(f"table {self._description.name} would have to {change}{more}")
-            for row in pc.indices_nonzero(_rows_in_need(change, value)).to_pylist():
-                errors.setdefault(row, error)
-        if errors:
-            raise BadRows(dict(sorted(errors.items())))
+
+def _compared(
+    comparison: Callable[[], SchemaDifferences], table: Field, schema: Schema | None, type_: pa.DataType
+) -> tuple[SchemaChange, ...]:
+    return comparison().find(table, schema, type_)
 
 
 def _rows_in_need(change: SchemaChange, value: Column) -> pa.BooleanArray:

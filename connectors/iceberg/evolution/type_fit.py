@@ -28,10 +28,7 @@ _TAKES: Mapping[str, frozenset[str]] = {
     "float": frozenset({"int", "long"}),  # schemaless numbers change between whole and not
     "double": frozenset({"int", "long", "float"}),
     "string": frozenset({"int", "long", "float", "double", "boolean", "uuid"}),
-    "timestamp": _MOMENTS - {"time"},
-    "timestamptz": _MOMENTS - {"time"},
-    "timestamp_ns": _MOMENTS - {"time"},
-    "timestamptz_ns": _MOMENTS - {"time"},
+    **{name: _MOMENTS - {"time"} for name in _MOMENTS if name.startswith("timestamp")},
 }
 _CONTAINERS = {Type.STRUCT: "struct", Type.ARRAY: "list", Type.MAP: "map"}
 _READ_FROM_TEXT = _MOMENTS | {"string", "uuid", "binary"}  # a text is how these usually travel

@@ -59,7 +59,6 @@ _UNUSED: Mapping[str, str] = {
     "task.id": "was the Java worker's own",
 }
 
-
 _MERGES = (
     "turns on MERGE: one row per key. Apache's sink ignored it and appended; iceberg.ext.write-mode=append goes on "
     "with that"

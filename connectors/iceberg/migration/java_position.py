@@ -8,6 +8,7 @@ committed are rows that the group has passed and no table has.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -86,10 +87,7 @@ def find_position(
     waiting = [event for event in events if event.kind == DATA_WRITTEN and not _is_committed(event, by_table)]
     if not waiting:
         return JavaPosition(source, in_group=dict(source) == dict(connect), uncommitted={})
-    uncommitted: dict[str, int] = {}
-    for event in waiting:
-        name = event.table or "?"
-        uncommitted[name] = uncommitted.get(name, 0) + 1
+    uncommitted = Counter(event.table or "?" for event in waiting)
     first: dict[int, int] = {}
     for event in waiting:
         first[event.partition] = min(event.offset, first.get(event.partition, event.offset))
@@ -102,7 +100,7 @@ def find_position(
     problems = [
         f"table {name}: {count} reports of files were never committed" for name, count in sorted(uncommitted.items())
     ]
-    ahead = [t.table for t in by_table.values() if t.control and _has_passed(t.control, first)]
+    ahead = [t.table for t in by_table.values() if any((t.control or {}).get(p, 0) > at for p, at in first.items())]
     if ahead:
         problems.append(f"other tables are ahead of them ({', '.join(ahead)}): read again, they would get rows twice")
     unseen = uncommitted.keys() - by_table.keys()
@@ -123,7 +121,3 @@ def find_position(
 def _is_committed(event: JavaEvent, traces: Mapping[str, TableTrace]) -> bool:
     trace = traces.get(event.table or "")
     return trace is not None and trace.control is not None and event.offset < trace.control.get(event.partition, 0)
-
-
-def _has_passed(control: Mapping[int, int], first: Mapping[int, int]) -> bool:
-    return any(control.get(partition, 0) > offset for partition, offset in first.items())

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.api.errors import ConnectError
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.client_error_log import ClientErrorLog
+from connectors.iceberg.client_error_log import TO_THE_END, consumer_of
 from connectors.iceberg.migration.java_event import JavaEvent
 
 ASK_SECONDS = 30.0
@@ -25,7 +23,7 @@ def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartitio
         ConnectError: The cluster does not answer.
     """
     own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
-    with _client({**settings, **own}, f"offsets of group {group}") as consumer:  # never joins
+    with consumer_of({**settings, **own}, f"offsets of group {group}") as consumer:  # never joins
         topics = consumer.list_topics(timeout=ASK_SECONDS).topics
         asked = [ClientTopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
         found = consumer.committed(asked, timeout=ASK_SECONDS)  # an admin client may crash when a coordinator moves
@@ -38,37 +36,15 @@ def control_events(settings: Mapping[str, str], topic: str, group: str) -> list[
     Raises:
         ConnectError: The cluster does not answer.
     """
-    own = {
-        "group.id": f"{topic}-migration",  # required by the client; never joined, never committed
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-        "allow.auto.create.topics": False,
-    }
-    with _client({**settings, **own}, f"control topic {topic}") as consumer:
+    # The client requires a group; it is never joined, never committed.
+    own = {**TO_THE_END, "group.id": f"{topic}-migration", "auto.offset.reset": "earliest"}
+    with consumer_of({**settings, **own}, f"control topic {topic}") as consumer:
         found = consumer.list_topics(topic, timeout=ASK_SECONDS).topics.get(topic)
         if found is None or found.error is not None:
             return []
         left = set(found.partitions)
         consumer.assign([ClientTopicPartition(topic, partition, 0) for partition in left])
         return list(_read(consumer, topic, group, left))
-
-
-@contextmanager
-def _client(settings: dict[str, Any], subject: str) -> Iterator[Consumer]:
-    """A client for as long as the block takes; its errors are RetriableErrors about the subject."""
-    news = ClientErrorLog()
-    try:
-        consumer = Consumer(news.quiet(settings))
-    except KafkaException as error:
-        raise RetriableError(f"{subject}: {news.of(error)}") from error
-    try:
-        yield consumer
-    except KafkaException as error:
-        raise RetriableError(f"{subject}: {news.of(error, consumer)}") from error
-    finally:
-        consumer.close()
 
 
 def _read(consumer: Consumer, topic: str, group: str, left: set[int]) -> list[JavaEvent]:

@@ -103,12 +103,10 @@ _NOT_KNOWN = {  # standings of a table of which it is not known what it holds
     "one, which is filled again",
 }
 
-
 _WENT_BACK = (
     "table {name} is older than what was committed to it: the catalog seems to have gone back in time, as one that was "
     "restored from a backup. The table is filled again from the position that it has now"
 )
-
 
 _ROLLED_BACK = (
     "table {name} was rolled back {where}: it is filled again from the positions that its ledger has there{again}"
@@ -875,11 +873,7 @@ class CoordinatorState:
         return after, with_rows
 
     def _request(
-        self,
-        name: str,
-        table: _Table,
-        after: Mapping[TopicPartition, int],
-        with_rows: Mapping[TopicPartition, Range],
+        self, name: str, table: _Table, after: Mapping[TopicPartition, int], with_rows: Mapping[TopicPartition, Range]
     ) -> CommitTable:
         assert self._cycle is not None
         topics: dict[str, TopicLedger] = {}

@@ -314,12 +314,13 @@ def _with_needs(
 
 def _write(value: Any) -> dict[str, Any]:
     """The members of a message, or of a part of one, as JSON has them."""
-    return {m.name: _form(m.name)[0](getattr(value, m.name)) for m in fields(value)}
+    return {m.name: _FORMS.get(m.name, _AS_IT_IS)[0](getattr(value, m.name)) for m in fields(value)}
 
 
 def _read(kind: type[T], document: Mapping[str, Any]) -> T:
     """The way back from `_write`. A member that an older version does not write has its default."""
-    members: Any = {m.name: _form(m.name)[1](document[m.name]) for m in fields(kind) if m.name in document}  # type: ignore[arg-type] # T is a data class
+    known = [m.name for m in fields(kind) if m.name in document]  # type: ignore[arg-type] # T is a data class
+    members: Any = {name: _FORMS.get(name, _AS_IT_IS)[1](document[name]) for name in known}
     return kind(**members)
 
 
@@ -373,16 +374,8 @@ def _by_partition(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> _F
     return partial(nest, each=write), partial(unnest, each=read)
 
 
-def _form(member: str) -> _Form:
-    """How a member of this name is written; it means the same in every message."""
-    return _FORMS.get(member, (_same, _same))
-
-
-def _same(value: T) -> T:
-    return value
-
-
-_FORMS: dict[str, _Form] = {
+_AS_IT_IS: _Form = (lambda value: value, lambda value: value)
+_FORMS: dict[str, _Form] = {  # how a member of this name is written; it means the same in every message
     "epoch": (list, _read_epoch),
     "seen": (lambda epoch: epoch and list(epoch), lambda pair: pair and _read_epoch(pair)),
     "need": (attrgetter("value"), Need),

@@ -223,11 +223,7 @@ class TaskState:
         """
         state = self._partitions[partition]
         state.hold = _TableQuestion(table, need, schema, now_ms)
-        return [
-            *self._flow({partition}),
-            Seek(partition, state.next),
-            *self._ask_table(state.hold),
-        ]
+        return [*self._flow({partition}), Seek(partition, state.next), *self._ask_table(state.hold)]
 
     def release(self, partition: TopicPartition) -> list[TaskAction]:
         """Go on with a partition that was held for a pair; one that is held for something else stays."""

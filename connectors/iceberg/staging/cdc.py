@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -107,12 +108,8 @@ def groupable(key: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def any_null(columns: Sequence[pa.Array], length: int) -> pa.BooleanArray | None:
     """Rows in which one of the columns is null; None when there are none."""
-    found: pa.BooleanArray | None = None
-    for column in columns:
-        if column.null_count:
-            null = column.is_null()
-            found = null if found is None else pc.or_(found, null)
-    return found if length else None
+    nulls = [column.is_null() for column in columns if column.null_count]
+    return reduce(pc.or_, nulls) if nulls and length else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connect_py.api.arrow import storage_type
 from connect_py.api.batch import Column
 from connect_py.api.schema import Schema, Type
 
@@ -77,6 +77,13 @@ def items_of(data: pa.ListArray) -> pa.Array:
     return data.flatten()
 
 
+def plain(data: pa.Array) -> pa.Array:
+    """Moments as the integers that they are, UUIDs as bytes; other values as they are."""
+    data = data.storage if isinstance(data, pa.ExtensionArray) else data
+    storage = storage_type(data.type)
+    return data if storage == data.type else data.view(storage)
+
+
 def any_true(mask: pa.BooleanArray) -> bool:
     """Whether a row is true; null counts as false."""
     return pc.any(mask).as_py() is True
@@ -84,18 +91,11 @@ def any_true(mask: pa.BooleanArray) -> bool:
 
 def some_value(type_: pa.DataType) -> pa.Scalar:
     """A value that is no null, for places where it cannot be seen."""
-    if pa.types.is_string(type_):
-        return pa.scalar("", type_)
     if pa.types.is_fixed_size_binary(type_):
         return pa.scalar(bytes(type_.byte_width), type_)
-    if pa.types.is_binary(type_):
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return pa.scalar(b"", type_)
-    if pa.types.is_decimal(type_):
-        return pa.scalar(Decimal(0), type_)
-    if pa.types.is_boolean(type_):
-        return pa.scalar(False, type_)
-    width = pa.int32() if type_.bit_width == 32 else pa.int64()
-    return pa.scalar(0, type_) if pa.types.is_floating(type_) else pa.array([0], width).view(type_)[0]
+    return pa.scalar(False if pa.types.is_boolean(type_) else 0, type_)
 
 
 def as_array(data: pa.Array | pa.ChunkedArray) -> pa.Array:

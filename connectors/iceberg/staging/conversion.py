@@ -19,14 +19,7 @@ from connect_py.api.batch import Column
 from connect_py.api.schema import Schema
 from connectors.iceberg.evolution.column_names import ColumnNames
 from connectors.iceberg.staging.columns import as_array, choose, member, tombstones
-from connectors.iceberg.staging.kernels.kernel import (
-    Conversion,
-    ConversionOptions,
-    Failure,
-    Kernel,
-    Run,
-    refuse_nulls,
-)
+from connectors.iceberg.staging.kernels.kernel import Conversion, ConversionOptions, Failure, Kernel, Run, refuse_nulls
 from connectors.iceberg.staging.kernels.kernel_compiler import compile_kernel, incoming_members, with_default
 from connectors.iceberg.staging.types import arrow_schema, default_values, writable_fields
 from connectors.iceberg.table import TableDescription
@@ -71,9 +64,7 @@ class RowConverter:
         checked = (f["name"] for f in self._fields if f["required"] and f["name"] not in unchecked)
         self._only = None if only is None else frozenset(only)
         self._required = frozenset(checked) if only is None else frozenset()
-        names = ColumnNames.of(
-            description.properties, options.types, case_insensitive=options.case_insensitive
-        )  # fmt: skip
+        names = ColumnNames.of(description.properties, options.types, case_insensitive=options.case_insensitive)
         whole = Conversion({**table, "type": "struct"}, schema, type_, (), "", names.mapping, names, options)
         self.sources: dict[str, str] = {}  # table column -> incoming member
         self.siblings: dict[str, tuple[str, ...]] = {}  # table column -> other columns with values of the same member

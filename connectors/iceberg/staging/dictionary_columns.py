@@ -15,9 +15,8 @@ from connectors.iceberg.staging.columns import leaves
 
 SAMPLE_PLACES = 8
 ROWS_PER_PLACE = 512
-LEAST_REPEATS = (
-    4  # of a value, on average; so every fourth of the rows of a place is enough to see runs that are worth it
-)
+# Of a value, on average; so every fourth of the rows of a place is enough to see runs that are worth it.
+LEAST_REPEATS = 4
 DICTIONARY_BYTES = 1 << 20  # the writer gives up dictionaries that grow larger
 SAMPLE_BYTES = 16 << 20  # rows that are larger are not looked at
 

@@ -13,10 +13,7 @@ from connectors.iceberg.staging.cdc import INT8, SNAPSHOT, Change
 from connectors.iceberg.staging.columns import any_true, as_array, tombstones
 
 OPERATION, BEFORE, AFTER = "op", "before", "after"
-_MEANINGS = {
-    "c": Change.UPSERT, "u": Change.UPSERT, "d": Change.DELETE, "t": Change.TRUNCATE,
-    "m": Change.IGNORE,
-}  # fmt: skip
+_MEANINGS = {"c": Change.UPSERT, "u": Change.UPSERT, "d": Change.DELETE, "t": Change.TRUNCATE, "m": Change.IGNORE}
 _NO_ROW = f"the event has no row: iceberg.ext.envelope=debezium expects {AFTER!r} of every create, read and update"
 
 
@@ -69,13 +66,11 @@ def shape(value: Column) -> Column:
 
 
 def _rows(length: int, before: Column | None, after: Column | None, change: pa.Int8Array) -> Column:
-    if _is_empty(before):
+    if before is None or _is_empty(before):
         return Column(None, pa.nulls(length)) if after is None else after
-    assert before is not None
-    deletes = pc.equal(change, Change.DELETE)
-    if _is_empty(after):
+    if after is None or _is_empty(after):
         return before
-    assert after is not None
+    deletes = pc.equal(change, Change.DELETE)
     if not any_true(deletes):
         return after
     try:

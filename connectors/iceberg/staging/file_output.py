@@ -68,12 +68,10 @@ class FileOutput:
 
     def remove(self, uri: str) -> None:
         """Delete a file that was not reported; one that is not there is fine."""
-        if self._io is None:
-            path = local_path(uri)
-            if path is not None and path.exists():
-                os.unlink(path)
-            return
-        self._io.delete(uri)
+        if self._io is not None:
+            self._io.delete(uri)
+        elif (path := local_path(uri)) is not None:
+            path.unlink(missing_ok=True)
 
 
 def _make_folder(folder: Path) -> None:

@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import storage_type
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError
 from connect_py.api.record import Headers
-from connectors.iceberg.staging.columns import as_array, column_at
+from connectors.iceberg.staging.columns import as_array, column_at, plain
 from connectors.iceberg.staging.types import FIELD_ID
 from connectors.iceberg.staging.types import ORDER as ORDER
 
@@ -101,7 +100,7 @@ def _sortable(name: str, data: pa.Array) -> pa.StringArray:
         return pa.nulls(len(data), pa.string())
     if pa.types.is_string(data.type):
         return _sortable_texts(data)
-    data = data.view(storage_type(data.type)) if storage_type(data.type) != data.type else data
+    data = plain(data)
     if not pa.types.is_integer(data.type):
         raise DataError(f"ordering column {name} is of type {data.type}; numbers, moments and texts have an order")
     return _sortable_numbers(data.cast(pa.int64()))

@@ -83,11 +83,10 @@ def parse_partition_by(items: tuple[str, ...]) -> tuple[PartitionTerm, ...]:
         ValueError: An item is not in the grammar; the text says which and why.
     """
     terms = tuple(_parse_term(item) for item in items)
-    seen: dict[str, PartitionTerm] = {}
-    for term in terms:
-        if term.name in seen:
-            raise ValueError(f"Partition field {term.name} is given twice")
-        seen[term.name] = term
+    names = [term.name for term in terms]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise ValueError(f"Partition field {name} is given twice")
     return terms
 
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import NestedField
 
-from connect_py.api.arrow import floor_divide, storage_type
-from connectors.iceberg.staging.columns import as_array, member
+from connect_py.api.arrow import floor_divide
+from connectors.iceberg.staging.columns import as_array, member, plain
 from connectors.iceberg.staging.full_names import columns_inside
 from connectors.iceberg.staging.timestamps import MICROS_PER_DAY, civil_from_days, date_text
 
@@ -51,10 +51,10 @@ class Partitioner:
             for name in path[1:]:
                 data, _ = member(data, None, name)
             encoded = apply(data).dictionary_encode(null_encoding="encode")
-            values = [None if v is None else single_value_json(v, result) for v in _plain_values(encoded.dictionary)]
+            texts = (None if v is None else single_value_json(v, result) for v in plain(encoded.dictionary).to_pylist())
             indices = encoded.indices.cast(pa.int64())
-            distinct.append(values)
-            code = indices if code is None else pc.add(pc.multiply(code, len(values)), indices)
+            distinct.append(list(texts))
+            code = indices if code is None else pc.add(pc.multiply(code, len(distinct[-1])), indices)
         if code is None:
             return
         if len(pc.unique(code)) == 1:
@@ -77,13 +77,6 @@ def _decode(code: int, distinct: Sequence[Sequence[str | None]]) -> tuple[str | 
     return tuple(reversed(values))
 
 
-def _plain_values(values: pa.Array) -> list[Any]:
-    if isinstance(values, pa.ExtensionArray):
-        values = values.storage
-    storage = storage_type(values.type)
-    return list((values if storage == values.type else values.view(storage)).to_pylist())
-
-
 def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], pa.Array]:
     """The transform for a whole column; where there is no kernel, each distinct value once."""
     kind = str(source)
@@ -99,7 +92,7 @@ def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], 
     if name.startswith("bucket[") and kind in ("int", "long", "date", "time", "timestamp", "timestamptz"):
         count = transform.num_buckets
         return lambda data: pc.modulo(
-            pc.bit_wise_and(_murmur3_of_longs(_longs(data)), pa.scalar(0x7FFFFFFF, _UINT32)).cast(pa.int64()), count
+            pc.bit_wise_and(_murmur3_of_longs(data), pa.scalar(0x7FFFFFFF, _UINT32)).cast(pa.int64()), count
         )
     one = transform.transform(source)
 
@@ -107,20 +100,15 @@ def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], 
         if isinstance(data, pa.ExtensionArray):
             data = data.storage
         encoded = data.dictionary_encode()
-        values = pa.array([None if v is None else one(v) for v in _plain_values(encoded.dictionary)])
+        values = pa.array([None if v is None else one(v) for v in plain(encoded.dictionary).to_pylist()])
         return values.take(encoded.indices)
 
     return each
 
 
-def _longs(data: pa.Array) -> pa.Int64Array:
-    storage = storage_type(data.type)
-    return (data if storage == data.type else data.view(storage)).cast(pa.int64())
-
-
 def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
     """Each distinct day once: Arrow's calendar has neither every zone nor every year."""
-    days = _longs(data)
+    days = plain(data).cast(pa.int64())
     if pa.types.is_timestamp(data.type):
         days = floor_divide(days, MICROS_PER_DAY * (1_000 if data.type.unit == "ns" else 1))
     encoded = days.dictionary_encode()
@@ -129,9 +117,9 @@ def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
     return pa.array(made, pa.int64()).take(encoded.indices)
 
 
-def _murmur3_of_longs(values: pa.Int64Array) -> pa.UInt32Array:
-    """Murmur3 (32 bits, seed 0) of the 8 little-endian bytes of each value."""
-    bits = values.view(pa.uint64())
+def _murmur3_of_longs(values: pa.Array) -> pa.UInt32Array:
+    """Murmur3 (32 bits, seed 0) of the 8 little-endian bytes of each whole number or moment."""
+    bits = plain(values).cast(pa.int64()).view(pa.uint64())
     low = pc.bit_wise_and(bits, pa.scalar(0xFFFFFFFF, pa.uint64())).cast(_UINT32)
     high = pc.shift_right(bits, pa.scalar(32, pa.uint64())).cast(_UINT32)
     state: Any = pa.scalar(0, _UINT32)

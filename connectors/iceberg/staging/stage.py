@@ -23,10 +23,9 @@ from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.columns import any_true, column_at
 from connectors.iceberg.staging.envelope import Envelope, shape
 from connectors.iceberg.staging.full_names import FullNames
-from connectors.iceberg.staging.table_request import TableRequest
-from connectors.iceberg.staging.table_stager import MemoryBudget, StagedRows, StagingIdentity, TableStager
+from connectors.iceberg.staging.table_stager import MemoryBudget, StagedRows, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type_of_arrow
-from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
+from connectors.iceberg.table import StagedFile, TableDescription, TableRequest, WriteMode
 
 _DELETED_ID = 1_000_000  # until the catalog assigns one
 _RENEW_AHEAD_MS = 300_000  # before the end of lent keys to the storage; a commit may take that long
@@ -55,24 +54,13 @@ def _with_refused_names(data: pa.Array) -> pa.BooleanArray | None:
     return found
 
 
-def _wall_ms() -> int:
-    return int(time.time() * 1000)
-
-
 class Stage:
     """Owned by the task thread. Tables are known by name and by the coordinator's answer, a description as text."""
 
     def __init__(
-        self,
-        config: IcebergSinkConfig,
-        task: str,
-        partition_count: Callable[[str], int] = lambda _: 1,
-        clock: Callable[[], int] = _wall_ms,
+        self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int] = lambda _: 1
     ) -> None:
-        """`partition_count` asks how many partitions a topic has; what it raises goes through.
-
-        `clock`: milliseconds since 1970.
-        """
+        """`partition_count` asks how many partitions a topic has; what it raises goes through."""
         self._config = config
         self._partition_count = partition_count
         self._task = task
@@ -80,7 +68,7 @@ class Stage:
         self._budget = MemoryBudget(config.staging_memory_bytes)
         self._epoch: Epoch | None = None
         self._stagers: dict[str, tuple[str, TableStager]] = {}  # by table: the answer it was made from
-        self._clock = clock
+        self._clock: Callable[[], int] = lambda: int(time.time() * 1000)  # milliseconds since 1970
         self._taken_ms: dict[str, int] = {}  # by table: when that answer was taken
         self._replaced: set[str] = set()  # tables of which the newest answer is another table's
 
@@ -113,10 +101,9 @@ class Stage:
         rows = self._rows(table, batch)
         try:
             self._new_schema(rows, ())
+            return None
         except DataError as error:
             why = DataError(f"table {table} does not exist: {error}")
-        else:
-            return None
         to_blame = None if rows.schema is not None else _with_refused_names(rows.data)
         if to_blame is None or not any_true(to_blame):
             to_blame = rows.data.is_valid()
@@ -202,10 +189,8 @@ class Stage:
         else:
             if known is not None:
                 known[1].discard()
-            identity = StagingIdentity(self._config.connector, epoch, self._task)
-            stager = TableStager(
-                description, self._config, identity, self._budget, partition_count=self._partition_count
-            )
+            count = self._partition_count
+            stager = TableStager(description, self._config, epoch, self._task, self._budget, partition_count=count)
         self._stagers[table] = (answer, stager)
         self._taken_ms[table] = self._clock()
         self._replaced.discard(table)
@@ -217,11 +202,8 @@ class Stage:
 
     def ended(self) -> list[str]:
         """Tables with rows to write whose lent keys have ended, or will while they are written."""
-        return [
-            table
-            for table, (_, stager) in self._stagers.items()
-            if stager.partitions() and self._ends_within(table, _WRITE_AHEAD_MS, _WRITE_SHARE)
-        ]
+        held = [table for table, (_, stager) in self._stagers.items() if stager.partitions()]
+        return [table for table in held if self._ends_within(table, _WRITE_AHEAD_MS, _WRITE_SHARE)]
 
     def _ends_within(self, table: str, milliseconds: int, share: int) -> bool:
         """Whether a table's keys end so soon, or are in the last part of their life."""

@@ -9,9 +9,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from itertools import islice
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.record import Header, SinkRecord, TopicPartition
-from connect_py.api.schema import Schema, struct
+from connect_py.api.schema import struct
 from connectors.iceberg.config import TARGET_FILE_BYTES, IcebergSinkConfig
 from connectors.iceberg.evolution.table_evolution import TableEvolution
 from connectors.iceberg.key_changes import UnreadPair
@@ -68,15 +68,6 @@ _KEYS = "keys"  # of a pair, old and new, for people
 _SOURCE = "source"  # of a change event: where the change was made
 _LEAST_ROWS_OF_A_PIECE = 200  # on average; smaller ones cost the writer more than copying them together
 _MAX_COMPILED = 500  # schemas known at once; schemaless rows may bring a new type with every batch
-
-
-@dataclass(frozen=True, slots=True)
-class StagingIdentity:
-    """Who stages: goes into the names of files."""
-
-    connector: str
-    epoch: Epoch
-    task: str
 
 
 class MemoryBudget:
@@ -152,19 +143,19 @@ class TableStager:
         self,
         description: TableDescription,
         config: IcebergSinkConfig,
-        identity: StagingIdentity,
+        epoch: Epoch,
+        task: str,
         budget: MemoryBudget,
-        scratch: Path | None = None,
         partition_count: Callable[[str], int] = lambda _: 1,
     ) -> None:
-        """`scratch` is a folder for rows that exceed the memory budget; a temporary one unless given.
+        """`epoch` and `task` go into the names of files.
 
         `partition_count` asks how many partitions a topic has now.
         """
         self._config = config
-        self._identity = identity
+        self._epoch = epoch
+        self._task = task
         self._budget = budget
-        self._scratch = scratch
         self._partition_count = partition_count
         self._spill_file: SpillFile | None = None
         self._conversion = ConversionOptions.of(config)
@@ -192,7 +183,7 @@ class TableStager:
         self._nullable = pa.schema([f.with_nullable(True) for f in self._schema])
         self._partitioner = Partitioner(description.schema, description.spec)
         self._output = FileOutput(description, self._config.write_props)
-        self._converters: dict[tuple[Schema | None, pa.DataType, bool], RowConverter] = {}
+        self._compiled = lru_cache(_MAX_COMPILED)(partial(RowConverter, description))
         self.evolution = TableEvolution(description, self._config)
         self._keys = description.key_columns
         self._marked = DELETED if self._config.marks_deletes(description.name) else None
@@ -336,7 +327,8 @@ class TableStager:
         except DataError as error:
             raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
         filled = order.fill_null("")
-        gone = tombstones(raw) if self._config.deletes_are_events else None
+        # Where the source tells deletes by records with a value, tombstones only repeat them.
+        gone = tombstones(raw) if self._config.envelopes or self._config.cdc_field else None
         return filled if gone is None else as_array(pc.if_else(gone, order, filled))
 
     def _meant(self, batch: Batch) -> tuple[Batch, pa.Int8Array]:
@@ -501,19 +493,12 @@ class TableStager:
 
     def _converter(self, rows: Column, *, of_key: bool = False) -> RowConverter:
         """For such rows, or for records' keys, which fill the key columns only."""
-        key = (rows.schema, rows.data.type, of_key)
-        known = self._converters.get(key)
-        if known is None:
-            only, unchecked = (self._keys, ()) if of_key else (None, self._keys)
-            try:
-                known = RowConverter(self.description, rows.schema, rows.data.type, self._conversion, only, unchecked)
-            except DataError as error:
-                wrong = pc.indices_nonzero(rows.data.is_valid()).to_pylist() or [0]
-                raise BadRows(dict.fromkeys(wrong, error)) from error
-            if len(self._converters) >= _MAX_COMPILED:
-                self._converters.clear()
-            self._converters[key] = known
-        return known
+        only, unchecked = (self._keys, ()) if of_key else (None, self._keys)
+        try:
+            return self._compiled(rows.schema, rows.data.type, self._conversion, only, unchecked)
+        except DataError as error:
+            wrong = pc.indices_nonzero(rows.data.is_valid()).to_pylist() or [0]
+            raise BadRows(dict.fromkeys(wrong, error)) from error
 
     def _raise_failures(
         self, failures: Sequence[Failure], excused: pa.BooleanArray | None = None, places: pa.Int64Array | None = None
@@ -575,7 +560,7 @@ class TableStager:
             if not held.chunks:
                 continue
             if self._spill_file is None:
-                self._spill_file = SpillFile(self._scratch)
+                self._spill_file = SpillFile(None)
             held.spilled.append(self._spill_file.append(self._joined(held.chunks)))
             held.spilled_bytes += held.bytes
             self._budget.spilled += held.bytes
@@ -612,13 +597,14 @@ class TableStager:
         if held is None:
             return []
         written: list[StagedFile] = []
-        name = StagedFileName(
-            self._identity.connector, self._identity.epoch, table_digits(self.description.uuid), cycle,
-            self._identity.task, partition.partition,
-        )  # fmt: skip
+        digits, connector = table_digits(self.description.uuid), self._config.connector
+        name = StagedFileName(connector, self._epoch, digits, cycle, self._task, partition.partition)
         try:
-            merge = self.description.mode is WriteMode.MERGE
-            written.extend(self._merge_files(held, name, partition) if merge else self._append_files(held, name))
+            if self.description.mode is WriteMode.MERGE:
+                written.extend(self._merge_files(held, name, partition))
+            else:
+                for piece in self._pieces(held):
+                    written.extend(self._row_files(piece, name))
         except BaseException:  # `written` has the files before it
             self._unreported.update(file.path for file in written if file.path)
             self._remove_unreported()
@@ -632,10 +618,6 @@ class TableStager:
         for uri in [*self._unreported]:
             self._output.remove(uri)
             self._unreported.remove(uri)
-
-    def _append_files(self, held: _PartitionBuffer, name: StagedFileName) -> Iterator[StagedFile]:
-        for piece in self._pieces(held):
-            yield from self._row_files(piece, name)
 
     def _row_files(self, rows: pa.Table, name: StagedFileName) -> Iterator[StagedFile]:
         schema = self._schema if rows.schema.get_field_index(ORDER) < 0 else self._ordered(self._schema)

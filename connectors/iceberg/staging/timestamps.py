@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import calendar
 import re
 
 MICROS_PER_SECOND = 1_000_000
@@ -61,8 +62,7 @@ def _days(match: re.Match[str]) -> int:
     year, month, day = int(match[1]), int(match[2]), int(match[3])
     if not 1 <= month <= 12:
         raise ValueError("no such month")
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    last = 29 if month == 2 and leap else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
+    last = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1] + (month == 2 and calendar.isleap(year))
     if not 1 <= day <= last:
         raise ValueError("no such day")
     return days_from_civil(year, month, day)

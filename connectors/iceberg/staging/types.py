@@ -20,7 +20,7 @@ from connect_py.api.arrow import DECIMAL_DIGITS
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_precision, decimal_scale
 from connectors.iceberg.config import ClassFamily, IcebergSinkConfig, LogicalTypes
-from connectors.iceberg.staging.full_names import FullNames
+from connectors.iceberg.staging.full_names import FullNames, fields_of
 from connectors.iceberg.staging.kernels.incoming_moment import logical_name, named_moment
 from connectors.iceberg.staging.partition_by import PartitionTerm
 from connectors.iceberg.table import WriteMode
@@ -67,7 +67,7 @@ class TypeOptions:
         return TypeOptions(
             config.logical_types, config.family is ClassFamily.APACHE, config.force_optional,
             times=config.mode is WriteMode.APPEND,
-            variants=config.json_variants and config.format_version >= 3,
+            variants=config.json_variants and config.format_version() >= 3,
         )  # fmt: skip
 
 
@@ -76,10 +76,7 @@ class TypeOptions:
 
 def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
     """The Arrow schema of a table's files: field ids in the metadata, required columns not nullable."""
-    return pa.schema([
-        _arrow_field(f["name"], f["type"], f["id"], required=f["required"], default=f.get("initial-default"))
-        for f in fields
-    ])  # fmt: skip
+    return pa.schema([_arrow_field(field) for field in fields])
 
 
 def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -104,11 +101,11 @@ def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
     return kept
 
 
-def _arrow_field(name: str, type_: IcebergType, id_: int, *, required: bool, default: object = None) -> pa.Field:
-    metadata = {FIELD_ID: str(id_).encode()}
-    if default is not None:
+def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
+    metadata = {FIELD_ID: str(field["id"]).encode()}
+    if (default := field.get("initial-default")) is not None:
         metadata[INITIAL_DEFAULT] = json.dumps(default).encode()
-    return pa.field(name, arrow_type_of(type_), nullable=not required, metadata=metadata)
+    return pa.field(field["name"], arrow_type_of(field["type"]), nullable=not field["required"], metadata=metadata)
 
 
 def values_of_rows_before(field: pa.Field, length: int) -> pa.Array:
@@ -161,14 +158,9 @@ def arrow_type_of(type_: IcebergType) -> pa.DataType:
     if kind == "struct":
         return pa.struct(list(arrow_schema(type_["fields"])))
     if kind == "list":
-        required = type_["element-required"]
-        return pa.list_(_arrow_field("element", type_["element"], type_["element-id"], required=required))
+        return pa.list_(*arrow_schema(fields_of(type_)))
     if kind == "map":
-        required = type_["value-required"]
-        return pa.map_(
-            _arrow_field("key", type_["key"], type_["key-id"], required=True),
-            _arrow_field("value", type_["value"], type_["value-id"], required=required),
-        )
+        return pa.map_(*arrow_schema(fields_of(type_)))
     raise DataError(f"columns of type {kind} cannot be written")
 
 
@@ -340,15 +332,11 @@ def new_table_schema(
             raise DataError(f"Unable to create table: {why}")
     made: dict[str, Any] = {"type": "struct", "schema-id": 0, "fields": fields}
     by_name = {f["name"]: f for f in fields}
-    keys = [by_name.get(name) for name in key_columns]
-    if keys and all(_may_identify(f) for f in keys):
-        made["identifier-field-ids"] = [f["id"] for f in keys if f is not None]
+    keys = [by_name[name] for name in key_columns if name in by_name]
+    fit = all(f["required"] and isinstance(f["type"], str) and f["type"] not in ("float", "double") for f in keys)
+    if keys and fit and len(keys) == len(key_columns):
+        made["identifier-field-ids"] = [f["id"] for f in keys]
     return made
-
-
-def _may_identify(field: Mapping[str, Any] | None) -> bool:
-    return field is not None and field["required"] and field["type"] not in ("float", "double") \
-        and isinstance(field["type"], str)  # fmt: skip
 
 
 # --- partition specs

@@ -32,13 +32,11 @@ def encode_variant(value: Value, schema: Schema | None) -> tuple[bytes, bytes]:
     Raises:
         ValueError: The value has no form as a variant: a number of more than 38 digits, a text that should be JSON.
     """
-    plain = _parsed(value) if schema is not None and schema.name == JSON else value
+    plain: Any = value
+    if value is not None and schema is not None and schema.name == JSON:
+        plain = json.loads(plain, parse_float=Decimal)
     names = sorted(set(_names(plain)), key=str.encode)
     return _metadata(names), _value(plain, schema, {name: at for at, name in enumerate(names)})
-
-
-def _parsed(text: Value) -> Any:
-    return None if text is None else json.loads(text, parse_float=Decimal)
 
 
 def _names(value: Any) -> Iterator[str]:
@@ -68,11 +66,10 @@ def _value(value: Any, schema: Schema | None, ids: Mapping[str, int]) -> bytes:
         return _primitive(_NULL)
     if isinstance(value, Struct):
         return _object({field.name: _value(inner, field.schema, ids) for field, inner in value}, ids)
+    inner_schema = None if schema is None else schema.value_schema
     if isinstance(value, Mapping):
-        inner_schema = None if schema is None else schema.value_schema
         return _object({str(key): _value(inner, inner_schema, ids) for key, inner in value.items()}, ids)
     if isinstance(value, list):
-        inner_schema = None if schema is None else schema.value_schema
         return _array([_value(inner, inner_schema, ids) for inner in value])
     return _leaf(value, schema)
 

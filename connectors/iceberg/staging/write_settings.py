@@ -87,12 +87,8 @@ class WriteSettings:
 
     def parquet_options(self, schema: pa.Schema, rows: int) -> dict[str, Any]:
         """The options of Arrow's Parquet writer for a file of so many rows."""
-        filters = self._bloom_options(schema, rows)
-        return {**self.options, "bloom_filter_options": filters} if filters else dict(self.options)
-
-    def _bloom_options(self, schema: pa.Schema, rows: int) -> dict[str, dict[str, float]]:
         if not self.bloom_filters:
-            return {}
+            return dict(self.options)
         columns = zip(schema.names, schema.empty_table().columns, strict=True)
         parts = [part for name, column in columns for part in leaves(name, column.combine_chunks())]
         paths = {name: path for name, path, values in parts if not pa.types.is_boolean(values.type)}
@@ -101,7 +97,7 @@ class WriteSettings:
             if name in paths:
                 values = min(wanted.ndv or rows, rows, ROW_GROUP_ROWS, _most_values(self.bloom_bytes, wanted.fpp))
                 found[paths[name]] = {"ndv": max(1, values), "fpp": wanted.fpp}
-        return found
+        return {**self.options, "bloom_filter_options": found} if found else dict(self.options)
 
 
 def ignored_properties(props: Mapping[str, str]) -> Sequence[str]:

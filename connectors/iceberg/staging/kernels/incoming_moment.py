@@ -31,29 +31,20 @@ class Moment:
 
 MILLI, MICRO, NANO = 1_000, 1_000_000, 1_000_000_000
 _MOMENTS: Mapping[str, Moment] = {
-    DATE: Moment("date", 0),
-    TIME: Moment("time", MILLI),
-    TIMESTAMP: Moment("timestamp", MILLI),
-    "io.debezium.time.Date": Moment("date", 0),
-    "io.debezium.time.Time": Moment("time", MILLI),
-    "io.debezium.time.MicroTime": Moment("time", MICRO),
-    "io.debezium.time.NanoTime": Moment("time", NANO),
+    DATE: Moment("date", 0), TIME: Moment("time", MILLI), TIMESTAMP: Moment("timestamp", MILLI),
+    "io.debezium.time.Date": Moment("date", 0), "io.debezium.time.Time": Moment("time", MILLI),
+    "io.debezium.time.MicroTime": Moment("time", MICRO), "io.debezium.time.NanoTime": Moment("time", NANO),
     "io.debezium.time.Timestamp": Moment("timestamp", MILLI, wall=True),
     "io.debezium.time.MicroTimestamp": Moment("timestamp", MICRO, wall=True),
     "io.debezium.time.NanoTimestamp": Moment("timestamp", NANO, wall=True),
-    "timestamp-millis": Moment("timestamp", MILLI),
-    "timestamp-micros": Moment("timestamp", MICRO),
-    "timestamp-nanos": Moment("timestamp", NANO),
-    "local-timestamp-millis": Moment("timestamp", MILLI, wall=True),
+    "timestamp-millis": Moment("timestamp", MILLI), "timestamp-micros": Moment("timestamp", MICRO),
+    "timestamp-nanos": Moment("timestamp", NANO), "local-timestamp-millis": Moment("timestamp", MILLI, wall=True),
     "local-timestamp-micros": Moment("timestamp", MICRO, wall=True),
     "local-timestamp-nanos": Moment("timestamp", NANO, wall=True),
-    "time-millis": Moment("time", MILLI),
-    "time-micros": Moment("time", MICRO),
-}
+    "time-millis": Moment("time", MILLI), "time-micros": Moment("time", MICRO),
+}  # fmt: skip
 _UNITS = {"s": 1, "ms": MILLI, "us": MICRO, "ns": NANO}
-_OTHER_UNITS = frozenset({
-    "io.debezium.time.Year", "io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration",
-})  # fmt: skip
+_OTHER_UNITS = frozenset({"io.debezium.time.Year", "io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration"})
 
 
 def logical_name(schema: Schema) -> str | None:

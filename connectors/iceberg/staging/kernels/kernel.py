@@ -29,9 +29,7 @@ class ConversionOptions:
 
     @staticmethod
     def of(config: IcebergSinkConfig) -> ConversionOptions:
-        return ConversionOptions(
-            config.lenient, config.out_of_range, config.case_insensitive, TypeOptions.of(config)
-        )  # fmt: skip
+        return ConversionOptions(config.lenient, config.out_of_range, config.case_insensitive, TypeOptions.of(config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +71,7 @@ class Conversion:
         """The Arrow type of the column."""
         return arrow_type_of(self.target)
 
-    def inside(
-        self, member: str, field: Mapping[str, Any], schema: Schema | None, type_: pa.DataType
-    ) -> Conversion:  # fmt: skip
+    def inside(self, member: str, field: Mapping[str, Any], schema: Schema | None, type_: pa.DataType) -> Conversion:
         """That of a member into a field inside of the column."""
         column = f"{self.column}.{field['name']}" if self.column else field["name"]
         below = inner_mapping(self.mapping, field["id"])
@@ -94,9 +90,7 @@ def is_text(type_: pa.DataType) -> bool:
 
 
 def is_bytes(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_)
-    )  # fmt: skip
+    return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_))
 
 
 def values_of(schema: Schema | None, data: pa.Array, path: Path, run: Run) -> list[Any]:

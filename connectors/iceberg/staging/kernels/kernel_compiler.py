@@ -33,17 +33,14 @@ def compile_kernel(at: Conversion) -> Kernel | None:
         return make(at)
     except Unfit:
         named = None if at.schema is None else logical_name(at.schema)
-        type_ = f"{at.type} ({named})" if named else str(at.type)
-        return _refusing(at, f"values of type {type_} do not fit a {word} column")
+        reason = f"values of type {at.type}{f' ({named})' if named else ''} do not fit a {word} column"
 
+        def refuse(data: pa.Array, run: Run) -> pa.Array:
+            if data.null_count < len(data):
+                run.failures.append(Failure(data.is_valid(), at.column, reason))
+            return pa.nulls(len(data), wanted)
 
-def _refusing(at: Conversion, reason: str) -> Kernel:
-    def kernel(data: pa.Array, run: Run) -> pa.Array:
-        if data.null_count < len(data):
-            run.failures.append(Failure(data.is_valid(), at.column, reason))
-        return pa.nulls(len(data), at.wanted)
-
-    return kernel
+        return refuse
 
 
 def _struct(at: Conversion) -> Kernel:

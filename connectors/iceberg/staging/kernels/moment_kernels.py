@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import floor_divide, storage_type
 from connectors.iceberg.config import OutOfRange
 from connectors.iceberg.staging import timestamps
-from connectors.iceberg.staging.columns import as_array
+from connectors.iceberg.staging.columns import as_array, plain
 from connectors.iceberg.staging.kernels.incoming_moment import (
     MICRO,
     MILLI,
@@ -44,7 +44,7 @@ def date(at: Conversion) -> Kernel | None:
         raise Unfit
 
     def kernel(data: pa.Array, run: Run) -> pa.Array:
-        days = _longs(data)
+        days = plain(data).cast(pa.int64())
         if moment.kind == "timestamp":
             days = floor_divide(days, 86_400 * moment.per_second)
         days = _in_range(days, (-timestamps.MAX_DAYS, timestamps.MAX_DAYS), _CLAMPED_DAYS, at, run)
@@ -61,7 +61,7 @@ def time(at: Conversion) -> Kernel | None:
         raise Unfit
 
     def kernel(data: pa.Array, run: Run) -> pa.Array:
-        micros = _to_micros(_longs(data), moment, at, run)
+        micros = _to_micros(plain(data).cast(pa.int64()), moment, at, run)
         return _in_range(micros, _CLAMPED_TIME, _CLAMPED_TIME, at, run).view(pa.time64("us"))
 
     return kernel
@@ -80,7 +80,7 @@ def timestamp(at: Conversion) -> Kernel | None:
         raise Unfit
 
     def kernel(data: pa.Array, run: Run) -> pa.Array:
-        numbers = _longs(data) if whole is None else whole(data, run)
+        numbers = plain(data).cast(pa.int64()) if whole is None else whole(data, run)
         if nanos and moment.per_second == NANO:
             return numbers.view(wanted)
         micros = _to_micros(numbers, moment, at, run)
@@ -98,11 +98,6 @@ def _moment(at: Conversion, usual: Moment) -> Moment:
     if moment is None and (not pa.types.is_integer(at.type) or has_other_unit(at.schema)):
         raise Unfit
     return moment or usual
-
-
-def _longs(data: pa.Array) -> pa.Int64Array:
-    """Moments as the integers that they are, in 64 bits."""
-    return (data if pa.types.is_integer(data.type) else data.view(storage_type(data.type))).cast(pa.int64())
 
 
 def _to_micros(data: pa.Int64Array, moment: Moment, at: Conversion, run: Run) -> pa.Int64Array:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,16 +17,7 @@ from connect_py.api.arrow import storage_type
 from connect_py.api.java_text import double_text, float_text
 from connectors.iceberg.staging.columns import any_true, member
 from connectors.iceberg.staging.kernels.incoming_moment import incoming_moment
-from connectors.iceberg.staging.kernels.kernel import (
-    Conversion,
-    Kernel,
-    Run,
-    Unfit,
-    convert_each,
-    each,
-    is_text,
-    keep,
-)
+from connectors.iceberg.staging.kernels.kernel import Conversion, Kernel, Run, Unfit, convert_each, each, is_text, keep
 from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN
 from connectors.iceberg.staging.types import VARIABLE_SCALE_DECIMAL
 
@@ -79,10 +71,10 @@ def floating(at: Conversion) -> Kernel | None:
     if pa.types.is_decimal(type_):  # over a text, whose cast rounds once
         return lambda data, run: _finite(data.cast(pa.string()).cast(wanted), pa.scalar(False), at, run)
     if is_text(type_):
-        plain = each(pa.string(), at.column, _plain_float)  # Arrow's cast of these rounds once, also into floats
+        plain = each(pa.string(), at.column, lambda text: _matched(_FLOAT_TEXT, text, "is no number")[1])
 
         def from_text(data: pa.Array, run: Run) -> pa.Array:
-            texts = plain(data, run)
+            texts = plain(data, run)  # Arrow's cast of these rounds once, also into floats
             return _finite(texts.cast(wanted), pc.ends_with(texts, "Infinity"), at, run)
 
         return from_text
@@ -121,7 +113,8 @@ def decimal(at: Conversion) -> Kernel | None:
         return lambda data, run: data.cast(_LONGS) if inner is None else inner(data.cast(_LONGS), run)
     if pa.types.is_floating(type_) or is_text(type_):
         text = {pa.float32(): float_text, pa.float64(): double_text}.get(type_, str)
-        exact = each(wanted, at.column, lambda value: rescale(_decimal_of_text(text(value))))
+        known = partial(_matched, _DECIMAL_TEXT, otherwise="is no decimal number")
+        exact = each(wanted, at.column, lambda value: rescale(Decimal(known(text(value))[0])))
         return lambda data, run: _text_decimals(data, wanted, run, exact)
     if is_variable_scale(at):
         return each_variable_scale(wanted, at.column, rescale)
@@ -161,24 +154,17 @@ def _whole(number: float | Decimal, target: str, *, lenient: bool) -> int:
 
 def _whole_of_text(text: str, target: str) -> int:
     low, high = _LIMITS[target]
-    if _INTEGER_TEXT.fullmatch(text) is None:
-        raise ValueError("is no whole number")
+    _matched(_INTEGER_TEXT, text, "is no whole number")
     if not low <= int(text) <= high:
         raise ValueError("is too large for the column")
     return int(text)
 
 
-def _plain_float(text: str) -> str:
-    match = _FLOAT_TEXT.fullmatch(text)
+def _matched(pattern: re.Pattern[str], text: str, otherwise: str) -> re.Match[str]:
+    match = pattern.fullmatch(text)
     if match is None:
-        raise ValueError("is no number")
-    return match[1]
-
-
-def _decimal_of_text(text: str) -> Decimal:
-    if _DECIMAL_TEXT.fullmatch(text) is None:
-        raise ValueError("is no decimal number")
-    return Decimal(text)
+        raise ValueError(otherwise)
+    return match
 
 
 _MANY_DIGITS = Context(prec=20_000)  # Postgres' numeric may have that many
