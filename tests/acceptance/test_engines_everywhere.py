@@ -39,7 +39,6 @@ from worker_process import WorkerProcess
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.audit.table_audit import Verdict, audit
-from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark_config import SparkConfig
 
@@ -107,7 +106,7 @@ def assert_proven(lakehouse: Lakehouse, tables: Collection[str]) -> None:
         LakeClient(services, SparkConfig("lake", catalog)) as lake,
     ):
         for table in tables:
-            report = audit(TableHistory.read(lake, table, "main"))
+            report = audit(lake.history(table, "main"))
             assert report.verdict is Verdict.PROVEN, report.to_json()
 
 

@@ -30,7 +30,6 @@ from worker_process import WorkerProcess, free_port
 from connect_py.api.errors import ConnectError
 from connect_py.embedded.broker import KafkaBroker
 from connectors.iceberg.audit.table_audit import AuditReport, audit
-from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.commit_request import EngineSettings
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.spark.java_errors import translating
@@ -301,7 +300,7 @@ class FaultBench:
         deadline = time.monotonic() + ASK_SECONDS
         while True:
             try:
-                return audit(TableHistory.read(self._auditor, table, "main"))
+                return audit(self._auditor.history(table, "main"))
             except CatalogUnavailableError:  # somebody holds its lock
                 if time.monotonic() > deadline:
                     raise

@@ -12,14 +12,13 @@ import pytest
 from fixtures.iceberg_commit import Lake, Sink, lake, lake_config, order
 
 from connectors.iceberg.audit.table_audit import AuditReport, Verdict, audit
-from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
 
 
 def look(sink: Sink) -> AuditReport:
-    return audit(TableHistory.read(sink.lake.catalog, sink.name, "main"))
+    return audit(sink.lake.catalog.history(sink.name, "main"))
 
 
 def kinds(report: AuditReport) -> set[str]:

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from command_lines import command_line
-from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, lake, lake_config, order
+from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, activate, lake, lake_config, order
 
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.commit_request import EngineName, EngineSettings
@@ -343,7 +343,7 @@ def session_of(lake: Lake, config: SparkConfig, folder: Path) -> Iterator[Lake]:
     """Another session of the same JVM."""
     session = lake.runtime.new_session(config.session_settings())
     yield Lake(lake.runtime, LakeSession(session, config.catalog, EngineSettings()), folder)
-    lake.runtime.activate(lake.catalog.spark)
+    activate(lake.catalog.spark)
 
 
 @pytest.mark.parametrize("hadoop", [{}, {"said.of": "file systems"}])

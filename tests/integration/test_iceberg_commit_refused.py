@@ -14,7 +14,6 @@ from fixtures.iceberg_commit import Lake, Sink, lake, order
 
 from connect_py.api.errors import RetriableError
 from connectors.iceberg.audit.table_audit import Verdict, audit
-from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.commit_request import CommitStatus, EngineName
 from connectors.iceberg.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.spark.iceberg_java import PreparedCommit
@@ -86,7 +85,7 @@ def test_commit_that_was_made_and_refused_is_in_the_table_and_can_be_read(
     assert outcome.snapshot_id == sink.version().ledger_snapshot
     sink.commit(sink.stage([order(1, "c")]))
     assert numbers(sink) == (["a", "b", "c"] if engine is EngineName.APPEND else ["a", "c"])
-    assert audit(TableHistory.read(lake.catalog, sink.name, "main")).verdict is Verdict.PROVEN
+    assert audit(lake.catalog.history(sink.name, "main")).verdict is Verdict.PROVEN
     assert every_manifest_list_is_there(sink)
 
 

@@ -208,7 +208,7 @@ def legacy(
 
     monkeypatch.setattr("connectors.iceberg.spark.lake_client.LakeClient", NoJvm)
     monkeypatch.setattr("connectors.iceberg.commands.migrate.command_services", FakeSharedServices)
-    monkeypatch.setattr(TableHistory, "read", staticmethod(read))
+    monkeypatch.setattr(NoJvm, "history", read, raising=False)
     monkeypatch.setattr("connectors.iceberg.migration.kafka_traces.control_events", lambda *_: events)
     monkeypatch.setattr("connectors.iceberg.migration.kafka_traces.group_offsets", lambda *_: group)
 

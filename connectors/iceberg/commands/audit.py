@@ -45,12 +45,11 @@ def audit(
     """
     with errors_exit(UNDECIDED):
         from connectors.iceberg.audit.table_audit import audit as judge
-        from connectors.iceberg.audit.table_history import TableHistory
         from connectors.iceberg.spark.lake_client import LakeClient
 
         settings, ref, only = _settings(table, config, catalog_property or [], catalog)
         with LakeClient(command_services(), settings) as lake:
-            report = judge(TableHistory.read(lake, table, branch or ref), group or only)
+            report = judge(lake.history(table, branch or ref), group or only)
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:

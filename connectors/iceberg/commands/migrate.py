@@ -86,7 +86,6 @@ def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[Tab
 
 
 def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[TableTrace]:
-    from connectors.iceberg.audit.table_history import TableHistory
     from connectors.iceberg.errors import TableMissingError
     from connectors.iceberg.migration.java_position import TableTrace
     from connectors.iceberg.spark.lake_client import LakeClient
@@ -97,7 +96,7 @@ def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[
     with LakeClient(services, worker_spark_config(config, services.worker_settings)) as lake:
         for name in tables:
             try:
-                history = TableHistory.read(lake, name, config.table(name).commit_branch or "main")
+                history = lake.history(name, config.table(name).commit_branch or "main")
             except TableMissingError:
                 traces.append(TableTrace(name, exists=False))
             else:

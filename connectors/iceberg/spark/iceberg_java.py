@@ -177,7 +177,7 @@ class JavaTable:
         after = self._described(transaction.currentMetadata())
         properties = remembered(metadata.properties, metadata.schema, after.schema, lacking)
         if properties:
-            self._set_properties(transaction, properties)
+            self.set_properties(properties, transaction)
         transaction.commitTransaction()
         return True
 
@@ -208,12 +208,9 @@ class JavaTable:
         schema = {"type": "struct", "schema-id": 0, "fields": [field]}
         return self._java.iceberg("SchemaParser").fromJson(json.dumps(schema)).findField("x")
 
-    def set_properties(self, properties: Mapping[str, str]) -> None:
-        self._set_properties(self._table, properties)
-
-    def _set_properties(self, table: Any, properties: Mapping[str, str]) -> None:
-        """`table`: or a transaction."""
-        update = table.updateProperties()
+    def set_properties(self, properties: Mapping[str, str], transaction: Any = None) -> None:
+        """`transaction`: in which they are set; None: at once."""
+        update = (transaction or self._table).updateProperties()
         for key, value in properties.items():
             update.set(key, value)
         update.commit()
@@ -356,15 +353,13 @@ class JavaTable:
         return int(file.getLength()), int(java.iceberg("parquet.ParquetUtil").fileMetrics(file, config).recordCount())
 
     def data_file(self, content: Mapping[str, Any], spec_id: int, path: str, size: int, rows: int) -> Any:
-        """A staged file as a data file of the table, with the metrics of its footer unless `content` has them.
+        """A staged file as a data file of the table, with the metrics of its footer.
 
         Raises:
             TableUnsuitableError: The file holds another number of rows.
         """
         java, spec = self._java, self._table.specs()[spec_id]
         file = java.iceberg("ContentFileParser").fromJson(java.tree(content), spec)
-        if "value-counts" in content:
-            return file
         config = java.iceberg("MetricsConfig").forTable(self._table)
         metrics = java.iceberg("parquet.ParquetUtil").fileMetrics(self._table.io().newInputFile(path, size), config)
         if metrics.recordCount() != rows:

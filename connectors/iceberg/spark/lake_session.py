@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.commit_request import CommitOutcome, CommitRequest, EngineSettings
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.file_io_properties import file_io_properties
@@ -180,10 +181,10 @@ class LakeSession:
         with translating(name):
             return orphan_files.remove(self._catalog.load(name), uuid, prefix, below)
 
-    def history(self, name: str, ref: str, ledger_prefix: str, file_prefix: str) -> Mapping[str, object]:
-        """Everything that a table remembers, for an audit; reads every manifest that is left."""
+    def history(self, name: str, ref: str) -> TableHistory:
+        """Everything that a table remembers, for an audit; reads every manifest that the ref's snapshots have left."""
         with translating(name):
-            return snapshot_history.read(self._catalog.load(name), ref, ledger_prefix, file_prefix)
+            return snapshot_history.read(self._catalog.load(name), ref)
 
     def delete_rows(self, name: str, condition: str, branch: str | None = None) -> None:
         """Delete the rows of a table that fulfil a condition in SQL, in a commit of its own."""

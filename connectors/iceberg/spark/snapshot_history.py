@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
+from connectors.iceberg.audit.table_history import LEDGER_PREFIX, HistoricSnapshot, TableHistory
 from connectors.iceberg.spark.iceberg_java import JavaTable
+from connectors.iceberg.staging.staged_file_name import PREFIX
 
 _NAMED: Final = 100  # files that are named when something is wrong with them
 
 
-def read(table: JavaTable, ref: str, ledger_prefix: str, file_prefix: str) -> Mapping[str, Any]:
-    """See `LakeSession.history`; the form is that of `TableHistory.of`."""
+def read(table: JavaTable, ref: str) -> TableHistory:
+    """See `LakeSession.history`."""
     metadata = table.metadata()
     head = metadata.head(ref)
-    added: dict[str, str] = {}  # path -> the snapshot that brought it
-    twice: list[dict[str, str]] = []
+    added: dict[str, int] = {}  # path -> the snapshot that brought it
+    twice: list[tuple[str, int, int]] = []
     ancestors, complete = [], True
     for snapshot in metadata.ancestors(head):
-        parent = snapshot.get("parent-snapshot-id")
+        parent, number = snapshot.get("parent-snapshot-id"), snapshot["snapshot-id"]
         complete = parent is None or parent in metadata.snapshots
-        snapshot_id = str(snapshot["snapshot-id"])
         stagers = set()
-        for path in table.data_files_added_by(snapshot["snapshot-id"]):
-            earlier, added[path] = added.get(path), snapshot_id
-            if earlier is not None and len(twice) < _NAMED:
-                twice.append({"path": path, "snapshot": snapshot_id, "again": earlier})
+        for path in table.data_files_added_by(number):
+            newer, added[path] = added.get(path), number
+            if newer is not None:
+                twice.append((path, number, newer))
             name = path.rpartition("/")[2]
             parts = name.split(".")
-            if name.startswith(file_prefix) and len(parts) > 2:
+            if name.startswith(PREFIX) and len(parts) > 2:
                 stagers.add(parts[1])
-        ancestors.append(
-            {
-                "id": snapshot_id,
-                "timestamp": snapshot["timestamp-ms"],
-                "operation": snapshot["summary"].get("operation"),
-                "summary": {k: v for k, v in snapshot["summary"].items() if k != "operation"},
-                "stagers": sorted(stagers),
-            }
-        )
-    live: set[str] = set()
-    live_twice: list[str] = []
-    for path in table.live_data_files(head["snapshot-id"]) if head is not None else ():
-        if path in live and len(live_twice) < _NAMED:
-            live_twice.append(path)
-        live.add(path)
-    return {
-        "uuid": metadata.uuid,
-        "ref_exists": ref in metadata.refs,
-        "properties": {k: v for k, v in metadata.properties.items() if k.startswith(ledger_prefix)},
-        "present": [
-            {
-                "id": str(i),
-                "groups": [k.removeprefix(ledger_prefix) for k in s["summary"] if k.startswith(ledger_prefix)],
-            }
-            for i, s in metadata.snapshots.items()
-        ],
-        "ancestors": ancestors,
-        "complete": complete,
-        "added_twice": twice,
-        "live_twice": live_twice,
-        "live": len(live),
-    }
+        summary = {key: value for key, value in snapshot["summary"].items() if key != "operation"}
+        operation = snapshot["summary"].get("operation")
+        ancestors.append(HistoricSnapshot(number, snapshot["timestamp-ms"], operation, summary, tuple(sorted(stagers))))
+    live = Counter(table.live_data_files(head["snapshot-id"]) if head is not None else ())
+    live_twice = tuple(path for path, count in live.items() if count > 1)
+    present = {number: frozenset(_by_group(s["summary"])) for number, s in metadata.snapshots.items()}
+    return TableHistory(
+        table.name, ref, metadata.uuid, ref in metadata.refs, _by_group(metadata.properties), ancestors, complete,
+        present, len(live), live_twice[:_NAMED], tuple(twice[:_NAMED]),
+    )  # fmt: skip
+
+
+def _by_group(texts: Mapping[str, str]) -> dict[str, str]:
+    """Texts of ledgers by connect group."""
+    return {key.removeprefix(LEDGER_PREFIX): text for key, text in texts.items() if key.startswith(LEDGER_PREFIX)}

@@ -47,17 +47,16 @@ class SparkRuntime(SparkGateway):
             raise
 
     def new_session(self, settings: Mapping[str, str]) -> SparkSession:
-        """A session with settings and catalogs of its own, in the same JVM, and that of this thread."""
+        """A session with settings and catalogs of its own, in the same JVM, and that of this thread.
+
+        What Iceberg makes in the JVM takes its settings from the thread's session.
+        """
         session = self.spark.newSession()
         for key, value in settings.items():
             session.conf.set(key, value)
-        self.activate(session)
-        return session
-
-    def activate(self, session: SparkSession) -> None:
-        """Make a session that of this thread: what Iceberg makes in the JVM takes its settings from there."""
         jvm: Any = session._jvm
         jvm.SparkSession.setActiveSession(session._jsparkSession)
+        return session
 
     def heap_bytes(self) -> int:
         """The part of the JVM's heap that is in use."""
