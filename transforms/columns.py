@@ -35,8 +35,8 @@ def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
     if data.type == pa.null():
         return data
     if pa.types.is_struct(data.type) and data.type.num_fields:  # if_else takes a hundred times as long for structs
-        gone = pc.invert(visible)
-        null = pc.or_(gone, data.is_null()) if data.null_count else gone
+        absent_rows = pc.invert(visible)
+        null = pc.or_(absent_rows, data.is_null()) if data.null_count else absent_rows
         return pa.StructArray.from_arrays(children(data), fields=list(data.type), mask=null)
     if not is_odd_decimal(data.type):
         return pc.if_else(visible, data, pa.scalar(None, data.type))

@@ -131,19 +131,19 @@ class Flatten(Transformation[R]):
             raise blamed(batch, self.apply)
         columns: dict[str, pa.Array] = {}
         absent: dict[tuple[str, ...], pa.BooleanArray] = {}
-        for name, member, gone in self._members(column, "", None):
+        for name, member, absent_rows in self._members(column, "", None):
             if name in columns:
                 raise NotColumnar(f"two members are called {name}")
             columns[name] = member.data
-            if gone is not None:
-                absent[(name,)] = gone
+            if absent_rows is not None:
+                absent[(name,)] = absent_rows
         null = column.is_null()
         made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null) if columns else None
         data = empty_structs(null, len(batch)) if made is None else made
         return Column(None, data, column.tombstone, absent, column.tombstone_schema)
 
     def _members(
-        self, column: Column, prefix: str, gone: pa.BooleanArray | None
+        self, column: Column, prefix: str, absent_rows: pa.BooleanArray | None
     ) -> Iterator[tuple[str, Column, pa.BooleanArray | None]]:
         """The leaves of maps, with the rows that do not have them."""
         import pyarrow as pa
@@ -155,7 +155,7 @@ class Flatten(Transformation[R]):
             member = column.member(field.name)
             assert member is not None
             name = f"{prefix}{self._delimiter}{field.name}" if prefix else field.name
-            lacking = _either(gone, member.missing)
+            lacking = _either(absent_rows, member.missing)
             if not pa.types.is_struct(field.type):
                 if pa.types.is_decimal(field.type):
                     raise NotColumnar("a decimal")

@@ -546,8 +546,8 @@ def _schemaless(data: pa.Array, path: _Path, absent: Mapping[_Path, list[bool]])
                 for row, value in zip(rows, values, strict=True):
                     row[name] = value
             else:
-                for row, value, gone in zip(rows, values, missing, strict=True):
-                    if not gone:
+                for row, value, is_absent in zip(rows, values, missing, strict=True):
+                    if not is_absent:
                         row[name] = value
         return _with_nulls(rows, data)
     if pa.types.is_list(kind):

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 _lock = threading.Lock()
-_held: dict[Path, int] = {}  # folders of this process, and the file descriptor that holds each lock
+_locks: dict[Path, int] = {}  # folders of this process, and the file descriptor that holds each lock
 
 
 def scratch_folder(prefix: str) -> Path:
@@ -21,28 +21,28 @@ def scratch_folder(prefix: str) -> Path:
     """
     above = Path(tempfile.gettempdir())
     with _lock:
-        for gone in [folder for folder in _held if not folder.exists()]:
-            os.close(_held.pop(gone))
+        for removed in [folder for folder in _locks if not folder.exists()]:
+            os.close(_locks.pop(removed))
         _sweep(above, prefix)
         while True:
             made = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=above))
-            held = _locked(made)
-            if held is not None and made.exists():  # no other process swept it before it was locked
-                _held[made] = held
+            lock = _locked(made)
+            if lock is not None and made.exists():  # no other process swept it before it was locked
+                _locks[made] = lock
                 return made
-            if held is not None:
-                os.close(held)
+            if lock is not None:
+                os.close(lock)
 
 
 def _sweep(above: Path, prefix: str) -> None:
     named = re.compile(re.escape(prefix) + r"\d+-[^-]+")
     for folder in above.glob(f"{prefix}*"):
-        if folder in _held or not named.fullmatch(folder.name):
+        if folder in _locks or not named.fullmatch(folder.name):
             continue
-        held = _locked(folder)
-        if held is not None:
+        lock = _locked(folder)
+        if lock is not None:
             shutil.rmtree(folder, ignore_errors=True)
-            os.close(held)
+            os.close(lock)
 
 
 def _locked(folder: Path) -> int | None:
@@ -50,12 +50,12 @@ def _locked(folder: Path) -> int | None:
     try:
         if folder.stat(follow_symlinks=False).st_uid != os.getuid():
             return None
-        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(held)
+        os.close(lock)
         return None
-    return held
+    return lock

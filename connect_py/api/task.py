@@ -162,7 +162,7 @@ class SinkTask(Task):
         """
         self.put(batch.records())
 
-    def put_dead_letter(self, letter: DeadLetter) -> None:
+    def put_dead_letter(self, dead_letter: DeadLetter) -> None:
         """Keep a record that failed, as safely as records that did not. Not offered unless overridden.
 
         Called if `errors.deadletterqueue.iceberg.table` is set: a connector that offers this defines the key, and

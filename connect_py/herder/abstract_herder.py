@@ -177,7 +177,7 @@ class AbstractHerder(OffsetRequests, Herder):
                 log.error("the status of %s is not removed: %s", known, error)
 
     def _running_anywhere(self) -> Items:
-        return self._work.held()
+        return self._work.running_items()
 
     # ------------------------------------------------------------------ answers
 

@@ -142,7 +142,7 @@ class DistributedHerder(AbstractHerder):
         self._repaired_at = 0.0
         self._cleaned: object = None
         self._work.claim = self._claim
-        self._work.on_held = self._group.holds
+        self._work.on_running = self._group.holds
         self._work.publish = self._publish_task_configs
         publisher.may_publish = self._group.working
         self._session_keys = SessionKeys(
@@ -267,7 +267,7 @@ class DistributedHerder(AbstractHerder):
             self._publisher.generation = max(self._publisher.generation, share.generation)
         self._work.assigned = share.items if share.working else NOTHING
         if not share.working:
-            self._group.holds(self._work.held())  # another life begins once nothing is left of this one
+            self._group.holds(self._work.running_items())  # another life begins once nothing is left of this one
         self._work_on_changes()
         if share.working and share.turn != self._turn:
             log.info("Finished starting connectors and tasks")
@@ -311,9 +311,9 @@ class DistributedHerder(AbstractHerder):
         now = self._clock.monotonic()
         if self._working and now - self._repaired_at > REPAIR_SECONDS:
             self._repaired_at = now
-            self._publisher.repair(item for item in self._work.held() if self._work.owns(item))
+            self._publisher.repair(item for item in self._work.running_items() if self._work.owns(item))
         if self._leadership.leads:
-            seen = (self._state().offset, self._group.held_by_others())
+            seen = (self._state().offset, self._group.running_elsewhere())
             if seen != self._cleaned:
                 self._cleaned = seen
                 self._clean_statuses(None)
@@ -323,7 +323,7 @@ class DistributedHerder(AbstractHerder):
             super()._clean_statuses(name)
 
     def _running_anywhere(self) -> Items:
-        return self._work.held() | self._group.held_by_others()
+        return self._work.running_items() | self._group.running_elsewhere()
 
     # ------------------------------------------------------------------ requests
 

@@ -39,7 +39,7 @@ class StatusPublisher:
         state: State,
         trace: str | None = None,
         *,
-        gone: bool = False,
+        ended: bool = False,
     ) -> None:
         """Write a status in this worker's name; the version of an instance that is gone is not known."""
         if not self.may_publish():
@@ -48,14 +48,14 @@ class StatusPublisher:
             self._waits.pop(id, None)
             return
         trace = None if trace is None else masked(trace)
-        if gone:
+        if ended:
             self._last.pop(id, None)
         else:
             self._last[id] = state, trace, self._clock.monotonic()
-        if gone or state in (State.FAILED, State.RESTARTING):
+        if ended or state in (State.FAILED, State.RESTARTING):
             self._waits.pop(id, None)
         waiting = self._waits.get(id) if state is State.RUNNING else None
-        version = None if gone else self.version_of(id)
+        version = None if ended else self.version_of(id)
         try:
             self._store.put(id, Status(state, self._worker_id, self.generation, trace, version, waiting))
         except ConnectError as error:
@@ -108,7 +108,7 @@ class StatusPublisher:
         self._waiting(name, waiting)
 
     def on_connector_shutdown(self, name: str) -> None:
-        self.publish(name, State.UNASSIGNED, gone=True)
+        self.publish(name, State.UNASSIGNED, ended=True)
 
     def on_connector_restart(self, name: str) -> None:
         self.publish(name, State.RESTARTING)
@@ -129,7 +129,7 @@ class StatusPublisher:
         self._waiting(id, waiting)
 
     def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        self.publish(id, State.UNASSIGNED, gone=True)
+        self.publish(id, State.UNASSIGNED, ended=True)
 
     def on_task_restart(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
         self.publish(id, State.RESTARTING)

@@ -12,7 +12,7 @@ from connect_py.storage.control_records import Item
 
 
 @dataclass(slots=True)
-class Held:
+class RequestedWork:
     """What the herder asked the worker to do for one connector."""
 
     config_offset: int = -1  # of the configuration that its connector was started with; -1: its connector is not here
@@ -65,7 +65,9 @@ class StopConnector:
 Action: TypeAlias = StartConnector | SetTarget | StartTasks | StopTasks | StopConnector
 
 
-def plan(state: ClusterConfigState, held: Mapping[str, Held], assigned: Set[Item] | None = None) -> Sequence[Action]:
+def plan(
+    state: ClusterConfigState, requested: Mapping[str, RequestedWork], assigned: Set[Item] | None = None
+) -> Sequence[Action]:
     """Return what to do, sorted by connector; nothing when everything runs as it should.
 
     A connector that is on its way out, and tasks that are being stopped, are left alone until that is over.
@@ -75,8 +77,8 @@ def plan(state: ClusterConfigState, held: Mapping[str, Held], assigned: Set[Item
         assigned: What this worker may run; everything when None.
     """
     actions: list[Action] = []
-    for name in sorted({*held, *state.configs}):
-        item = held.get(name) or Held()
+    for name in sorted({*requested, *state.configs}):
+        item = requested.get(name) or RequestedWork()
         target = state.target_state(name)
         mine = name in state.configs and (assigned is None or name in assigned)
         here = item.config_offset >= 0 and not item.leaving
@@ -91,7 +93,7 @@ def plan(state: ClusterConfigState, held: Mapping[str, Held], assigned: Set[Item
 
 
 def _task_actions(
-    name: str, state: ClusterConfigState, item: Held, target: TargetState, assigned: Set[Item] | None
+    name: str, state: ClusterConfigState, item: RequestedWork, target: TargetState, assigned: Set[Item] | None
 ) -> Sequence[StartTasks | StopTasks]:
     number = state.start_numbers.get(name, -1)
     wanted = () if target is TargetState.STOPPED else tuple(state.tasks(name))

@@ -20,7 +20,7 @@ from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.work_plan import (
     Action,
-    Held,
+    RequestedWork,
     SetTarget,
     StartConnector,
     StartTasks,
@@ -73,68 +73,68 @@ class WorkRunner:
         self._resolver = resolver
         self._queue = queue
         self._on_stopped = on_stopped
-        self._held: dict[str, Held] = {}
+        self._requested: dict[str, RequestedWork] = {}
         self._asked: dict[str, _Question] = {}  # connectors that divide their work just now
         self._starts: dict[str, Future[None]] = {}  # the last of each connector that is held
         self._reload = ConfigReload(resolver, queue, self._restart_all)
         self.assigned: Set[Item] | None = None  # what this worker may run; None: everything
         self.claim: Callable[[Items], Items] = _all  # which of these may be started at this moment
         self.publish: Callable[[str, Sequence[Mapping[str, str]]], Future[None]] = self._publish_here
-        self.on_held: Callable[[Items], None] = _ignore  # hears what may be running here, after every change
+        self.on_running: Callable[[Items], None] = _ignore  # hears what may be running here, after every change
 
     def reconcile(self) -> int:
         """Start and stop what the config topic asks for; returns the number of actions."""
         state = self._configs.snapshot()
-        actions = plan(state, self._held, self.assigned)
+        actions = plan(state, self._requested, self.assigned)
         for action in actions:
             self._run(action, state)
-        self.on_held(self.held())
+        self.on_running(self.running_items())
         return len(actions)
 
     def running(self) -> tuple[list[str], list[ConnectorTaskId]]:
         """Connectors and tasks that the worker was asked to run, and those that have not stopped yet."""
-        connectors = [name for name in sorted(self._held) if self._held[name].config_offset >= 0]
-        return connectors, [task for name in sorted(self._held) for task in sorted(self._held[name].tasks)]
+        connectors = [name for name in sorted(self._requested) if self._requested[name].config_offset >= 0]
+        return connectors, [task for name in sorted(self._requested) for task in sorted(self._requested[name].tasks)]
 
-    def held(self) -> Items:
+    def running_items(self) -> Items:
         """The same as one set."""
         connectors, tasks = self.running()
         return frozenset((*connectors, *tasks))
 
     def owns(self, item: Item) -> bool:
         """Whether an item runs here and is not being stopped."""
-        held = self._held.get(item.connector if isinstance(item, ConnectorTaskId) else item)
-        if held is None:
+        requested = self._requested.get(item.connector if isinstance(item, ConnectorTaskId) else item)
+        if requested is None:
             return False
         if isinstance(item, ConnectorTaskId):
-            return item in held.tasks and item not in held.stopping
-        return held.config_offset >= 0 and not held.leaving
+            return item in requested.tasks and item not in requested.stopping
+        return requested.config_offset >= 0 and not requested.leaving
 
     def _run(self, action: Action, state: ClusterConfigState) -> None:
-        held = self._held.setdefault(action.name, Held())
+        requested = self._requested.setdefault(action.name, RequestedWork())
         if isinstance(action, StartConnector):
-            if held.config_offset < 0 and not self.claim(frozenset((action.name,))):
+            if requested.config_offset < 0 and not self.claim(frozenset((action.name,))):
                 return
-            held.config_offset = state.config_offsets[action.name]
-            held.target = state.target_state(action.name)
+            requested.config_offset = state.config_offsets[action.name]
+            requested.target = state.target_state(action.name)
             self.start_connector(action.name)
         elif isinstance(action, SetTarget):
             log.info("connector %s: target state is now %s", action.name, action.target.value)
-            held.target = action.target
+            requested.target = action.target
             self._worker.set_target_state(action.name, action.target)
         elif isinstance(action, StartTasks):
-            if not held.tasks and held.config_offset < 0:
-                held.target = state.target_state(action.name)
+            if not requested.tasks and requested.config_offset < 0:
+                requested.target = state.target_state(action.name)
             claimed = self.claim(frozenset(action.tasks))
             for task in (task for task in action.tasks if task in claimed):
-                held.tasks[task] = state.start_numbers.get(action.name, -1)
+                requested.tasks[task] = state.start_numbers.get(action.name, -1)
                 self.start_task(task)
         elif isinstance(action, StopTasks):
-            held.stopping.update(action.tasks)
+            requested.stopping.update(action.tasks)
             stopped = self._worker.stop_tasks(action.tasks)
             self._then(stopped, partial(self._tasks_stopped, action.name, action.tasks))
         elif isinstance(action, StopConnector):
-            held.leaving = True
+            requested.leaving = True
             self._then(self._worker.stop_connector(action.name), partial(self._connector_stopped, action.name))
 
     def _then(self, future: Future[None], action: Callable[[], None]) -> None:
@@ -149,22 +149,22 @@ class WorkRunner:
         future.add_done_callback(done)
 
     def _tasks_stopped(self, name: str, tasks: Sequence[ConnectorTaskId]) -> None:
-        held = self._held[name]
+        requested = self._requested[name]
         for task in tasks:
-            held.tasks.pop(task, None)
-            held.stopping.discard(task)
-        self._stopped(name, held)
+            requested.tasks.pop(task, None)
+            requested.stopping.discard(task)
+        self._stopped(name, requested)
 
     def _connector_stopped(self, name: str) -> None:
-        held = self._held[name]
-        held.config_offset, held.leaving = -1, False
+        requested = self._requested[name]
+        requested.config_offset, requested.leaving = -1, False
         self._starts.pop(name, None)
         self._drop_question(name)
-        self._stopped(name, held)
+        self._stopped(name, requested)
 
-    def _stopped(self, name: str, held: Held) -> None:
-        if held.empty:
-            del self._held[name]
+    def _stopped(self, name: str, requested: RequestedWork) -> None:
+        if requested.empty:
+            del self._requested[name]
         self._on_stopped(name)
         self.reconcile()
 

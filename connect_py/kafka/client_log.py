@@ -36,13 +36,13 @@ class RepeatFilter(logging.Filter):
             if text.startswith(_PASSING) and record.levelno == logging.WARNING and not self._has_lasted(subject, now):
                 record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
             key = (record.levelno, subject)
-            last, held_back = self._seen.get(key, (now - QUIET_SECONDS, 0))
+            last, suppressed = self._seen.get(key, (now - QUIET_SECONDS, 0))
             if now - last < QUIET_SECONDS:
-                self._seen[key] = (last, held_back + 1)
+                self._seen[key] = (last, suppressed + 1)
                 return False
             self._seen[key] = (now, 0)
-        if held_back:
-            record.msg, record.args = f"{text} ({held_back} more like this in {now - last:.0f} s)", None
+        if suppressed:
+            record.msg, record.args = f"{text} ({suppressed} more like this in {now - last:.0f} s)", None
         return True
 
     def _has_lasted(self, subject: str, now: float) -> bool:

@@ -91,7 +91,7 @@ class WorkerMetrics:
             else:
                 self._waits[item] = waiting
 
-    def gone(self, item: str | ConnectorTaskId) -> None:
+    def forget(self, item: str | ConnectorTaskId) -> None:
         """It runs here no more."""
         with self._lock:
             self._starting.discard(item)

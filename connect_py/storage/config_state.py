@@ -246,11 +246,11 @@ class ConfigTable:
 
         They may still be at work when a connector of that name is created again, which must fence them all.
         """
-        for held in (
+        for entries in (
             self._configs, self._config_offsets, self._task_counts, self._buffered, self._applied,
             self._generations, self._start_numbers,
         ):  # fmt: skip
-            held.pop(name, None)
+            entries.pop(name, None)
         self._inconsistent.discard(name)
         self._pending_fencing.discard(name)
         self._drop_task_configs(name)

@@ -17,7 +17,7 @@ from connect_py.api.child_launcher import die_with_parent
 from connect_py.log_context import NOISY_LOGGERS, LogContext, set_process_context
 from connect_py.task.channel import Channel, ChannelHandler
 
-EXIT_WORKER_GONE: Final = 70
+EXIT_WORKER_LOST: Final = 70
 KEPT_BYTES: Final = 64 << 20
 COLLECTOR_THRESHOLDS: Final = (100_000, 50, 100)
 _M_TRIM_THRESHOLD: Final = -1  # glibc's
@@ -79,7 +79,7 @@ def set_levels(levels: Mapping[str, int | None]) -> None:
         logging.getLogger(name or None).setLevel(logging.NOTSET if level is None else level)
 
 
-def read_until_worker_is_gone(channel: Channel, handle: Callable[[Any], None]) -> threading.Thread:
+def read_until_worker_ends(channel: Channel, handle: Callable[[Any], None]) -> threading.Thread:
     """Start the thread that takes messages; it ends the process at once when the channel closes."""
 
     def read() -> None:
@@ -87,7 +87,7 @@ def read_until_worker_is_gone(channel: Channel, handle: Callable[[Any], None]) -
             try:
                 message = channel.receive()
             except EOFError:
-                os._exit(EXIT_WORKER_GONE)
+                os._exit(EXIT_WORKER_LOST)
             handle(message)
 
     thread = threading.Thread(target=read, name="channel-reader", daemon=True)

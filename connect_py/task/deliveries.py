@@ -13,24 +13,24 @@ from connect_py.task.transformation_chain import Delivery
 
 def without_partitions(deliveries: Iterable[Delivery], partitions: Iterable[TopicPartition]) -> list[Delivery]:
     """Leave out rows that were consumed from these partitions, wherever they are routed now."""
-    gone = set(partitions)
-    if not gone:
+    withdrawn = set(partitions)
+    if not withdrawn:
         return list(deliveries)
     left: list[Delivery] = []
     for delivery in deliveries:
         kept: Delivery | None
         if isinstance(delivery, Batch):
-            kept = _batch_without(delivery, gone)
+            kept = _batch_without(delivery, withdrawn)
         else:
-            rows: list[SinkRecord] = [r for r in delivery if r.origin.topic_partition not in gone]
+            rows: list[SinkRecord] = [r for r in delivery if r.origin.topic_partition not in withdrawn]
             kept = rows or None
         if kept is not None:
             left.append(kept)
     return left
 
 
-def _batch_without(batch: Batch, gone: set[TopicPartition]) -> Batch | None:
-    numbers = {tp.partition for tp in gone if tp.topic == batch.origin.topic}
+def _batch_without(batch: Batch, withdrawn: set[TopicPartition]) -> Batch | None:
+    numbers = {tp.partition for tp in withdrawn if tp.topic == batch.origin.topic}
     mask = pa.array([p not in numbers for p in batch.origin.partitions.to_pylist()], pa.bool_())
     if mask.true_count == len(batch):
         return batch

@@ -358,8 +358,8 @@ class SinkConsumer:
         finally:
             # The client would keep a partition paused for when it comes back, and this task would not resume it then.
             self.resume([tp for tp in going if tp in self._paused])
-            for held in (self._assigned, self._unheard, self._paused, self._stuck):
-                held.difference_update(going)
+            for owned in (self._assigned, self._unheard, self._paused, self._stuck):
+                owned.difference_update(going)
             for tp in going:
                 for known in (self._seeks, self._fresh, self._next, self._lost, self._ends):
                     known.pop(tp, None)

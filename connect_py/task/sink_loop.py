@@ -99,8 +99,8 @@ class SinkTaskRunner:
         self._offsets = Positions()
         self._kept: deque[Delivery] = deque()  # of the last poll, not yet put
         self._consumed: dict[TopicPartition, int] = {}  # the end of the last poll; current once everything is put
-        self._gone: set[TopicPartition] = set()  # given up or rewound while the last poll was being worked on
-        self._held = False  # a batch waits to be put again: nothing is read meanwhile
+        self._withdrawn: set[TopicPartition] = set()  # given up or rewound while the last poll was being worked on
+        self._batch_waits = False  # a batch waits to be put again: nothing is read meanwhile
         self._waiting = False  # an operation on a record waits to be repeated: the same
         self._redeliver_at = 0.0
         self._redelivery_seconds = REDELIVERY_SECONDS[0]
@@ -164,9 +164,9 @@ class SinkTaskRunner:
         self._follow_target()
         self._subscription.update_if_due(now)
         polled = self._take(self._poll(now))  # messages may be large: no name keeps them while the rest takes long
-        if not self._held:
+        if not self._batch_waits:
             self._reach_ends()
-        if polled or not self._held or self._clock.monotonic() >= self._redeliver_at:
+        if polled or not self._batch_waits or self._clock.monotonic() >= self._redeliver_at:
             self._deliver()
 
     def _check_waiting(self) -> None:
@@ -191,7 +191,7 @@ class SinkTaskRunner:
         if self._timeout_ms is not None:
             timeout = min(timeout, self._timeout_ms / 1000)
             self._timeout_ms = None
-        if self._held:
+        if self._batch_waits:
             timeout = min(timeout, max(0.0, self._redeliver_at - now))
             self._poll_paused(timeout)
             return []
@@ -209,16 +209,16 @@ class SinkTaskRunner:
         """Make records of what was read; returns whether anything was."""
         if not runs:
             return False
-        self._gone.clear()
+        self._withdrawn.clear()
         consumed: dict[TopicPartition, int] = {}  # the next offsets to read
         for run in runs:
             consumed |= run.consumed()
         self.metrics.poll(sum(map(len, runs)))
         self._topics_used.use({run.topic for run in runs})
         deliveries = self._pipeline.process(runs)
-        if self._gone:
-            deliveries = without_partitions(deliveries, self._gone)
-            consumed = {tp: offset for tp, offset in consumed.items() if tp not in self._gone}
+        if self._withdrawn:
+            deliveries = without_partitions(deliveries, self._withdrawn)
+            consumed = {tp: offset for tp, offset in consumed.items() if tp not in self._withdrawn}
         self._consumed = consumed
         self._kept.extend(deliveries)
         return True
@@ -240,15 +240,15 @@ class SinkTaskRunner:
             return
         self._offsets.current |= self._consumed
         self._consumed = {}
-        if self._held:
-            self._held = False
+        if self._batch_waits:
+            self._batch_waits = False
             self._waits.waits(PUT, None)
             self._redelivery_seconds = REDELIVERY_SECONDS[0]
             self._apply_pauses()
 
     def _put(self, delivery: Delivery) -> bool:
         """False: it is put again later."""
-        self._gone.clear()
+        self._withdrawn.clear()
         start = self._clock.monotonic()
         try:
             if isinstance(delivery, Batch):
@@ -258,7 +258,7 @@ class SinkTaskRunner:
         except RetriableError as error:
             self._check_reporter()
             if len(delivery):
-                self._kept.extendleft(without_partitions([delivery], self._gone))
+                self._kept.extendleft(without_partitions([delivery], self._withdrawn))
             self._hold(error)
             return False
         except Exception as error:
@@ -289,10 +289,10 @@ class SinkTaskRunner:
             self._timeout_ms = None
         else:
             self._redelivery_seconds = min(2 * wait, REDELIVERY_SECONDS[1])
-        if not self._held:
+        if not self._batch_waits:
             log.warning("put is repeated, first in %.1f s: %s", wait, error, extra={"action": "redeliver"})
         self._redeliver_at = self._clock.monotonic() + wait
-        self._held = True
+        self._batch_waits = True
         self._waits.waits(PUT, str(error))
         self._apply_pauses()
 
@@ -323,7 +323,7 @@ class SinkTaskRunner:
             self._apply_pauses()
 
     def _apply_pauses(self) -> None:
-        self._pauses.apply(self._held or self._waiting or self._target_paused)
+        self._pauses.apply(self._batch_waits or self._waiting or self._target_paused)
 
     # Commits.
 
@@ -375,7 +375,7 @@ class SinkTaskRunner:
         log.error("pre_commit failed, reading goes back to the last commit: %s", error, exc_info=True)
         back = {tp: self._offsets.back[tp] for tp in self._consumer.assigned if tp in self._offsets.back}
         self._abandon()
-        self._held = False
+        self._batch_waits = False
         self._waits.waits(PUT, None)
         self._offsets.current |= back
         self._consumer.seek(back)
@@ -426,7 +426,7 @@ class SinkTaskRunner:
 
     def _withdraw(self, partitions: set[TopicPartition]) -> None:
         """Nothing that was polled of these is put."""
-        self._gone |= partitions
+        self._withdrawn |= partitions
         self._kept = deque(without_partitions(self._kept, partitions))
         self._consumed = {tp: offset for tp, offset in self._consumed.items() if tp not in partitions}
 

@@ -18,7 +18,7 @@ from connect_py.task.child_process import (
     keep_freed_memory,
     leave,
     prepare_child,
-    read_until_worker_is_gone,
+    read_until_worker_ends,
     set_levels,
 )
 from connect_py.task.lease_guard import LeaseGuard
@@ -55,7 +55,7 @@ def run_task_process(connection: Connection[Any, Any], spec: TaskSpec) -> None:
             case Answer():
                 control.answer(message)
 
-    read_until_worker_is_gone(channel, handle)
+    read_until_worker_ends(channel, handle)
     beats = itertools.count()
 
     def make_beat() -> Beat:

@@ -88,7 +88,7 @@ class ConnectorHost:
         self._numbers = itertools.count(1)
         self._pending: dict[int, Future[Any]] = {}
         self._unsent: list[Request] = []
-        self._held: dict[str, _HostedConnector] = {}
+        self._instances: dict[str, _HostedConnector] = {}
         self._log_levels: dict[str, int | None] = {}
         self._lease_until: float | None = None
         self._next: list[tuple[Request, Future[Any]]] = []  # for the process after one whose lease has ended
@@ -127,19 +127,19 @@ class ConnectorHost:
     def names(self) -> frozenset[str]:
         """Connectors that are held, failed ones included."""
         with self._lock:
-            return frozenset(self._held)
+            return frozenset(self._instances)
 
     def start_connector(self, name: str, config: Mapping[str, str], target: TargetState) -> Future[None]:
         """Start an instance; the listener hears how it went. A name that is held must be stopped first."""
         number = next(self._numbers)
         with self._lock:
-            self._held[name] = _HostedConnector(generation=number)
+            self._instances[name] = _HostedConnector(generation=number)
         return self._request(StartConnector(number, name, number, dict(config), target))
 
     def fail_connector(self, name: str, trace: str) -> None:
         """Hold a connector that could not even be started."""
         with self._lock:
-            self._held[name] = _HostedConnector(generation=next(self._numbers), failed=True)
+            self._instances[name] = _HostedConnector(generation=next(self._numbers), failed=True)
         self._listener.on_connector_failure(name, trace)
 
     def stop_connector(self, name: str) -> Future[None]:
@@ -150,8 +150,8 @@ class ConnectorHost:
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()
         with self._lock:
-            held = self._held.pop(name, None)
-        if held is None:
+            instance = self._instances.pop(name, None)
+        if instance is None:
             done.set_result(None)
             return done
         once = threading.Lock()
@@ -160,7 +160,7 @@ class ConnectorHost:
             if not once.acquire(blocking=False):
                 return
             timer.cancel()
-            self._end_user(held.generation)
+            self._end_user(instance.generation)
             if why is not None:
                 log.error("Graceful stop of connector %s failed: %s", name, why)
             self._listener.on_connector_shutdown(name)
@@ -177,7 +177,7 @@ class ConnectorHost:
     def set_target_state(self, name: str, target: TargetState) -> None:
         """Change an instance's target; the listener hears how it went."""
         with self._lock:
-            if name not in self._held:
+            if name not in self._instances:
                 return
         outcome: Future[None] = self._request(ChangeTarget(next(self._numbers), name, target))
         outcome.add_done_callback(lambda f: f.exception())  # the listener gets it
@@ -185,7 +185,7 @@ class ConnectorHost:
     def task_configs(self, name: str, max_tasks: int) -> Future[list[dict[str, str]]]:
         """Ask an instance to divide its work."""
         with self._lock:
-            if name not in self._held:
+            if name not in self._instances:
                 missing: Future[list[dict[str, str]]] = Future()
                 missing.set_exception(NotFoundError(f"Connector {name} not found on this worker"))
                 return missing
@@ -342,11 +342,11 @@ class ConnectorHost:
             pending, self._pending = self._pending, {}
             users, self._users = self._users, {}
             later = {request.number for request, _ in self._next}
-            failed = [name for name, held in self._held.items() if not held.failed and held.generation not in later]
+            failed = [n for n, each in self._instances.items() if not each.failed and each.generation not in later]
             lost = [] if self._closing else failed
             self._send_next()
             for name in lost:
-                self._held[name].failed = True
+                self._instances[name].failed = True
         if lost:
             log.error("%s; it ran %s", why, ", ".join(lost))
         for name in lost:
@@ -363,7 +363,7 @@ class ConnectorHost:
             case Reply(number, value, error):
                 with self._lock:
                     future = self._pending.pop(number, None)
-                    started = any(held.generation == number for held in self._held.values())
+                    started = any(instance.generation == number for instance in self._instances.values())
                 if not started:
                     self._end_user(number)
                 if future is None:
@@ -382,7 +382,7 @@ class ConnectorHost:
     def _want_service(self, wanted: ServiceWanted) -> None:
         with self._lock:
             if wanted.user not in self._users and (
-                wanted.user in self._pending or any(held.generation == wanted.user for held in self._held.values())
+                wanted.user in self._pending or any(each.generation == wanted.user for each in self._instances.values())
             ):
                 self._users[wanted.user] = self._service_user(f"connector {wanted.name}")
             user = self._users.get(wanted.user)
@@ -409,11 +409,11 @@ class ConnectorHost:
 
     def _news(self, news: ConnectorNews) -> None:
         with self._lock:
-            held = self._held.get(news.name)
-            if held is None or held.generation != news.generation:
+            instance = self._instances.get(news.name)
+            if instance is None or instance.generation != news.generation:
                 return  # of an instance that was given up
             if news.kind not in ("reconfigure", "waiting"):
-                held.failed = news.kind == "failure"
+                instance.failed = news.kind == "failure"
         with log_context(news.name, scope="worker"):
             if news.kind == "waiting":
                 self._listener.on_connector_waiting(news.name, news.waiting)

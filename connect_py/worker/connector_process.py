@@ -24,7 +24,7 @@ from connect_py.log_context import NOTHING, log_context
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task.channel import Channel
-from connect_py.task.child_process import beat, prepare_child, read_until_worker_is_gone, set_levels
+from connect_py.task.child_process import beat, prepare_child, read_until_worker_ends, set_levels
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.lease_guard import LeaseGuard
 from connect_py.task.messages import Answer, Beat, ExtendLease, RequestService, SetLogLevels
@@ -395,5 +395,5 @@ def run_connector_process(connection: Connection[Any, Any], spec: ConnectorProce
         return Beat()
 
     beat(channel, make_beat, BEAT_SECONDS)
-    read_until_worker_is_gone(channel, process.handle)
+    read_until_worker_ends(channel, process.handle)
     threading.Event().wait()  # the reader ends the process

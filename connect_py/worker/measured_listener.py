@@ -39,7 +39,7 @@ class MeasuredListener:
         self._listener.on_connector_waiting(name, waiting)
 
     def on_connector_shutdown(self, name: str) -> None:
-        self._metrics.gone(name)
+        self._metrics.forget(name)
         self._listener.on_connector_shutdown(name)
 
     def on_connector_restart(self, name: str) -> None:
@@ -67,7 +67,7 @@ class MeasuredListener:
         self._listener.on_task_waiting(id, waiting)
 
     def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        self._metrics.gone(id)
+        self._metrics.forget(id)
         self._listener.on_task_shutdown(id)
 
     def on_task_restart(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word

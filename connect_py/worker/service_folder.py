@@ -30,19 +30,19 @@ class ServiceFolder:
         self._above = above if len(os.fsencode(above)) <= _LONGEST else _SHORT
         self._lock = threading.Lock()
         self._path: Path | None = None
-        self._held = -1
+        self._lock_file = -1
 
     def path(self) -> Path:
         """The folder, which only this user can look into."""
         with self._lock:
             while self._path is None:
                 made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=self._above))
-                held = os.open(made, os.O_RDONLY)
-                fcntl.flock(held, fcntl.LOCK_EX)
+                lock_file = os.open(made, os.O_RDONLY)
+                fcntl.flock(lock_file, fcntl.LOCK_EX)
                 if made.exists():  # no other worker swept it before it was locked
-                    self._path, self._held = made, held
+                    self._path, self._lock_file = made, lock_file
                 else:
-                    os.close(held)
+                    os.close(lock_file)
             return self._path
 
     def remove(self) -> None:
@@ -50,7 +50,7 @@ class ServiceFolder:
         with self._lock:
             if self._path is not None:
                 shutil.rmtree(self._path, ignore_errors=True)
-                os.close(self._held)
+                os.close(self._lock_file)
                 self._path = None
 
     def sweep(self) -> None:
@@ -59,14 +59,14 @@ class ServiceFolder:
             try:
                 if left.stat(follow_symlinks=False).st_uid != os.getuid():
                     continue
-                held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                lock_file = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             except OSError:
                 continue  # another worker was faster
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left, ignore_errors=True)
                 log.info("removed %s of a worker that died", left)
             except OSError:
                 log.debug("%s is in use", left)
             finally:
-                os.close(held)
+                os.close(lock_file)

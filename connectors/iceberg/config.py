@@ -788,8 +788,8 @@ def _parse(props: Mapping[str, str]) -> tuple[IcebergSinkConfig | None, list[tup
     apache_merges = mode is WriteMode.MERGE and family is ClassFamily.APACHE
     if envelopes and mode is not WriteMode.MERGE:
         problems.append((ENVELOPE, f"needs MERGE: set {UPSERT_MODE}"))
-    no_letters = not envelopes and (values[CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
-    if values[SNAPSHOT_EVENTS] == "ignore" and (no_letters or mode is not WriteMode.MERGE):
+    no_operations = not envelopes and (values[CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
+    if values[SNAPSHOT_EVENTS] == "ignore" and (no_operations or mode is not WriteMode.MERGE):
         needed = f"{ENVELOPE}=debezium, or a {CDC_FIELD} that is Debezium's own op or __op"
         problems.append((SNAPSHOT_EVENTS, f"needs {needed}"))
     if values[CHANGELOG_SUFFIX] and (not envelopes or mode is not WriteMode.MERGE):

@@ -38,7 +38,7 @@ from connectors.iceberg.errors import (
     TableNotCreatedError,
 )
 from connectors.iceberg.events import EventPublisher
-from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError
+from connectors.iceberg.evolution.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.freshness import Freshness
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
@@ -364,10 +364,10 @@ class _CoordinatorEpoch:
         why = _why(table, error)
         if isinstance(error, RetriableError | CommitStateUnknownError):
             self._retries.cannot_open(table, why)
-            return self._state.on_table_held(table)
-        if isinstance(error, ChangesHeldError):
-            self._retries.held(table, why)
-            return self._state.on_table_held(table)
+            return self._state.on_table_waits(table)
+        if isinstance(error, SchemaChangesPendingError):
+            self._retries.awaits_approval(table, why)
+            return self._state.on_table_waits(table)
         self._retries.opened(table)  # there or not, that is known now
         missing = isinstance(error, TableMissingError)
         rows = isinstance(error, TableNotCreatedError)  # who holds the rows tells where they are from

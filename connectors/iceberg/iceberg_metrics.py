@@ -61,10 +61,10 @@ class IcebergMetrics:
         doc = "Rows that no table takes, or only one that does not exist."
         self._count("iceberg_unrouted_rows_total", doc, {"topic": topic}, rows)
 
-    def held_change(self, table: str, change: str, *, held: bool) -> None:
+    def pending_change(self, table: str, change: str, *, pending: bool) -> None:
         """Rows of a table wait for a change of its schema, or no longer do."""
         doc = "Changes of tables that rows wait for: 1, or 0 once they no longer do."
-        self._set("iceberg_held_changes", doc, {"table": table, "change": change}, int(held))
+        self._set("iceberg_held_changes", doc, {"table": table, "change": change}, int(pending))
 
     def coordinator_begins(self) -> None:
         """A coordinator begins, or tries to."""

@@ -75,5 +75,6 @@ def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]
         found.update(dict.fromkeys(tables_of_topic(config, topic)))
     if config.changelog_suffix is not None:
         found.update(dict.fromkeys([name + config.changelog_suffix for name in found]))
-    letters = [] if config.dead_letter_table is None else [config.dead_letter_table]
-    return [*letters, *found]  # asked for and committed first: a row may pass its table only after its letter is kept
+    dead_letters = [] if config.dead_letter_table is None else [config.dead_letter_table]
+    # Asked for and committed first: a row may pass its table only after its letter is kept.
+    return [*dead_letters, *found]

@@ -54,17 +54,17 @@ def alter(
         return {}
     if never_ran or (all(offset is None for offset in offsets.values()) and offsets.keys() >= group.keys()):
         wanted.update(first)
-    gone: list[TopicPartition] = []
+    removed: list[TopicPartition] = []
     for tp, offset in offsets.items():
         if tp in first:
             wanted[tp] = first[tp] if offset is None else _checked(tp, offset, topics[tp.topic])
         elif offset is None:
-            gone.append(tp)
+            removed.append(tp)
         else:
             raise ConnectError(f"connector {cluster.connector} does not consume {_words(tp)}, or it does not exist")
     ids = {topic: info.id for topic, info in topics.items()}
     altered = altered_group(wanted, group, lookups, ids, cluster.start_number, uuid.uuid4().hex[:8])
-    answer: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(gone)
+    answer: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(removed)
     for tp, at in altered.items():
         assert at.mark is not None
         log.info("%s is read from offset %d on, as generation %d", tp, at.offset, at.mark.generation)

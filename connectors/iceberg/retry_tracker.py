@@ -61,7 +61,7 @@ class RetryTracker:
     ) -> None:
         """`limit`: commit intervals in a row that a failure may last before the task fails; None: for ever."""
         self._context = context
-        self._held: dict[str, float] = {}  # by table that waits for a person, when that was said last
+        self._awaiting_approval: dict[str, float] = {}  # by table that waits for a person, when that was said last
         self._metrics = metrics
         self._limit = limit
         self._interval_seconds = interval_ms / 1000
@@ -118,13 +118,13 @@ class RetryTracker:
     def opened(self, table: str) -> None:
         """A table was opened, or was refused for good: no task waits for it any more."""
         self._over(Waiting.OPEN, table)
-        if self._held.pop(table, None) is not None:
+        if self._awaiting_approval.pop(table, None) is not None:
             self._context.waits(table_to_open(table), None)
 
-    def held(self, table: str, why: str) -> None:
+    def awaits_approval(self, table: str, why: str) -> None:
         """A table waits for a person; tasks that wait for it ask again. Logged elsewhere, and never too long."""
         self._over(Waiting.OPEN, table)
-        self._held[table] = self._clock()
+        self._awaiting_approval[table] = self._clock()
         self._context.waits(table_to_open(table), why)
 
     def cycle_ended(self, failing: Collection[str]) -> None:
@@ -132,7 +132,7 @@ class RetryTracker:
         long_ago = self._clock() - FORGET_SECONDS
         for waiting, table in [key for key, failure in self._known.items() if failure.tried <= long_ago]:
             self._over(waiting, table)
-        for table in [table for table, said in self._held.items() if said <= long_ago]:
+        for table in [table for table, said in self._awaiting_approval.items() if said <= long_ago]:
             self.opened(table)
         for table in self._not_committed - set(failing):
             self._show(Waiting.COMMIT, table, None)

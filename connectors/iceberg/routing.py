@@ -40,10 +40,10 @@ class Routed:
 
     def without_tombstones(self) -> Routed | None:
         """The rows that have a value; None: no row has one."""
-        gone = tombstones(self.batch.value)
-        if gone is None:
+        tombstone = tombstones(self.batch.value)
+        if tombstone is None:
             return self
-        there = pc.invert(gone)
+        there = pc.invert(tombstone)
         if not any_true(there):
             return None
         rows = pc.indices_nonzero(there).cast(pa.int64())

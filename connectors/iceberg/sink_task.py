@@ -105,13 +105,13 @@ class _Poll:
     """What the poll that is being worked on brought so far."""
 
     converted: list[_Converted] = field(default_factory=list)
-    letters: dict[TopicPartition, dict[int, DeadLetter]] = field(default_factory=dict)  # the last one of each offset
+    dead_letters: dict[TopicPartition, dict[int, DeadLetter]] = field(default_factory=dict)  # the last of each offset
     latest: dict[TopicPartition, int] = field(default_factory=dict)  # timestamp
 
     def drop(self, partition: TopicPartition) -> None:
         """Its rows come again, to us or to another task."""
         self.converted = [item.without(partition) for item in self.converted]
-        self.letters.pop(partition, None)
+        self.dead_letters.pop(partition, None)
         self.latest.pop(partition, None)
 
 
@@ -129,7 +129,7 @@ class IcebergSinkTask(SinkTask):
         self._router = Router(config)
         self._stage = Stage(config, self._name, context.partition_count)
         self._poll = _Poll()
-        self._letter_rows = DeadLetterRows(config.connector, context.task, props)
+        self._dead_letter_rows = DeadLetterRows(config.connector, context.task, props)
         self._unrouted = 0  # rows since the start that no table took
         self._tell_unrouted_at = 0.0
         self._ask_again_at: dict[str, float] = {}  # by table that was asked for ahead of need
@@ -157,9 +157,9 @@ class IcebergSinkTask(SinkTask):
         if coordinator is not None:
             coordinator.stop(STOP_SECONDS)
         for name in ("_writer", "_reader", "_stage"):
-            held = getattr(self, name, None)  # a failed start may not have come this far
-            if held is not None:
-                held.close()
+            blocked = getattr(self, name, None)  # a failed start may not have come this far
+            if blocked is not None:
+                blocked.close()
 
     # --- partitions
 
@@ -240,24 +240,24 @@ class IcebergSinkTask(SinkTask):
             if latest is not None:
                 for tp in rest.origin.next_offsets():
                     self._poll.latest[tp] = max(self._poll.latest.get(tp, latest), latest)
-            rest, held = self._convert_rows(rest)
-            if rest is None or not held:
+            rest, blocked = self._convert_rows(rest)
+            if rest is None or not blocked:
                 break
-            rest = self._hold(rest, held)
+            rest = self._hold(rest, blocked)
 
-    def put_dead_letter(self, letter: DeadLetter) -> None:
+    def put_dead_letter(self, dead_letter: DeadLetter) -> None:
         """Keep a letter until its poll ends; records of partitions that wait come again."""
-        partition, offset = letter.origin.topic_partition, letter.origin.offset
+        partition, offset = dead_letter.origin.topic_partition, dead_letter.origin.offset
         limit = self._key_waits.limit(partition)
         if limit is not None and offset >= limit:
             return
         if self._state.is_reading(partition) and offset >= self._state.next_offset(partition):
-            self._poll.letters.setdefault(partition, {})[offset] = letter
+            self._poll.dead_letters.setdefault(partition, {})[offset] = dead_letter
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
         """Stage what the poll brought, and its dead letters: from now on everything below `consumed` is handled."""
         self._check_whole()
-        self._convert_letters(consumed)
+        self._convert_dead_letters(consumed)
         consumed = self._stop_at_unread_pairs(consumed)
         self._broken = True
         for converted in self._poll.converted:
@@ -351,21 +351,21 @@ class IcebergSinkTask(SinkTask):
             log.warning("the ends of topic %s are not known now: %s", partition.topic, error)
             return None
 
-    def _convert_letters(self, consumed: Mapping[TopicPartition, int]) -> None:
+    def _convert_dead_letters(self, consumed: Mapping[TopicPartition, int]) -> None:
         """Make rows of the poll's dead letters; a partition whose letters have no table yet is held."""
         table = self._config.dead_letter_table
         found: list[DeadLetter] = []
-        for tp, letters in list(self._poll.letters.items()):
+        for tp, dead_letters in list(self._poll.dead_letters.items()):
             if table is None or tp not in consumed or not self._state.is_reading(tp):
                 continue
             if self._state.is_skipped(table):
                 raise ConnectError(f"dead letters have nowhere to go: table {table} is left out as missing")
             if self._state.filter_position(table, tp) is None or self._state.answer(table) is None:
-                self._hold_partition(tp, _Blocked(table, Need.CREATE, self._letter_rows.creation(self._config)))
+                self._hold_partition(tp, _Blocked(table, Need.CREATE, self._dead_letter_rows.creation(self._config)))
                 continue
             start = self._state.next_offset(tp)
-            found += [letters[offset] for offset in sorted(letters) if start <= offset < consumed[tp]]
-        for batch in self._letter_rows.batches(found):
+            found += [dead_letters[offset] for offset in sorted(dead_letters) if start <= offset < consumed[tp]]
+        for batch in self._dead_letter_rows.batches(found):
             try:
                 self._poll.converted.append(self._convert(Routed(table or "", batch)))
             except BadRows as bad:
@@ -411,12 +411,12 @@ class IcebergSinkTask(SinkTask):
                 routing = self._router.route(rest)
                 wanted, lost = self._with_tables(self._with_changelogs(routing.routed))
                 reason = FailureReason.DOES_NOT_FIT
-                held = self._needs(wanted)
-                if not held:
+                blocked = self._needs(wanted)
+                if not blocked:
                     self._poll.converted += [self._convert(routed) for routed in wanted]
                     if routing.unrouted or lost:
                         self._count_unrouted(batch.topic, routing.unrouted + lost)
-                return rest, held
+                return rest, blocked
             except BadRows as bad:
                 rest = self._report(rest, bad, reason)
         return None, {}
@@ -480,7 +480,7 @@ class IcebergSinkTask(SinkTask):
             BadRows: Rows that cannot create a missing table, or that need a change which makes dead letters.
         """
         epoch = self._epoch()
-        held: dict[int, _Blocked] = {}
+        blocked: dict[int, _Blocked] = {}
         closed_tables: list[_Blocked] = []
         for item in routed:
             if item.table == self._config.dead_letter_table:
@@ -499,7 +499,7 @@ class IcebergSinkTask(SinkTask):
                         raise item.in_whole_batch(refused)
                 why = _Blocked(item.table, Need.CREATE, self._stage.creation(item.table, item.batch))
                 closed_tables.append(why)
-                held.update(dict.fromkeys(closed if answer is not None else partitions, why))
+                blocked.update(dict.fromkeys(closed if answer is not None else partitions, why))
             if answer is not None and len(closed) < len(partitions):
                 try:
                     lacking = self._stage.lacks(item.table, answer, epoch, item.batch)
@@ -507,10 +507,10 @@ class IcebergSinkTask(SinkTask):
                     raise item.in_whole_batch(bad) from bad
             if lacking is not None:
                 for partition in partitions:
-                    held.setdefault(partition, _Blocked(item.table, Need.EVOLVE, lacking))
+                    blocked.setdefault(partition, _Blocked(item.table, Need.EVOLVE, lacking))
         for why in closed_tables[:-1]:
             self._ask_ahead(why)
-        return held
+        return blocked
 
     def _ask_ahead(self, why: _Blocked) -> None:
         """Ask for a table that no partition waits for yet; again only after a while."""
@@ -545,21 +545,21 @@ class IcebergSinkTask(SinkTask):
             return _Converted(routed.table, None, firsts)
         if keep is None:
             return _Converted(routed.table, self._convert_where(routed, answer, epoch, None), firsts)
-        lacking = pc.and_not(self._letters_lack(routed), keep)
+        lacking = pc.and_not(self._dead_letters_lack(routed), keep)
         if pc.any(lacking).as_py():  # who died between the two commits left rows in the table, and no letters of others
             self._convert_where(routed, answer, epoch, lacking)
         if not pc.any(keep).as_py():
             return _Converted(routed.table, None, firsts)
         return _Converted(routed.table, self._convert_where(routed, answer, epoch, keep), firsts)
 
-    def _letters_lack(self, routed: Routed) -> pa.BooleanArray:
+    def _dead_letters_lack(self, routed: Routed) -> pa.BooleanArray:
         """The rows whose letters, if they are bad, may not be in the dead letters' table yet."""
-        letters, origin = self._config.dead_letter_table, routed.batch.origin
-        lacking: pa.BooleanArray = pa.repeat(pa.scalar(letters is not None and routed.table != letters), len(origin))
-        if letters is None:
+        table, origin = self._config.dead_letter_table, routed.batch.origin
+        lacking: pa.BooleanArray = pa.repeat(pa.scalar(table is not None and routed.table != table), len(origin))
+        if table is None:
             return lacking
         for partition in pc.unique(origin.partitions).to_pylist():
-            position = self._state.filter_position(letters, TopicPartition(origin.topic, partition))
+            position = self._state.filter_position(table, TopicPartition(origin.topic, partition))
             if position is not None:
                 own = pc.equal(origin.partitions, partition)
                 lacking = pc.and_not(lacking, pc.and_(own, pc.less(origin.offsets, position)))
@@ -602,12 +602,12 @@ class IcebergSinkTask(SinkTask):
             keep[row] = False
         return batch.where(pa.array(keep)) if any(keep) else None
 
-    def _hold(self, batch: Batch, held: Mapping[int, _Blocked]) -> Batch | None:
+    def _hold(self, batch: Batch, blocked: Mapping[int, _Blocked]) -> Batch | None:
         """Stop these partitions where the poll began; return the rows of the others."""
         origin = batch.origin
-        for partition, why in held.items():
+        for partition, why in blocked.items():
             self._hold_partition(TopicPartition(origin.topic, partition), why)
-        keep = pc.invert(pc.is_in(origin.partitions, value_set=pa.array(list(held), pa.int32())))
+        keep = pc.invert(pc.is_in(origin.partitions, value_set=pa.array(list(blocked), pa.int32())))
         return batch.where(keep) if pc.any(keep).as_py() else None
 
     def _hold_partition(self, partition: TopicPartition, why: _Blocked) -> None:

@@ -36,7 +36,7 @@ from connectors.iceberg.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.events import EventPublisher
-from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError, PendingSchemaChanges
+from connectors.iceberg.evolution.pending_schema_changes import PendingSchemaChanges, SchemaChangesPendingError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.file_io_properties import file_io_properties
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
@@ -78,7 +78,7 @@ class TableManager:
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
         self._warned_properties: set[tuple[str, str]] = set()  # uuid of the table, what was said
-        self._held = PendingSchemaChanges(metrics)
+        self._pending = PendingSchemaChanges(metrics)
         self._stopping = threading.Event()
         self._started = False
         self._deaths: dict[str, int] = {}  # of the driver, by the commit that it was asked for at that time
@@ -205,11 +205,11 @@ class TableManager:
             made = ", ".join(map(str, wanted))
             log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
             loaded = self._load(name)
-        held = [c for c in request.changes if policy[c.kind] is ChangeAction.HOLD]
-        if held and loaded.description.schema_id == request.schema_id:
-            self._held.hold(name, held)
-            raise ChangesHeldError(name, held)
-        self._held.release(name)
+        pending = [c for c in request.changes if policy[c.kind] is ChangeAction.HOLD]
+        if pending and loaded.description.schema_id == request.schema_id:
+            self._pending.hold(name, pending)
+            raise SchemaChangesPendingError(name, pending)
+        self._pending.release(name)
         return loaded
 
     def _create(self, name: str, request: TableRequest) -> None:
@@ -352,8 +352,8 @@ def _check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> 
             "iceberg.tables.default-id-columns, identifier fields on the table, or iceberg.ext.key-source=record",
         )
     names = {column["name"] for column in schema["fields"]}
-    if gone := [key for key in keys if key not in names]:
-        raise TableUnsuitableError(name, f"has no key column {gone[0]}")
+    if lacking := [key for key in keys if key not in names]:
+        raise TableUnsuitableError(name, f"has no key column {lacking[0]}")
     for column in schema["fields"]:
         if column["name"] in keys and (why := why_no_key(column["type"])):
             raise TableUnsuitableError(name, f"key column {column['name']} {why}: choose other id-columns")

@@ -317,7 +317,7 @@ def test_life_of_a_sink(pair: SideBySide) -> None:
         pair.wait_for_topics("a")
         ask("GET", "/connectors/a/topics", name="reset")
         ask("DELETE", "/connectors/a")
-        pair.wait_until_gone("a")
+        pair.wait_until_deleted("a")
         read_all(pair, "deleted")
         ask("DELETE", "/connectors/a", name="again")
 
@@ -412,7 +412,7 @@ def test_first_states_names_and_failures(pair: SideBySide) -> None:
             pair.wait_for_states("held", *settled)
             ask("GET", "/connectors/held/status", name=state)
             ask("DELETE", "/connectors/held", name=state)
-            pair.wait_until_gone("held")
+            pair.wait_until_deleted("held")
         addressable = ("a b", "é", "a+b", "a?b#c", "a;b", "a[b]", "a'b\"c", "a&b=c:d,e@f!g~h")
         for name in (*addressable, "a/b", "a%b", "a%41b", "a\\b", "a{b}"):  # the others stay: Java cannot name them
             body = {"name": name, "config": sink(), "initial_state": "STOPPED"}

@@ -95,7 +95,7 @@ def test_requests_have_the_same_answers(
         ask("PUT", "/connectors/two/resume")
         pair.wait_for_states("two", "RUNNING", "RUNNING")
         ask("DELETE", "/connectors/two")
-        pair.wait_until_gone("two")
+        pair.wait_until_deleted("two")
         ask("GET", "/connectors/two/status", name="gone")
 
 

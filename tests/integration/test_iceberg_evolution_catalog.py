@@ -18,7 +18,7 @@ from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, de
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
 from connectors.iceberg.commit_request import EngineSettings
 from connectors.iceberg.evolution.column_history import HISTORY
-from connectors.iceberg.evolution.pending_schema_changes import ChangesHeldError
+from connectors.iceberg.evolution.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import PrepareTable, Send
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
@@ -147,7 +147,7 @@ def test_what_must_wait_waits_until_somebody_has_changed_the_table(lake: Lake) -
     keeper = keeper_of(lake, **props)
     rows = batch([record(Struct(struct(("id", INT32), ("new", STRING)), [1, "x"]), 0)])
     for _ in range(2):
-        with pytest.raises(ChangesHeldError, match="add column new of type string"):
+        with pytest.raises(SchemaChangesPendingError, match="add column new of type string"):
             evolve(keeper, name, rows, **props)
     assert "new" not in columns(lake, name)
     held = describe(keeper, name)

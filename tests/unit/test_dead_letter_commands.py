@@ -22,9 +22,9 @@ from connect_py.testing import FakeSharedServices
 from connectors.iceberg import client_error_log
 from connectors.iceberg.commands.dlq import app
 from connectors.iceberg.config import IcebergSinkConfig
-from connectors.iceberg.dead_letters import letter_table, replay_log
+from connectors.iceberg.dead_letters import dead_letter_table, replay_log
 from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord
-from connectors.iceberg.dead_letters.letter_table import LetterTable
+from connectors.iceberg.dead_letters.dead_letter_table import DELETED, DeadLetterTable
 from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
 CONFIG = {
@@ -72,7 +72,7 @@ def test_a_dry_run_takes_no_transactional_id_and_makes_no_topic(
     monkeypatch.setattr(replay_log, "AdminClient", acts)
     monkeypatch.setattr(replay_log, "Producer", acts)
     monkeypatch.setattr(client_error_log, "Consumer", TopiclessConsumer)
-    monkeypatch.setattr(LetterTable, "letters", lambda *_, **__: [letter(1), letter(2)])
+    monkeypatch.setattr(DeadLetterTable, "records", lambda *_, **__: [letter(1), letter(2)])
     status, told = dlq(tmp_path, "replay", "--bootstrap-servers", "none:1", "--dry-run")
     assert (status, told) == (0, "2 letters would be replayed, 0 were replayed before\n")
 
@@ -123,8 +123,8 @@ class Kept:
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     made = Kept(tmp_path)
-    monkeypatch.setattr(letter_table, "LakeClient", NoJvm)
-    monkeypatch.setattr(letter_table, "command_services", FakeSharedServices)
+    monkeypatch.setattr(dead_letter_table, "LakeClient", NoJvm)
+    monkeypatch.setattr(dead_letter_table, "command_services", FakeSharedServices)
     monkeypatch.setattr(NoJvm, "metadata", lambda lake, name: made.location(lake, name), raising=False)
     return made
 
@@ -171,7 +171,7 @@ def test_only_files_with_letters_that_are_asked_for_are_read(tmp_path: Path, kep
 def test_letters_are_read_one_file_after_the_other(kept: Kept, opened: list[str]) -> None:
     for begin in (0, 2_500, 5_000):
         kept.add("orders", range(begin, begin + 2_500), "sink")
-    letters = LetterTable(IcebergSinkConfig.parse(CONFIG)).letters()
+    letters = DeadLetterTable(IcebergSinkConfig.parse(CONFIG)).records()
     next(letters)
     assert len(opened) == 1
     assert sum(1 for _ in letters) == 7_499
@@ -262,7 +262,9 @@ def test_letters_that_are_named_are_deleted(
     kept.add("orders", range(1, 2), "does_not_fit", attempt=1)
     monkeypatch.setattr(replay_log, "ReplayLog", Replayed)
     deleted: list[tuple[int, int]] = []
-    monkeypatch.setattr(LetterTable, "delete", lambda _, found: deleted.extend((x.offset, x.attempt) for x in found))
+    monkeypatch.setattr(
+        DeadLetterTable, "delete", lambda _, found: deleted.extend((x.offset, x.attempt) for x in found)
+    )
     status, told = dlq(tmp_path, "delete", *options, "--dry-run")
     assert (status, told) == (0, f"{len(gone)} of 5 letters would be deleted\n")
     assert deleted == []
@@ -288,11 +290,9 @@ def test_a_delete_that_names_no_letters_is_refused(tmp_path: Path, options: list
 
 def test_conditions_name_letters_by_place_and_attempt_some_thousands_at_a_time() -> None:
     empty = (None, None, None, [], "sink", {"stage": "S"})
-    heads = [DeadLetterRecord("it's", 0, offset, 0, *empty) for offset in range(letter_table.DELETED + 1)]
+    heads = [DeadLetterRecord("it's", 0, offset, 0, *empty) for offset in range(DELETED + 1)]
     heads.append(DeadLetterRecord("orders", 3, 7, 2, *empty))
-    first, second = letter_table._naming(heads)
+    first, second = dead_letter_table._naming(heads)
     mine = "(topic = 'it\\'s' AND partition = 0 AND coalesce(attempt, 0) = 0 AND `offset` IN "
     assert first.startswith(f"{mine}(0, 1, ")
-    assert second == (
-        f"{mine}({letter_table.DELETED})) OR (topic = 'orders' AND partition = 3 AND attempt = 2 AND `offset` IN (7))"
-    )
+    assert second == (f"{mine}({DELETED})) OR (topic = 'orders' AND partition = 3 AND attempt = 2 AND `offset` IN (7))")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from connect_py.herder.restart_plan import plan_restart
 from connect_py.herder.task_set import differs
 from connect_py.herder.work_plan import (
-    Held,
+    RequestedWork,
     SetTarget,
     StartConnector,
     StartTasks,
@@ -29,10 +29,10 @@ STATE = ClusterConfigState(
     start_numbers={"a": 5},
     config_offsets={"a": 1},
 )
-RUNNING = Held(config_offset=1, tasks={A0: 5, A1: 5})
+RUNNING = RequestedWork(config_offset=1, tasks={A0: 5, A1: 5})
 
 
-def held(**changes: object) -> dict[str, Held]:
+def held(**changes: object) -> dict[str, RequestedWork]:
     return {"a": replace(RUNNING, **changes)}  # type: ignore[arg-type]  # fields by name
 
 

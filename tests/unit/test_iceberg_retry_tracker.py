@@ -83,12 +83,12 @@ def test_the_task_says_what_it_waits_for_until_it_does_no_longer() -> None:
     told.cannot_open("db.t", "read-only")
     told.not_committed("db.t", 1, "conflict")
     assert context.waiting_for == {"table db.t": "read-only", "commit to table db.t": "conflict"}
-    told.held("db.t", "rows wait for it to add a column")
+    told.awaits_approval("db.t", "rows wait for it to add a column")
     told.cycle_ended(())
     assert context.waiting_for == {"table db.t": "rows wait for it to add a column"}
     told.opened("db.t")
     assert context.waiting_for == {}
-    told.held("db.t", "again")
+    told.awaits_approval("db.t", "again")
     clock.now += FORGET_SECONDS
     told.cycle_ended(())
     assert context.waiting_for == {}

@@ -288,7 +288,7 @@ def test_rows_beyond_the_memory_budget_are_written_in_order_and_the_spill_file_g
     made = stager(table(COLUMNS, folder=tmp_path), memory=200)
     for start in range(0, 100, 10):
         made.add(made.prepare(batch([row(start + i, start + i) for i in range(10)])))
-    assert made.held_bytes <= 200
+    assert made.buffered_bytes <= 200
     assert made._spill_file is not None
     files = made.close_cycle(1, ORDERS_0)
     assert [r["id"] for r in read(files)] == list(range(100))
@@ -471,8 +471,8 @@ def test_the_table_with_the_most_rows_goes_to_disk_first(tmp_path: Path) -> None
     )
     big.add(big.prepare(batch([row(0, 1, "y" * 9_000)])))
     small.add(small.prepare(batch([row(1, 2, "z" * 2_000)])))
-    assert big.held_bytes == 0
-    assert 2_000 <= small.held_bytes == budget.used < 3_000
+    assert big.buffered_bytes == 0
+    assert 2_000 <= small.buffered_bytes == budget.used < 3_000
     assert [r["id"] for r in read(big.close_cycle(1, ORDERS_0))] == [1]
     small.discard()
     big.discard()

@@ -191,7 +191,7 @@ def test_kafka_partitions_are_staged_apart_and_can_be_dropped(tmp_path: Path) ->
     made.drop_partition(ORDERS_1)
     assert made.close_cycle(1, ORDERS_1) == []
     assert [r["id"] for r in read(made.close_cycle(1, ORDERS_0))] == [1, 3]
-    assert made.held_bytes == 0
+    assert made.buffered_bytes == 0
     assert made.close_cycle(2, ORDERS_0) == []
 
 
@@ -299,7 +299,7 @@ def test_rows_beyond_the_memory_budget_go_to_disk_and_come_back(tmp_path: Path) 
         made.add(
             made.prepare(batch([row(start + i, i, GONE if start == 30 and i == 1 else f"{start}") for i in range(10)]))
         )
-    assert made.held_bytes == 0
+    assert made.buffered_bytes == 0
     files = made.close_cycle(3, ORDERS_0)
     assert sorted(r["v"] for r in read(files)) == ["30"] * 9
     assert changes(files, "v", "partial") == [("0", False), ("10", False), ("20", False), (None, True)]

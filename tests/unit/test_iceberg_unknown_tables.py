@@ -51,7 +51,7 @@ def test_rows_of_a_table_that_was_never_there_are_left_out_unless_they_must_fail
 def test_a_table_that_waits_for_somebody_may_be_asked_for_again() -> None:
     state = coordinator(skip_unknown=True)
     asked(state)
-    assert state.on_table_held("db.nobody") == []
+    assert state.on_table_waits("db.nobody") == []
     asked(state)
 
 

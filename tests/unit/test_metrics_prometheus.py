@@ -178,9 +178,9 @@ def test_a_worker_counts_starts_and_states_and_forgets_a_connector_with_its_last
         'kafka_connect_connector_task_status{connector="orders",status="failed",task="1"} 1.0',
         'kafka_connect_connector_connector_type{connector="orders",connector_type="sink"} 1.0',
     }
-    metrics.gone("orders")
+    metrics.forget("orders")
     for task in tasks:
-        metrics.gone(task)
+        metrics.forget(task)
     left = prometheus_text(metrics.samples({}, []), [NameFamily.STRIMZI])
     assert not any("orders" in line for line in lines(left))
 

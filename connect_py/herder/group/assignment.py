@@ -76,8 +76,8 @@ def divide(
         awaited, until = {}, None
     counting = sorted(member for member, seat in seats.items() if not seat.frozen)
     if counting:
-        held = {item for items in targets.values() for item in items}
-        free = sorted(configured - held - awaited.keys(), key=order)
+        taken = {item for items in targets.values() for item in items}
+        free = sorted(configured - taken - awaited.keys(), key=order)
         for tasks in (False, True):
             _Kind(targets, counting, tasks).spread(
                 (item for item in free if isinstance(item, ConnectorTaskId) is tasks), balance=not awaited

@@ -61,12 +61,12 @@ class LeaderState:
             {} if previous is None else dict(previous.awaited),
             now + timings.max_delay if previous is not None and previous.awaited else None,
         )
-        self._gone: dict[str, str] = {}  # lost at the very beginning, or later; by member its URL
+        self._lost_members: dict[str, str] = {}  # lost at the very beginning, or later; by member its URL
         if previous is not None:
             for member, place in previous.places.items():
                 self._urls.setdefault(member, place.url)
                 if member in view.left:
-                    self._gone[member] = place.url
+                    self._lost_members[member] = place.url
         self._written_at = now
         self._removed: list[str] = []
         self._seen = (-1, -1)
@@ -233,7 +233,7 @@ class LeaderState:
         """Take out members whose lease surely ended: nothing of theirs was in the topic a session after their last."""
         session = self._timings.session
         for member in [m for m, heard in self._view.members.items() if heard.at + session <= caught_up]:
-            self._gone[member] = self._urls.setdefault(member, self._view.members[member].hello.url)
+            self._lost_members[member] = self._urls.setdefault(member, self._view.members[member].hello.url)
             self._view.take_left(member)
             self._removed.append(member)
         for member in [m for m, since in self._ghosts.items() if since + session <= caught_up]:
@@ -242,13 +242,13 @@ class LeaderState:
             if member == UNKNOWN:
                 self._written = None  # the next assignment can be trusted
             else:
-                self._gone[member] = self._urls[member]
+                self._lost_members[member] = self._urls[member]
                 self._removed.append(member)
         for member, heard in self._view.members.items():
             self._urls.setdefault(member, heard.hello.url)
             self._ghosts.pop(member, None)
         for member in [m for m in self._rights if m in self._view.left]:
-            self._gone.setdefault(member, self._urls[member])
+            self._lost_members.setdefault(member, self._urls[member])
 
     def _forget_applied(self) -> None:
         """Drop rounds that every member has applied."""
@@ -288,9 +288,9 @@ class LeaderState:
         """What was lost since the last round: of members that are gone, or that take too long."""
         fit = set(fit)
         lost: dict[Item, str] = {}
-        for member, url in self._gone.items():
+        for member, url in self._lost_members.items():
             lost.update(dict.fromkeys(self._take_from(member), url))
-        self._gone.clear()
+        self._lost_members.clear()
         for member in self._view.members:
             if member not in fit and not self._keeps(member):
                 lost.update(dict.fromkeys(self._take_from(member), self._urls[member]))

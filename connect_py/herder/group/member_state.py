@@ -42,7 +42,7 @@ class MemberState:
         self._farewells: list[str] = []  # ids of lives that ended with nothing left running
         self.phase = Phase.WAITING
         self.epoch = 0
-        self.held: Items = NOTHING  # what may be running here, as the owner reported
+        self.running: Items = NOTHING  # what may be running here, as the owner reported
         self._begin(now)
 
     def _begin(self, now: float) -> None:
@@ -99,7 +99,7 @@ class MemberState:
         self._news = False
         return Hello(
             self.id, self._number, self._url, self.epoch, self.applied, config_offset,
-            self.assigned, self.held - self.assigned,
+            self.assigned, self.running - self.assigned,
         )  # fmt: skip
 
     def next_hello(self, now: float) -> float:
@@ -201,8 +201,8 @@ class MemberState:
 
     def holds(self, items: Items, view: GroupView, now: float) -> None:
         """What may be running here: started and not surely stopped."""
-        if items != self.held:
-            self.held = items
+        if items != self.running:
+            self.running = items
             self._news = True
         self._note_stopping(now)
         if self.phase is Phase.ENDING and not items:
@@ -216,7 +216,7 @@ class MemberState:
             self._lives.add(self.id)
 
     def _note_stopping(self, now: float) -> None:
-        if not self.held - self.assigned:
+        if not self.running - self.assigned:
             self._stopping_since = None
         elif self._stopping_since is None:
             self._stopping_since = now
@@ -233,7 +233,7 @@ class MemberState:
         self.assigned = NOTHING
         if not joined:
             self._lives.add(self.id)  # no other member knows it
-        self.holds(self.held, view, now)
+        self.holds(self.running, view, now)
 
     def farewells(self) -> list[str]:
         """Take the ids of lives that ended with nothing left running, to be announced before the next hello."""

@@ -152,7 +152,7 @@ class WorkerGroup:
             if self._member is None:
                 return NOTHING
             claimed = items & self._member.may_start(now)
-            self._member.holds(self._member.held | claimed, self._view, now)
+            self._member.holds(self._member.running | claimed, self._view, now)
             return claimed
 
     def holds(self, items: Items) -> None:
@@ -164,9 +164,9 @@ class WorkerGroup:
             member = self._member
             if member is None:
                 return
-            before = member.id, member.held
+            before = member.id, member.running
             member.holds(items, self._view, self._clock.monotonic())
-            changed = before != (member.id, member.held)
+            changed = before != (member.id, member.running)
         if changed:
             self._changed()
         else:
@@ -261,7 +261,7 @@ class WorkerGroup:
                 return False
             return item not in last.awaited or not last.delay_ms
 
-    def held_by_others(self) -> Items:
+    def running_elsewhere(self) -> Items:
         """What other members said that they run, or have not stopped yet."""
         with self._lock:
             own = None if self._member is None else self._member.id

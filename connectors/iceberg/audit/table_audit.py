@@ -202,7 +202,7 @@ class _GroupWalk:
                 self._take(snapshot, ledger)
         self._at = None
         self._check_property()
-        self._tell_what_is_gone()
+        self._say_what_expired()
         return self._audit
 
     # --- reading
@@ -318,8 +318,8 @@ class _GroupWalk:
         if opened is None or opened.generation != entry.generation or opened.next == entry.base:
             return
         if opened.next < entry.base and not self._history.complete:
-            gone = f"offsets {opened.next} to {entry.base - 1} are in commits whose snapshots were expired"
-            self._note("expired", f"{partition}: {gone}; the ledgers after them vouch for them")
+            expired = f"offsets {opened.next} to {entry.base - 1} are in commits whose snapshots were expired"
+            self._note("expired", f"{partition}: {expired}; the ledgers after them vouch for them")
         else:
             begins = f"{partition}: begins at {entry.base}, the table was opened at {opened.next}"
             self._violated("beginning_differs", begins)
@@ -370,7 +370,7 @@ class _GroupWalk:
                 "missing with its next commit", at=snapshot,
             )  # fmt: skip
 
-    def _tell_what_is_gone(self) -> None:
+    def _say_what_expired(self) -> None:
         history, group = self._history, self._audit.group
         ours = {snapshot.id for snapshot in history.ancestors}
         beside = [each for each, groups in history.present.items() if group in groups and each not in ours]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from connectors.iceberg.config import IcebergSinkConfig
-    from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Fix, LetterState, Place
-    from connectors.iceberg.dead_letters.letter_table import LetterTable
+    from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, DeadLetterState, Fix, Place
+    from connectors.iceberg.dead_letters.dead_letter_table import DeadLetterTable
 
 HEADINGS = ("LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST FAILED")
 
@@ -52,26 +52,26 @@ def list_(
     """
     with errors_exit(1):
         _, found, known = _with_states(config, bootstrap_server, kafka_property, client_config)
-        letters, last = Counter[tuple[str, str, str, str]](), dict[tuple[str, str, str, str], str]()
-        for letter, state in zip(found, known, strict=True):
-            group = (letter.topic, letter.reason, letter.stage, state.value)
-            letters[group] += 1
-            failed_at = "" if letter.failed_at is None else letter.failed_at.isoformat()
+        dead_letters, last = Counter[tuple[str, str, str, str]](), dict[tuple[str, str, str, str], str]()
+        for dead_letter, state in zip(found, known, strict=True):
+            group = (dead_letter.topic, dead_letter.reason, dead_letter.stage, state.value)
+            dead_letters[group] += 1
+            failed_at = "" if dead_letter.failed_at is None else dead_letter.failed_at.isoformat()
             last[group] = max(last.get(group, ""), failed_at)
         if as_json:
             names = ("topic", "reason", "stage", "state")
             counts = [
-                {**dict(zip(names, g, strict=True)), "letters": letters[g], "last_failed_at": last[g] or None}
-                for g in sorted(letters)
+                {**dict(zip(names, g, strict=True)), "letters": dead_letters[g], "last_failed_at": last[g] or None}
+                for g in sorted(dead_letters)
             ]
             typer.echo(json.dumps(counts, indent=2))
             return
-        lines = [HEADINGS, *((str(letters[g]), g[3], g[0], g[1], g[2], last[g]) for g in sorted(letters))]
+        lines = [HEADINGS, *((str(dead_letters[g]), g[3], g[0], g[1], g[2], last[g]) for g in sorted(dead_letters))]
         widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
         for line in lines:
             cells = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
             typer.echo("  ".join([line[0].rjust(widths[0]), *cells[1:]]).rstrip())
-        typer.echo(f"{letters.total():>{widths[0]}}  in all")
+        typer.echo(f"{dead_letters.total():>{widths[0]}}  in all")
 
 
 @app.command("delete")
@@ -98,22 +98,22 @@ def delete(
     Run it every now and then with --older-than to keep letters for so long.
     """
     with errors_exit(1):
-        from connectors.iceberg.dead_letters.dead_letter_record import LetterState
+        from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterState
 
         wanted, age = _places(places), None if older_than is None else _age(older_than)
         if not (wanted or topic or reason or state or age is not None):
             raise ConfigError("", "say which letters: by place, --topic, --reason, --state or --older-than")
-        if state is not None and state not in [each.value for each in LetterState]:
-            raise ConfigError("--state", f"is one of {', '.join(each.value for each in LetterState)}")
-        if state == LetterState.REPLAYED.value and bootstrap_server is None:
+        if state is not None and state not in [each.value for each in DeadLetterState]:
+            raise ConfigError("--state", f"is one of {', '.join(each.value for each in DeadLetterState)}")
+        if state == DeadLetterState.REPLAYED.value and bootstrap_server is None:
             raise ConfigError("--state", "replayed needs --bootstrap-server: the replay topic knows them")
         table, found, known = _with_states(config, bootstrap_server, kafka_property, client_config)
         before = None if age is None else datetime.now(UTC) - age
         chosen = [
-            letter for letter, its in zip(found, known, strict=True)
-            if (not wanted or letter.place in wanted) and topic in (None, letter.topic)
-            and reason in (None, letter.reason) and state in (None, its.value)
-            and (before is None or (letter.failed_at is not None and letter.failed_at < before))
+            dead_letter for dead_letter, its in zip(found, known, strict=True)
+            if (not wanted or dead_letter.place in wanted) and topic in (None, dead_letter.topic)
+            and reason in (None, dead_letter.reason) and state in (None, its.value)
+            and (before is None or (dead_letter.failed_at is not None and dead_letter.failed_at < before))
         ]  # fmt: skip
         if dry_run:
             typer.echo(f"{len(chosen)} of {len(found)} letters would be deleted")
@@ -132,8 +132,8 @@ def show(config: Config, places: Places = None, topic: Topic = None, reason: Rea
     with errors_exit(1):
         from connectors.iceberg.commands.connector_json import parse_connector
 
-        for letter in _letters(parse_connector(config), _places(places), topic, reason):
-            typer.echo(json.dumps(letter.to_json(), default=str))
+        for dead_letter in _dead_letters(parse_connector(config), _places(places), topic, reason):
+            typer.echo(json.dumps(dead_letter.to_json(), default=str))
 
 
 @app.command("replay")
@@ -178,14 +178,14 @@ def replay(
         if fixed is not None:
             fixes = [Fix.of(json.loads(line)) for line in fixed.read_text().splitlines() if line.strip()]
         wanted = _places(places) or {fix.place for fix in fixes or ()}
-        chosen = latest(_letters(parsed, wanted, topic, reason))
+        chosen = latest(_dead_letters(parsed, wanted, topic, reason))
         if fixes is not None:
             chosen = _fixed(chosen, fixes)
         settings = client_settings(bootstrap_server, kafka_property, client_config)
         log = ReplayLog(settings, parsed.replay_topic, parsed.connector)
         if dry_run:  # not opened: that would make the topic, and end a replay that is under way
             written = log.written()
-            count = sum(letter.next_replay() not in written for letter in chosen)
+            count = sum(dead_letter.next_replay() not in written for dead_letter in chosen)
             typer.echo(f"{count} letters would be replayed, {len(chosen) - count} were replayed before")
             return
         count = log.open().write(chosen)
@@ -194,18 +194,18 @@ def replay(
 
 def _with_states(
     connector: Path, servers: str | None, properties: list[str] | None, file: Path | None
-) -> tuple[LetterTable, list[DeadLetterRecord], list[LetterState]]:
+) -> tuple[DeadLetterTable, list[DeadLetterRecord], list[DeadLetterState]]:
     """The table of a connector's letters, all letters, and their states: the replay topic is read if servers are given.
 
     A letter's state stands at the same place as the letter.
     """
     from connectors.iceberg.commands.connector_json import parse_connector
     from connectors.iceberg.dead_letters.dead_letter_record import states
-    from connectors.iceberg.dead_letters.letter_table import LetterTable
+    from connectors.iceberg.dead_letters.dead_letter_table import DeadLetterTable
     from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
     config = parse_connector(connector)
-    table = LetterTable(config)
+    table = DeadLetterTable(config)
     heads = table.heads()
     written = set()
     if servers is not None and config.replay_topic is not None:
@@ -238,19 +238,19 @@ def _check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None
         raise ConfigError("", f"--only-missing-keys is for merged tables without an order; these rows are {how}")
 
 
-def _letters(
+def _dead_letters(
     config: IcebergSinkConfig, wanted: set[Place], topic: str | None, reason: str | None
 ) -> Iterable[DeadLetterRecord]:
     """The letters that were asked for; of all places if none is wanted. ConfigError: one of them has no letter."""
-    from connectors.iceberg.dead_letters.letter_table import LetterTable
+    from connectors.iceberg.dead_letters.dead_letter_table import DeadLetterTable
 
-    table = LetterTable(config)
+    table = DeadLetterTable(config)
     if not wanted:
-        return table.letters(topic=topic, reason=reason)
-    letters = list(table.letters(wanted))
-    for missing in sorted(wanted - {letter.place for letter in letters}):
+        return table.records(topic=topic, reason=reason)
+    dead_letters = list(table.records(wanted))
+    for missing in sorted(wanted - {dead_letter.place for dead_letter in dead_letters}):
         raise ConfigError("", f"{'/'.join(map(str, missing))} is no dead letter of this connector")
-    return [x for x in letters if topic in (None, x.topic) and reason in (None, x.reason)]
+    return [x for x in dead_letters if topic in (None, x.topic) and reason in (None, x.reason)]
 
 
 def _places(texts: list[str] | None) -> set[Place]:
@@ -264,13 +264,13 @@ def _places(texts: list[str] | None) -> set[Place]:
     return places
 
 
-def _fixed(letters: list[DeadLetterRecord], fixes: list[Fix]) -> list[DeadLetterRecord]:
+def _fixed(dead_letters: list[DeadLetterRecord], fixes: list[Fix]) -> list[DeadLetterRecord]:
     """The letters with what their fixes change. ConfigError: a fix belongs to no letter."""
-    known = {letter.place: letter for letter in letters}
+    known = {dead_letter.place: dead_letter for dead_letter in dead_letters}
     made = []
     for fix in fixes:
-        letter = known.get(fix.place)
-        if letter is None:
+        dead_letter = known.get(fix.place)
+        if dead_letter is None:
             raise ConfigError("", f"the fixed record {'/'.join(map(str, fix.place))} is none of the letters")
-        made.append(replace(letter, **fix.changes))
+        made.append(replace(dead_letter, **fix.changes))
     return made

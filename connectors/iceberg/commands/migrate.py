@@ -163,9 +163,9 @@ def _lines(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] 
     elif position.problems:
         yield "Start the Java connector again, let it commit, and stop it right after a commit."
     else:
-        held = "Positions: those that the consumer group holds; nothing is to be set."
+        as_group = "Positions: those that the consumer group holds; nothing is to be set."
         wanted = "Positions to set, with the connector STOPPED (PATCH /connectors/<name>/offsets):"
-        yield held if position.in_group else wanted
+        yield as_group if position.in_group else wanted
         yield from (f"  {place}: {offset}" for place, offset in sorted(position.offsets.items()))
 
 

@@ -111,7 +111,7 @@ def hidden(data: Mapping[str, str] | None) -> bytes | None:
     return data["text"].encode() if "text" in data else base64.b64decode(data["base64"], validate=True)
 
 
-class LetterState(Enum):
+class DeadLetterState(Enum):
     """The values are what `dlq list` shows and `dlq delete --state` takes."""
 
     NEW = "new"  # never tried again
@@ -119,22 +119,22 @@ class LetterState(Enum):
     REPLAYED = "replayed"  # tried again; what failed once more is a letter of its own
 
 
-def states(letters: Sequence[DeadLetterRecord], replayed: Collection[Replay]) -> list[LetterState]:
+def states(dead_letters: Sequence[DeadLetterRecord], replayed: Collection[Replay]) -> list[DeadLetterState]:
     """The state of each letter. `replayed`: what the replay topic holds; empty if it was not read."""
-    newest = {letter.place: letter.attempt for letter in latest(letters)}
+    newest = {dead_letter.place: dead_letter.attempt for dead_letter in latest(dead_letters)}
     found = []
-    for letter in letters:
-        tried = letter.attempt < newest[letter.place] or letter.next_replay() in replayed
-        again = LetterState.FAILED_AGAIN if letter.attempt else LetterState.NEW
-        found.append(LetterState.REPLAYED if tried else again)
+    for dead_letter in dead_letters:
+        tried = dead_letter.attempt < newest[dead_letter.place] or dead_letter.next_replay() in replayed
+        again = DeadLetterState.FAILED_AGAIN if dead_letter.attempt else DeadLetterState.NEW
+        found.append(DeadLetterState.REPLAYED if tried else again)
     return found
 
 
-def latest(letters: Iterable[DeadLetterRecord]) -> list[DeadLetterRecord]:
+def latest(dead_letters: Iterable[DeadLetterRecord]) -> list[DeadLetterRecord]:
     """Of each record its last letter, in order of their places: earlier ones were tried again since."""
     found: dict[Place, DeadLetterRecord] = {}
-    for letter in letters:
-        known = found.get(letter.place)
-        if known is None or letter.attempt >= known.attempt:
-            found[letter.place] = letter
+    for dead_letter in dead_letters:
+        known = found.get(dead_letter.place)
+        if known is None or dead_letter.attempt >= known.attempt:
+            found[dead_letter.place] = dead_letter
     return [found[place] for place in sorted(found)]

@@ -56,28 +56,28 @@ class DeadLetterRows:
         """What to ask for when the table is not open: how to create it."""
         return TableRequest(new_table_schema(SCHEMA, arrow_type(SCHEMA), TypeOptions.of(config))).to_text()
 
-    def batches(self, letters: Iterable[DeadLetter]) -> list[Batch]:
+    def batches(self, dead_letters: Iterable[DeadLetter]) -> list[Batch]:
         """The letters as batches whose values are rows of the table, one per topic; letters come in offset order."""
         by_topic: dict[str, list[SinkRecord]] = {}
-        for letter in letters:
-            by_topic.setdefault(letter.origin.topic, []).append(self._record(letter))
+        for failed in dead_letters:
+            by_topic.setdefault(failed.origin.topic, []).append(self._record(failed))
         return [batch for records in by_topic.values() for batch in Batch.of(records)]
 
-    def _record(self, letter: DeadLetter) -> SinkRecord:
-        origin, replay = letter.origin, letter.replay
+    def _record(self, failed: DeadLetter) -> SinkRecord:
+        origin, replay = failed.origin, failed.replay
         first = replay or origin
         kept = origin.headers if replay is None else without_replay(origin.headers)  # elsewhere it is the record's own
         headers = [Struct(_HEADER, pair) for pair in kept]
         values = (
-            first.topic, first.partition, first.offset, letter.timestamp, letter.timestamp_type.value, origin.key,
-            origin.value, headers, letter.reason.value, letter.stage, letter.class_name, letter.error_class,
-            _cut(letter.error_message), _cut(letter.error_trace), 0 if replay is None else replay.attempt,
-            self._connector, self._task, self._config_hash, letter.failed_at,
+            first.topic, first.partition, first.offset, failed.timestamp, failed.timestamp_type.value, origin.key,
+            origin.value, headers, failed.reason.value, failed.stage, failed.class_name, failed.error_class,
+            _cut(failed.error_message), _cut(failed.error_trace), 0 if replay is None else replay.attempt,
+            self._connector, self._task, self._config_hash, failed.failed_at,
         )  # fmt: skip
         place = RecordOrigin(origin.topic, origin.partition, origin.offset)
         return SinkRecord(
-            origin.topic, origin.partition, None, None, SCHEMA, Struct(SCHEMA, values), letter.timestamp,
-            timestamp_type=letter.timestamp_type, origin=place,
+            origin.topic, origin.partition, None, None, SCHEMA, Struct(SCHEMA, values), failed.timestamp,
+            timestamp_type=failed.timestamp_type, origin=place,
         )  # fmt: skip
 
 

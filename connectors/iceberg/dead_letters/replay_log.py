@@ -107,37 +107,37 @@ class ReplayLog:
                     raise KafkaException(error)
         return found
 
-    def write(self, letters: Iterable[DeadLetterRecord]) -> int:
+    def write(self, dead_letters: Iterable[DeadLetterRecord]) -> int:
         """Replay the letters that were not replayed yet, all of them or none (steps 2 to 4); returns how many."""
         written = self.written()
-        missing = [letter for letter in letters if letter.next_replay() not in written]
+        missing = [dead_letter for dead_letter in dead_letters if dead_letter.next_replay() not in written]
         if missing:
             self._commit(missing)
         return len(missing)
 
-    def _commit(self, letters: Sequence[DeadLetterRecord]) -> None:
+    def _commit(self, dead_letters: Sequence[DeadLetterRecord]) -> None:
         producer = self._producer
         assert producer is not None
         try:
             producer.begin_transaction()
-            for letter in letters:
-                self._produce(producer, letter)
+            for record in dead_letters:
+                self._produce(producer, record)
             producer.flush(SECONDS)
             fault_point("before_replay_commit")
             producer.commit_transaction(SECONDS)
             fault_point("after_replay_commit")
         except KafkaException as error:
             raise ConnectError(
-                f"it is not known whether {len(letters)} letters were replayed ({self._news.of(error, producer)}); "
-                "replay again to find out"
+                f"it is not known whether {len(dead_letters)} letters were replayed "
+                f"({self._news.of(error, producer)}); replay again to find out"
             ) from error
 
-    def _produce(self, producer: Producer, letter: DeadLetterRecord) -> None:
-        headers: list[Any] = [*letter.headers, letter.next_replay().to_header()]
+    def _produce(self, producer: Producer, record: DeadLetterRecord) -> None:
+        headers: list[Any] = [*record.headers, record.next_replay().to_header()]
         while True:
             try:
                 producer.produce(
-                    self._topic, value=letter.value, key=letter.key, headers=headers, timestamp=letter.timestamp or 0
+                    self._topic, value=record.value, key=record.key, headers=headers, timestamp=record.timestamp or 0
                 )
                 return
             except BufferError:

@@ -12,7 +12,7 @@ from connectors.iceberg.schema_change import SchemaChange
 log = logging.getLogger(__name__)
 
 
-class ChangesHeldError(TableError):
+class SchemaChangesPendingError(TableError):
     """Rows of a table wait because the configuration lets only a person change it as they need."""
 
     def __init__(self, table: str, changes: Sequence[SchemaChange]) -> None:
@@ -24,21 +24,21 @@ class PendingSchemaChanges:
 
     def __init__(self, metrics: IcebergMetrics) -> None:
         self._metrics = metrics
-        self._held: dict[str, frozenset[SchemaChange]] = {}
+        self._pending: dict[str, frozenset[SchemaChange]] = {}
 
     def hold(self, table: str, changes: Sequence[SchemaChange]) -> None:
         """Rows wait for these changes; logged when they were not known yet."""
-        now = self._held.get(table, frozenset()) | frozenset(changes)  # tasks ask for different ones
-        if now != self._held.get(table):
-            self._held[table] = now
+        now = self._pending.get(table, frozenset()) | frozenset(changes)  # tasks ask for different ones
+        if now != self._pending.get(table):
+            self._pending[table] = now
             log.warning(
                 "table %s: rows wait until a user lets it %s (change the table, or the configuration)",
                 table, ", or ".join(sorted(map(str, now))), extra={"action": "schema_change_held", "table": table},
             )  # fmt: skip
         for change in now:
-            self._metrics.held_change(table, str(change), held=True)
+            self._metrics.pending_change(table, str(change), pending=True)
 
     def release(self, table: str) -> None:
         """The table has changed: a task that still lacks something asks again."""
-        for change in self._held.pop(table, frozenset()):
-            self._metrics.held_change(table, str(change), held=False)
+        for change in self._pending.pop(table, frozenset()):
+            self._metrics.pending_change(table, str(change), pending=False)

@@ -82,8 +82,8 @@ def _compared(
 
 def _rows_in_need(change: SchemaChange, value: Column) -> pa.BooleanArray:
     """The rows that would lose something without the change: a new column matters to those that have a value for it."""
-    gone = tombstones(value)
-    rows = pa.repeat(pa.scalar(True), len(value)) if gone is None else pc.invert(gone)
+    tombstone = tombstones(value)
+    rows = pa.repeat(pa.scalar(True), len(value)) if tombstone is None else pc.invert(tombstone)
     if change.kind is not ChangeKind.ADD or not any_true(rows):
         return rows
     data, _ = member(value.data, None, change.path[0])

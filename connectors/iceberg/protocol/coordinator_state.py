@@ -528,7 +528,7 @@ class CoordinatorState:
             self._tables.pop(name, None)
         return [Send(TableRefused(self.epoch, name, error, skip, rows and not skip))]
 
-    def on_table_held(self, name: str) -> list[CoordinatorAction]:
+    def on_table_waits(self, name: str) -> list[CoordinatorAction]:
         """The third answer to `PrepareTable`: not now. Who holds a partition for it asks again in a while."""
         self._asked.pop(name, None)
         return []
@@ -976,14 +976,14 @@ class CoordinatorState:
         for name, table in self._tables.items():
             after, with_rows = self._share(name, table)
             table.needs = {p: table.needs[p] if p in with_rows else after[p] for p in after}
-        held: dict[TopicPartition, int] = {}
+        unopened: dict[TopicPartition, int] = {}
         for partition, done in taken.items():
             state = self._partitions[partition]
             state.applied = done.next
             state.through_ms = _latest(state.through_ms, done.timestamp_ms)
             if any(part.first is not None and t not in self._tables for t, part in done.tables.items()):
-                held[partition] = done.start  # rows of a table that this epoch never opened
-        actions = self._rewind_where_needed(held)
+                unopened[partition] = done.start  # rows of a table that this epoch never opened
+        actions = self._rewind_where_needed(unopened)
         self._cycle = None
         actions.append(Send(CommitComplete(self.epoch, cycle.number, self._releases(), self._commits_text())))
         for name, (need, schema) in self._again.items():
@@ -992,11 +992,11 @@ class CoordinatorState:
         self._again.clear()
         return actions
 
-    def _rewind_where_needed(self, held: Mapping[TopicPartition, int] | None = None) -> list[CoordinatorAction]:
+    def _rewind_where_needed(self, unopened: Mapping[TopicPartition, int] | None = None) -> list[CoordinatorAction]:
         """A table needs rows from below what went through: drop the queue, read again from there (rule 20)."""
         rewound: dict[TopicPartition, Attachment] = {}
         for partition, state in self._partitions.items():
-            lowest = min(self._floor(partition), (held or {}).get(partition, state.applied))
+            lowest = min(self._floor(partition), (unopened or {}).get(partition, state.applied))
             if lowest < state.applied:
                 state.applied = state.accepted = lowest
                 state.through_ms = None

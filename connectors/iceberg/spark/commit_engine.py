@@ -328,8 +328,8 @@ class CommitEngine:
             base = prepared.base()
             if (landed := self._landed(base, request)) is not None:
                 return landed
-            gone = self._prepare(prepared, base, request, found)
-            attempts.swaps.append((prepared, gone, found))
+            removed = self._prepare(prepared, base, request, found)
+            attempts.swaps.append((prepared, removed, found))
             text = request.property_template.replace(SNAPSHOT_ID, str(prepared.snapshot_id))
             pairs = open_pairs_property(base, request.property_key, found.rows.summary)
             properties = {**request.properties, **found.rows.properties, **pairs, request.property_key: text}
@@ -406,11 +406,11 @@ class CommitEngine:
     def _clean(self, table: JavaTable, request: CommitRequest, attempts: _Attempts, landed: int) -> None:
         """Delete what only refused attempts and departed scratch snapshots refer to; never a staged file."""
         mine = next(swap for swap in attempts.swaps if swap[0].snapshot_id == landed)
-        _, gone, found = mine
+        _, removed, found = mine
         kept = {file.path for file in request.files}
         kept.update(str(file.location()) for file in [*found.deletes, *found.rows.data_files])
         losers = [prepared.snapshot for prepared, _, _ in attempts.swaps if prepared.snapshot_id != landed]
-        self._delete(table, [*losers, *gone], gone, attempts, kept)
+        self._delete(table, [*losers, *removed], removed, attempts, kept)
 
     def _discard(self, request: CommitRequest, attempts: _Attempts) -> None:
         """Take back what a commit left that came to nothing: its scratch branches, their snapshots and files.
@@ -429,9 +429,9 @@ class CommitEngine:
                 there = [name for name in base.refs if name.startswith(tuple(branches))]  # with staged files' own
                 if there:
                     prepared.change()
-                    gone = prepared.remove(there, _own_snapshots(base, there))
+                    removed = prepared.remove(there, _own_snapshots(base, there))
                     prepared.swap({})
-                    self._delete(table, gone, gone, attempts, {file.path for file in request.files})
+                    self._delete(table, removed, removed, attempts, {file.path for file in request.files})
         except ConnectError as error:
             log.info("table %s: branches of a commit that came to nothing stay: %s", request.table, error)
 

@@ -540,10 +540,10 @@ class PreparedCommit:
         """Take scratch branches and their snapshots out in the same change; returns Java's snapshots."""
         for name in branches:
             self._builder.removeRef(name)
-        gone = [self._after.snapshot(snapshot) for snapshot in snapshots]
-        if gone:
-            self._builder.removeSnapshots(self._java.objects(gone))
-        return gone
+        removed = [self._after.snapshot(snapshot) for snapshot in snapshots]
+        if removed:
+            self._builder.removeSnapshots(self._java.objects(removed))
+        return removed
 
     @property
     def snapshot_id(self) -> int:

@@ -46,11 +46,11 @@ def changes(value: Column, cdc_field: Sequence[str], read: Change = Change.UPSER
         DataError: The way to the cdc field leads through something that has no members.
     """
     made = _by_field(value, cdc_field, read) if cdc_field else None
-    gone = tombstones(value)
+    tombstone = tombstones(value)
     if made is None:
         made = pa.repeat(pa.scalar(Change.UPSERT, INT8), len(value))
-    if gone is not None:
-        made = as_array(pc.if_else(gone, pa.scalar(Change.DELETE, INT8), made))
+    if tombstone is not None:
+        made = as_array(pc.if_else(tombstone, pa.scalar(Change.DELETE, INT8), made))
     return made
 
 

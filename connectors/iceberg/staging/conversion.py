@@ -93,7 +93,7 @@ class RowConverter:
             hidden: Per table column, rows whose value is to be null, whatever it is.
         """
         run, hidden = Run(column.absent), hidden or {}
-        gone = tombstones(column)
+        tombstone = tombstones(column)
         columns = []
         members = _all_members(column.data)
         for index, field_ in enumerate(self._fields):
@@ -121,7 +121,7 @@ class RowConverter:
             made = with_default(made, lacking, field_)
             if made.null_count and name in self._required:
                 nulls = made.is_null()
-                for excused in (gone, hidden.get(name)):
+                for excused in (tombstone, hidden.get(name)):
                     nulls = nulls if excused is None else pc.and_not(nulls, excused)
                 refuse_nulls(nulls, name, "null, but the column is required", run)
             columns.append(made)

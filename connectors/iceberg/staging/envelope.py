@@ -33,26 +33,26 @@ class Envelope:
         Raises:
             BadRows: These rows are no change events, or lack the row that they write.
         """
-        gone = tombstones(value)
-        if gone is not None and pc.all(gone).as_py():
+        tombstone = tombstones(value)
+        if tombstone is not None and pc.all(tombstone).as_py():
             change = pa.repeat(pa.scalar(Change.DELETE, INT8), len(value))
             return Envelope(Column(None, pa.nulls(len(value))), None, pa.nulls(len(value), pa.string()), change)
         operation = value.member(OPERATION) if value.is_struct() else None
         if operation is None or not (pa.types.is_string(operation.data.type) or pa.types.is_null(operation.data.type)):
-            return _refuse(value, gone, None)
-        letters = operation.data.cast(pa.string()).dictionary_encode()
+            return _refuse(value, tombstone, None)
+        codes = operation.data.cast(pa.string()).dictionary_encode()
         known = _MEANINGS | {SNAPSHOT: read}
-        meanings = [known.get(letter) for letter in letters.dictionary.to_pylist()]
-        change = pa.array(meanings, INT8).take(letters.indices)
-        if gone is not None:
-            change = as_array(pc.if_else(gone, pa.scalar(Change.DELETE, INT8), change))
+        meanings = [known.get(code) for code in codes.dictionary.to_pylist()]
+        change = pa.array(meanings, INT8).take(codes.indices)
+        if tombstone is not None:
+            change = as_array(pc.if_else(tombstone, pa.scalar(Change.DELETE, INT8), change))
         if change.null_count:
-            return _refuse(value, gone, change)
+            return _refuse(value, tombstone, change)
         before, after = value.member(BEFORE), value.member(AFTER)
         lost = _without_row(after, change)
         if any_true(lost):
             raise BadRows(dict.fromkeys(pc.indices_nonzero(lost).to_pylist(), _no_event(_NO_ROW)))
-        return Envelope(_rows(len(value), before, after, change), before, letters.cast(pa.string()), change)
+        return Envelope(_rows(len(value), before, after, change), before, codes.cast(pa.string()), change)
 
 
 def shape(value: Column) -> Column:
@@ -95,10 +95,10 @@ def _is_empty(rows: Column | None) -> bool:
     return rows is None or rows.null_count == len(rows)
 
 
-def _refuse(value: Column, gone: pa.BooleanArray | None, change: pa.Int8Array | None) -> Envelope:
+def _refuse(value: Column, tombstone: pa.BooleanArray | None, change: pa.Int8Array | None) -> Envelope:
     bad = pa.repeat(pa.scalar(True), len(value)) if change is None else change.is_null()
-    if gone is not None:
-        bad = pc.and_not(bad, gone)
+    if tombstone is not None:
+        bad = pc.and_not(bad, tombstone)
     error = _no_event(
         f"no change event of Debezium: iceberg.ext.envelope=debezium expects an {OPERATION!r} that is known"
     )

@@ -202,8 +202,8 @@ class Stage:
 
     def ended(self) -> list[str]:
         """Tables with rows to write whose lent keys have ended, or will while they are written."""
-        held = [table for table, (_, stager) in self._stagers.items() if stager.partitions()]
-        return [table for table in held if self._ends_within(table, _WRITE_AHEAD_MS, _WRITE_SHARE)]
+        filled = [table for table, (_, stager) in self._stagers.items() if stager.partitions()]
+        return [table for table in filled if self._ends_within(table, _WRITE_AHEAD_MS, _WRITE_SHARE)]
 
     def _ends_within(self, table: str, milliseconds: int, share: int) -> bool:
         """Whether a table's keys end so soon, or are in the last part of their life."""

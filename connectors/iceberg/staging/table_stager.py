@@ -87,7 +87,7 @@ class MemoryBudget:
         """If more is held than may be, move the largest holders' rows to disk until half of the budget is free."""
         if self.used <= self.limit:
             return
-        for stager in sorted(self._stagers, key=lambda s: s.held_bytes, reverse=True):
+        for stager in sorted(self._stagers, key=lambda s: s.buffered_bytes, reverse=True):
             stager.spill()
             if self.used <= self.limit // 2:
                 return
@@ -161,7 +161,7 @@ class TableStager:
         self._conversion = ConversionOptions.of(config)
         self._read = Change.IGNORE if config.ignore_snapshots else Change.UPSERT
         self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
-        self._held: dict[TopicPartition, _PartitionBuffer] = {}
+        self._buffers: dict[TopicPartition, _PartitionBuffer] = {}
         self._unreported: set[str] = set()  # files of cycles that were not written to the end
         # How many more deletes of a pair were staged than inserts. The table's open pairs tell of those that leave.
         self._read_pairs: dict[TopicPartition, Counter[str]] = {}
@@ -220,13 +220,13 @@ class TableStager:
         """Keep what was prepared until the cycle closes."""
         self.ignored_rows += prepared.ignored
         for partition, rows in prepared.parts.items():
-            held = self._held.setdefault(partition, _PartitionBuffer())
-            held.chunks.append(rows)
+            buffer = self._buffers.setdefault(partition, _PartitionBuffer())
+            buffer.chunks.append(rows)
             size = rows.nbytes
-            held.bytes += size
+            buffer.bytes += size
             self._budget.used += size
         for partition, changed in prepared.pairs.items():
-            self._held[partition].pairs.append(changed)
+            self._buffers[partition].pairs.append(changed)
             if changed.column(HALF)[-1].as_py() == Half.DELETE:
                 self._last_deletes[partition] = changed.column(OFFSET)[-1].as_py(), changed.column(_KEYS)[-1].as_py()
             read = self._read_pairs.setdefault(partition, Counter())
@@ -238,8 +238,8 @@ class TableStager:
 
     def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray]:
         """The rows, and which of them are no tombstones."""
-        gone = tombstones(batch.value)
-        kept = pa.repeat(pa.scalar(True), len(batch)) if gone is None else pc.invert(gone)
+        tombstone = tombstones(batch.value)
+        kept = pa.repeat(pa.scalar(True), len(batch)) if tombstone is None else pc.invert(tombstone)
         converted = self._converter(batch.value).convert(batch.value)
         self._raise_failures(converted.failures)
         return pa.Table.from_arrays(converted.columns, schema=self._nullable), kept
@@ -297,7 +297,7 @@ class TableStager:
             self._check_replayed(meant, order, hidden)
         if order is not None:
             extra.append(order)
-            fields.append(_HELD_ORDER)
+            fields.append(_BUFFERED_ORDER)
         rows = pa.Table.from_arrays([*columns, *extra], schema=pa.schema([*self._nullable, *fields]))
         return rows, pc.not_equal(change, Change.IGNORE), self._pairs(batch, raw, rows)
 
@@ -328,8 +328,8 @@ class TableStager:
             raise BadRows(dict.fromkeys(range(len(batch)), error)) from error
         filled = order.fill_null("")
         # Where the source tells deletes by records with a value, tombstones only repeat them.
-        gone = tombstones(raw) if self._config.envelopes or self._config.cdc_field else None
-        return filled if gone is None else as_array(pc.if_else(gone, order, filled))
+        tombstone = tombstones(raw) if self._config.envelopes or self._config.cdc_field else None
+        return filled if tombstone is None else as_array(pc.if_else(tombstone, order, filled))
 
     def _meant(self, batch: Batch) -> tuple[Batch, pa.Int8Array]:
         """The batch with rows for values, and what each of them does.
@@ -369,16 +369,16 @@ class TableStager:
         self, batch: Batch, columns: list[pa.Array], converter: RowConverter, failures: list[Failure]
     ) -> None:
         """Put keys from the record keys where the value has none: tombstones, and columns the value lacks."""
-        gone = tombstones(batch.value)
+        tombstone = tombstones(batch.value)
         lacking = [k for k in self._keys if k not in converter.sources]
-        keys = None if gone is None and not lacking else self._converted_keys(batch.key)
+        keys = None if tombstone is None and not lacking else self._converted_keys(batch.key)
         if keys is None:
             return
         for name in self._keys:
             at = self._schema.get_field_index(name)
-            columns[at] = keys.columns[at] if name in lacking else choose(gone, keys.columns[at], columns[at])
+            columns[at] = keys.columns[at] if name in lacking else choose(tombstone, keys.columns[at], columns[at])
         for failure in keys.failures:
-            rows = failure.rows if failure.column in lacking or gone is None else pc.and_(failure.rows, gone)
+            rows = failure.rows if failure.column in lacking or tombstone is None else pc.and_(failure.rows, tombstone)
             failures.append(Failure(rows, failure.column, failure.reason))
 
     def _converted_keys(self, key: Column) -> Converted | None:
@@ -399,11 +399,11 @@ class TableStager:
     ) -> pa.Int8Array:
         """Tombstones without a key mean nothing; other rows without one fail or are left out, by configuration."""
         ignore = pa.scalar(Change.IGNORE, pa.int8())
-        gone = tombstones(batch.value)
+        tombstone = tombstones(batch.value)
         keyless = pc.and_(keyless, pc.not_equal(change, Change.TRUNCATE))
         named = pc.and_(keyless, pc.not_equal(change, Change.IGNORE))
-        if gone is not None:
-            named = pc.and_not(named, gone)
+        if tombstone is not None:
+            named = pc.and_not(named, tombstone)
         for failure in failures:  # a key that did not convert is null, and has been reported
             named = pc.and_not(named, failure.rows)
         if any_true(named):
@@ -550,38 +550,38 @@ class TableStager:
     # --- memory
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes of rows in memory."""
-        return sum(held.bytes for held in self._held.values())
+        return sum(buffer.bytes for buffer in self._buffers.values())
 
     def spill(self) -> None:
         """Move all held rows to disk."""
-        for held in self._held.values():
-            if not held.chunks:
+        for buffer in self._buffers.values():
+            if not buffer.chunks:
                 continue
             if self._spill_file is None:
                 self._spill_file = SpillFile(None)
-            held.spilled.append(self._spill_file.append(self._joined(held.chunks)))
-            held.spilled_bytes += held.bytes
-            self._budget.spilled += held.bytes
-            self._free(held)
+            buffer.spilled.append(self._spill_file.append(self._joined(buffer.chunks)))
+            buffer.spilled_bytes += buffer.bytes
+            self._budget.spilled += buffer.bytes
+            self._free(buffer)
 
-    def _free(self, held: _PartitionBuffer) -> None:
-        self._budget.used -= held.bytes
-        held.bytes = 0
-        held.chunks = []
+    def _free(self, buffer: _PartitionBuffer) -> None:
+        self._budget.used -= buffer.bytes
+        buffer.bytes = 0
+        buffer.chunks = []
 
     def _joined(self, chunks: Sequence[pa.Table]) -> pa.Table:
         fitted = [project(chunk, self._nullable) for chunk in chunks]
         return fitted[0] if len(fitted) == 1 else pa.concat_tables(fitted)
 
-    def _pieces(self, held: _PartitionBuffer) -> Iterator[pa.Table]:
+    def _pieces(self, buffer: _PartitionBuffer) -> Iterator[pa.Table]:
         """Held rows in offset order: what was spilled, then what is in memory."""
-        for place in held.spilled:
+        for place in buffer.spilled:
             assert self._spill_file is not None  # it is there as long as a partition has spilled rows
             yield project(self._spill_file.read(place), self._nullable)
-        if held.chunks:
-            yield self._joined(held.chunks)
+        if buffer.chunks:
+            yield self._joined(buffer.chunks)
 
     # --- files out
 
@@ -593,17 +593,17 @@ class TableStager:
         Raises:
             OSError, ConnectError: The storage refuses; rows are kept, and files already written are removed.
         """
-        held = self._held.get(partition)
-        if held is None:
+        buffer = self._buffers.get(partition)
+        if buffer is None:
             return []
         written: list[StagedFile] = []
         digits, connector = table_digits(self.description.uuid), self._config.connector
         name = StagedFileName(connector, self._epoch, digits, cycle, self._task, partition.partition)
         try:
             if self.description.mode is WriteMode.MERGE:
-                written.extend(self._merge_files(held, name, partition))
+                written.extend(self._merge_files(buffer, name, partition))
             else:
-                for piece in self._pieces(held):
+                for piece in self._pieces(buffer):
                     written.extend(self._row_files(piece, name))
         except BaseException:  # `written` has the files before it
             self._unreported.update(file.path for file in written if file.path)
@@ -634,13 +634,13 @@ class TableStager:
             yield rows.slice(start, length)
 
     def _merge_files(
-        self, held: _PartitionBuffer, name: StagedFileName, partition: TopicPartition
+        self, buffer: _PartitionBuffer, name: StagedFileName, partition: TopicPartition
     ) -> Iterator[StagedFile]:  # fmt: skip
-        pieces = list(self._pieces(held))
+        pieces = list(self._pieces(buffer))
         if not pieces:
             return
         whole = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
-        pairs: Sequence[pa.Table] = held.pairs
+        pairs: Sequence[pa.Table] = buffer.pairs
         if partition.topic == self._config.replay_topic:
             if not self._config.ordering_columns:
                 yield from self._insert_files(whole, name)
@@ -651,7 +651,7 @@ class TableStager:
             silent = whole.column(ORDER).is_null()
             order = running_maximum(whole.column(ORDER), self._last_order.get(partition, ""))
             self._latest = order[-1].as_py()
-            whole = whole.set_column(whole.schema.get_field_index(ORDER), _HELD_ORDER, order)
+            whole = whole.set_column(whole.schema.get_field_index(ORDER), _BUFFERED_ORDER, order)
             # A tombstone ahead of every event: the delete that it repeats was staged by an earlier life or attempt, and
             # without a place it would remove rows of other partitions that are later.
             repeats = pc.and_(silent, pc.equal(order, ""))
@@ -775,7 +775,7 @@ class TableStager:
 
     def partitions(self) -> list[TopicPartition]:
         """The Kafka partitions of which rows are held."""
-        return list(self._held)
+        return list(self._buffers)
 
     def drop_partition(self, partition: TopicPartition) -> None:
         """Forget the rows of a partition: it was lost, or is read again."""
@@ -785,18 +785,18 @@ class TableStager:
 
     def _forget(self, partition: TopicPartition) -> None:
         self._last_order.pop(partition, None)
-        held = self._held.pop(partition, None)
-        if held is None:
+        buffer = self._buffers.pop(partition, None)
+        if buffer is None:
             return
-        self._free(held)
-        self._budget.spilled -= held.spilled_bytes
-        if self._spill_file is not None and not any(other.spilled for other in self._held.values()):
+        self._free(buffer)
+        self._budget.spilled -= buffer.spilled_bytes
+        if self._spill_file is not None and not any(other.spilled for other in self._buffers.values()):
             self._spill_file.close()
             self._spill_file = None
 
     def discard(self) -> None:
         """Forget everything, and remove files that were not reported. The stager may be used again."""
-        for partition in [*self._held, *self._read_pairs]:
+        for partition in [*self._buffers, *self._read_pairs]:
             self.drop_partition(partition)
         self._remove_unreported()
 
@@ -844,4 +844,4 @@ def _by_partition(topic: str, rows: pa.Table, partitions: pa.Int32Array) -> dict
 
 _EXTRA = (pa.field(OFFSET, pa.int64()), pa.field(CHANGE, pa.int8()), pa.field(UNAVAILABLE, pa.string()))
 _PAIRS = pa.schema([(OFFSET, pa.int64()), (PAIR, pa.string()), (HALF, pa.int32()), (_KEYS, pa.string())])
-_HELD_ORDER = pa.field(ORDER, pa.string())
+_BUFFERED_ORDER = pa.field(ORDER, pa.string())

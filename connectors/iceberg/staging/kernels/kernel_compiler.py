@@ -130,8 +130,8 @@ def _map_of_object(at: Conversion) -> Kernel:
         children, there = [pa.nulls(0, wanted.item_type)], []
         for inner, kernel in zip(members, kernels, strict=True):
             children.append(_converted(kernel, member(data, None, inner.path[-1])[0], run))
-            gone, valid = run.absent.get(inner.path), data.is_valid()
-            there.append((valid if gone is None else pc.and_not(valid, gone)).to_pylist())
+            absent_rows, valid = run.absent.get(inner.path), data.is_valid()
+            there.append((valid if absent_rows is None else pc.and_not(valid, absent_rows)).to_pylist())
         entries = [(row, number) for row in range(len(data)) for number in range(len(members)) if there[number][row]]
         places = pa.array([number * len(data) + row for row, number in entries], pa.int64())
         values = pa.concat_arrays(children).take(places)

@@ -27,7 +27,7 @@ _WITHOUT_RECORD = ("topic", "partition", "offset", "attempt", _REASON, "stage", 
 
 
 @dataclass(frozen=True, slots=True)
-class LetterTable:
+class DeadLetterTable:
     """Asks the catalog through a JVM where the table is now, and reads it in this process, deleted rows left out.
 
     Raises, from every method:
@@ -49,10 +49,10 @@ class LetterTable:
             raise self._unreadable(error) from error
         return [DeadLetterRecord.of(row) for row in found.to_pylist()]
 
-    def delete(self, letters: Iterable[DeadLetterRecord]) -> None:
+    def delete(self, dead_letters: Iterable[DeadLetterRecord]) -> None:
         """Delete these letters, some thousands of them in each commit."""
         name = self.config.dead_letter_table
-        conditions = list(_naming(letters))
+        conditions = list(_naming(dead_letters))
         if name is None or not conditions:
             return
         services = command_services()
@@ -60,7 +60,7 @@ class LetterTable:
             for condition in conditions:
                 client.delete_rows(name, condition, self.config.table(name).commit_branch)
 
-    def letters(
+    def records(
         self, places: Collection[Place] = (), topic: str | None = None, reason: str | None = None
     ) -> Iterator[DeadLetterRecord]:
         """The letters of these records, if any are named, of this topic and this reason; none when there is no table.
@@ -106,11 +106,11 @@ class LetterTable:
         return ConnectError(f"table {self.config.dead_letter_table} cannot be read: {error}")
 
 
-def _naming(letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
+def _naming(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
     """Conditions in SQL that name letters, each some of them."""
     by_file: dict[tuple[str, int, int], list[int]] = {}
-    for letter in letters:
-        by_file.setdefault((letter.topic, letter.partition, letter.attempt), []).append(letter.offset)
+    for each in dead_letters:
+        by_file.setdefault((each.topic, each.partition, each.attempt), []).append(each.offset)
     parts: list[str] = []
     count = 0
     for (topic, partition, attempt), offsets in sorted(by_file.items()):
