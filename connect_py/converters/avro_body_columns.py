@@ -1,19 +1,19 @@
 """Avro message bodies to Arrow columns where no native decoder was built.
 
 pyarrow's functions read one member of all bodies at a time. Where the next member of each body begins follows from the
-size of the one before it.
+size of the one before it. Imports pyarrow, so it is itself imported on first use only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from connect_py.api.errors import NotColumnar
 from connect_py.api.joined_bytes import JoinedBytes
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MAX_DEPTH: Final = 100
 _LONGEST: Final = 10  # bytes of a number
@@ -38,9 +38,6 @@ class AvroBodyColumns:
         Raises:
             NotColumnar: The messages are too long for one column.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         joined = JoinedBytes.of(messages)
         if len(joined.data) + len(_PADDING) > _MOST:
             raise NotColumnar("the messages are too long for one column")
@@ -55,10 +52,9 @@ class AvroBodyColumns:
         sound = cursor.is_sound()
         if sound.true_count == len(joined):
             return body, []
-        sound = pc.replace_with_mask(there, there, sound)
-        odd = pc.indices_nonzero(pc.and_not(there, sound)).to_pylist()
-        places = pc.if_else(there, pc.subtract(pc.cumulative_sum(there.cast(pa.int32())), 1), None)
-        return body.take(pc.if_else(sound, places, None)), odd
+        kept = pc.replace_with_mask(there, there, sound)
+        odd = pc.indices_nonzero(pc.and_not(there, kept)).to_pylist()
+        return _spread(body.filter(sound) if odd else body, kept), odd
 
 
 class _Cursor:
@@ -66,8 +62,6 @@ class _Cursor:
 
     def __init__(self, whole: pa.Buffer, at: pa.Int64Array, limit: pa.Int64Array) -> None:
         """`limit` is one byte behind the end of each message. All bytes have some more behind them."""
-        import pyarrow as pa
-
         self._whole = whole
         self._bytes = pa.Array.from_buffers(pa.uint8(), whole.size, [None, whole])
         self._limit = limit
@@ -79,26 +73,18 @@ class _Cursor:
 
     def is_sound(self) -> pa.BooleanArray:
         """Whether nothing is odd about each body."""
-        import pyarrow.compute as pc
-
         return pc.less(self.at, self._limit)
 
     def refuse(self, odd: pa.BooleanArray) -> None:
         """Some bodies are odd."""
-        import pyarrow.compute as pc
-
         if odd.true_count:
             self.at = pc.if_else(odd, self._limit, self.at)
 
     def skip_prefix(self, prefix: bytes) -> None:
         """Pass what each message begins with."""
-        import pyarrow.compute as pc
-
         self.refuse(pc.not_equal(self.slices(len(prefix)), prefix))
 
     def _skip(self, sizes: pa.Int64Array | int) -> None:
-        import pyarrow.compute as pc
-
         self.at = pc.min_element_wise(pc.add(self.at, sizes), self._limit)
 
     def byte(self) -> pa.UInt8Array:
@@ -109,9 +95,6 @@ class _Cursor:
 
     def number(self) -> pa.Int64Array:
         """Read a number of seven bits in each byte, its zig-zag form, the lowest first."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         low, one = pa.scalar(0x7F, pa.uint8()), pa.scalar(1, pa.uint64())
         found = self._bytes.take(self.at)
         number = pc.bit_wise_and(found, low).cast(pa.uint64())
@@ -136,9 +119,6 @@ class _Cursor:
 
     def slices(self, sizes: pa.Int64Array | int) -> pa.BinaryArray:
         """Read so many bytes; there are fewer where a body ends before."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         begin, rows = self.at, len(self.at)
         if not isinstance(sizes, int):  # a negative one becomes a huge one
             sizes = pc.min_element_wise(sizes.view(pa.uint64()), pa.scalar(_MOST, pa.uint64())).cast(pa.int64())
@@ -152,9 +132,6 @@ class _Cursor:
 
     def words(self, type_: pa.DataType) -> pa.Array:
         """Read numbers of a fixed width."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         width = type_.byte_width
         texts = self.slices(width)
         short = pc.less(pc.binary_length(texts), width)
@@ -164,9 +141,6 @@ class _Cursor:
 
     def texts(self) -> pa.StringArray:
         """Read texts with their lengths."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         found = self.slices(self.number())
         try:
             return found.cast(pa.string())
@@ -177,8 +151,6 @@ class _Cursor:
 
 
 def _read(plain: Any, cursor: _Cursor) -> pa.Array:
-    import pyarrow as pa
-
     if isinstance(plain, list):
         return _nullable(plain, cursor)
     if isinstance(plain, str):
@@ -191,9 +163,6 @@ def _read(plain: Any, cursor: _Cursor) -> pa.Array:
 
 
 def _nullable(branches: Sequence[Any], cursor: _Cursor) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     null = branches.index("null")
     index = cursor.byte()
     there = pc.equal(index, pa.scalar(2 * (1 - null), pa.uint8()))
@@ -203,13 +172,15 @@ def _nullable(branches: Sequence[Any], cursor: _Cursor) -> pa.Array:
     inside = cursor.where(there)
     values = _read(branches[1 - null], inside)
     cursor.at = pc.replace_with_mask(cursor.at, there, inside.at)
+    return _spread(values, there)
+
+
+def _spread(values: pa.Array, there: pa.BooleanArray) -> pa.Array:
+    """The values in the rows that are there, nulls in the others."""
     return values.take(pc.if_else(there, pc.subtract(pc.cumulative_sum(there.cast(pa.int32())), 1), None))
 
 
 def _primitive(kind: str, cursor: _Cursor) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if kind == "boolean":
         return pc.equal(cursor.byte(), pa.scalar(1, pa.uint8()))
     if kind == "int":

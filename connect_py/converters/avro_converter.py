@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Value
-from connect_py.converters.avro_body import AvroBodyReader
-from connect_py.converters.avro_columns import AvroColumns
-from connect_py.converters.avro_schema import AvroType, avro_type
+from connect_py.converters.avro_reader import AvroReader
 from connect_py.converters.avro_schema import Options as ReadingOptions
+from connect_py.converters.avro_schema import avro_type
 from connect_py.converters.avro_writing import AvroWriter, Options, schema_of
 from connect_py.converters.registry_converter import CONFIG_DEF, UNKNOWN_MAGIC, MessageReader, RegistryConverter
 from connect_py.converters.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
 class AvroConverter(RegistryConverter):
@@ -66,26 +65,10 @@ class AvroConverter(RegistryConverter):
     def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
         if rest:
             raise DataError(UNKNOWN_MAGIC)
-        return _AvroReader(avro_type(registered.text, registered.references, version, self._reading))
+        return AvroReader(avro_type(registered.text, registered.references, version, self._reading))
 
     def make_writer(self, schema: Schema) -> AvroWriter:
         return AvroWriter(schema, self._writing)
 
     def schema_of(self, value: Value) -> Schema:
         return schema_of(value)
-
-
-class _AvroReader(MessageReader):
-    def __init__(self, avro: AvroType) -> None:
-        self.schema = avro.schema
-        self._avro = avro
-        self._columns = AvroColumns(avro)
-        self._body = AvroBodyReader(avro.plain)
-        self.columnar = self._columns.possible
-
-    def value(self, body: bytes) -> Value:
-        decoded = self._body.read(body)
-        return None if decoded is None else self._avro.value(self._avro.schema, decoded)
-
-    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
-        return self._columns.read(messages)

@@ -19,7 +19,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connect_py.converters import avro_columns
+from connect_py.converters import avro_reader
 from connect_py.converters.avro_schema import avro_type
 from connect_py.converters.native import library as native_library
 from connect_py.converters.native.decoder import IGNORES_OTHERS, Kind, NativeDecoder, Node
@@ -187,7 +187,7 @@ ORDER = {"type": "record", "name": "O", "fields": [
 @settings(max_examples=examples(1000), deadline=None)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4))
 def test_no_bytes_break_the_reading_of_avro(bodies: Sequence[bytes]) -> None:
-    decoder = NativeDecoder(avro_columns._node(avro_type(json.dumps(ORDER)).plain))
+    decoder = NativeDecoder(avro_reader._node(avro_type(json.dumps(ORDER)).plain))
     decoded, odd = decoder.read_avro([b"\0\0\0\0\1" + body for body in bodies], b"\0\0\0\0\1")
     array = decoded.array()
     array.validate(full=True)

@@ -1,39 +1,41 @@
-"""Avro messages to Arrow columns: by the native decoder, or by pyarrow where it was not built."""
+"""Reads Avro messages: rows in Python, columns by the native decoder, or by pyarrow where it was not built."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from connect_py.api.errors import NotColumnar
-from connect_py.converters.avro_body_columns import AvroBodyColumns
+from connect_py.api.schema import Value
+from connect_py.converters.avro_body import AvroBodyReader
 from connect_py.converters.avro_schema import AvroType
 from connect_py.converters.native.decoder import Kind, NativeDecoder, Node
-from connect_py.converters.registry_converter import ID_PREFIX, DamagedMessage
+from connect_py.converters.registry_converter import ID_PREFIX, DamagedMessage, MessageReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class AvroColumns:
-    """Decodes messages of one schema, with the five bytes before their bodies."""
+class AvroReader(MessageReader):
+    """Reads messages of one schema, with the five bytes before their bodies."""
 
     def __init__(self, avro: AvroType) -> None:
+        self.schema = avro.schema
         self._avro = avro
-        self._bodies = _reader(avro.plain)
-        self.possible = avro.columnar and self._bodies is not None
+        self._body = AvroBodyReader(avro.plain)
+        self._bodies = _bodies_reader(avro.plain) if avro.columnar else None
+        self.columnar = self._bodies is not None
 
-    def read(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
-        """Make the column of messages, at least one of them not null, and say which are null (None: none is).
+    def value(self, body: bytes) -> Value:
+        decoded = self._body.read(body)
+        return None if decoded is None else self._avro.value(self.schema, decoded)
 
-        Raises:
-            DamagedMessage: Some messages are odd; the reference form will say whether they are damaged.
-            NotColumnar: A message has another id, or the schema has no column form.
-        """
-        if not self.possible or self._bodies is None:
+    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
+        if self._bodies is None:
             raise NotColumnar("the schema has no column form")
         import pyarrow as pa
 
@@ -41,33 +43,27 @@ class AvroColumns:
         body, odd = self._bodies(messages, prefix)
         if any(_names_another_schema(messages[place] or b"", prefix) for place in odd):
             raise NotColumnar("ids differ")
-        column = self._column(body)
+        try:
+            column = self._avro.column(self.schema, body)
+            column.validate()
+        except (pa.ArrowException, OverflowError) as error:
+            raise NotColumnar(str(error)) from error
         if odd:
             raise DamagedMessage(odd, "messages of another schema", column)
         nulls = list(map(operator.is_, messages, repeat(None))) if None in messages else []
         return column, pa.array(nulls, pa.bool_()) if nulls else None
 
-    def _column(self, body: pa.Array) -> pa.Array:
-        """Make the column of the Connect schema of bodies in their plain form."""
-        import pyarrow as pa
 
-        try:
-            column = self._avro.column(self._avro.schema, body)
-            column.validate()
-        except (pa.ArrowException, OverflowError) as error:
-            raise NotColumnar(str(error)) from error
-        return column
-
-
-def _reader(plain: Any) -> Callable[[Sequence[bytes | None], bytes], tuple[pa.Array, list[int]]] | None:
+def _bodies_reader(plain: Any) -> Callable[[Sequence[bytes | None], bytes], tuple[pa.Array, list[int]]] | None:
     """What makes the plain column of bodies behind a prefix, and says which are odd; None: only rows can be made."""
     try:
         native = NativeDecoder(_node(plain))
     except NotColumnar:
-        try:
+        from connect_py.converters.avro_body_columns import AvroBodyColumns  # imports pyarrow
+
+        with suppress(NotColumnar):
             return AvroBodyColumns(plain).read
-        except NotColumnar:
-            return None
+        return None
 
     def read(messages: Sequence[bytes | None], prefix: bytes) -> tuple[pa.Array, list[int]]:
         decoded, odd = native.read_avro(messages, prefix)
