@@ -59,7 +59,7 @@ def test_log_lines_of_a_task_process_arrive_here_with_their_context(
         until("the line", lambda: any("subscribes to" in r.getMessage() for r in caplog.records))
     (line,) = [r for r in caplog.records if "subscribes to" in r.getMessage()]
     text = TextFormatter().format(line)
-    assert f" INFO [{sink.name}|task-0] subscribes to {sink.topic} (connect_py.task.sink_loop:" in text
+    assert f" INFO [{sink.name}|task-0] subscribes to {sink.topic} (connect_py.task.subscription:" in text
     assert line.__dict__["action"] == "subscribe"
     sink.stop(task)
 
