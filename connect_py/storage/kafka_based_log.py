@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -36,6 +36,7 @@ METADATA_SECONDS = 30.0
 ADMIN_SECONDS = 10.0
 ADMIN_PAUSE_SECONDS = 1.0
 STOP_SECONDS = 3.0
+STALLED_SECONDS = 15.0  # a client that reads nothing for so long, though the log is longer, gets a successor
 
 
 @dataclass(slots=True)
@@ -80,6 +81,8 @@ class KafkaBasedLog:
         self._ask_again_at = 0.0  # monotonic
         self._unknown_since: float | None = None  # monotonic; the first of the questions in a row that had no answer
         self._seemed_lower: dict[int, int] = {}  # ends that were below our positions when they were asked for last
+        self._moved = False  # whether the client returned anything since that was looked at
+        self._moved_at = 0.0  # monotonic
         self._thread = threading.Thread(target=self._run, name=f"KafkaBasedLog Work Thread - {topic}", daemon=True)
 
     def start(self) -> None:
@@ -193,6 +196,8 @@ class KafkaBasedLog:
             if self._assign(consumer):
                 while not self._stopping.is_set():
                     self._step(consumer, waiting)
+                    if self._is_stalled(waiting):
+                        consumer = self._succeeded(consumer)
         finally:
             consumer.close()
             self._refuse_requests()
@@ -234,7 +239,27 @@ class KafkaBasedLog:
             waiting.remove(request)
             request.future.set_result(None)
 
+    def _is_stalled(self, waiting: Sequence[_ReadToEnd]) -> bool:
+        """Whether the client has stopped without a word, which was seen after a broker had been away for a while."""
+        now = self._clock.monotonic()
+        if self._moved or not any(request.ends is not None for request in waiting):
+            self._moved, self._moved_at = False, now
+        return now - self._moved_at >= STALLED_SECONDS
+
+    def _succeeded(self, stalled: Consumer) -> Consumer:
+        """A new client that goes on where this one stood."""
+        log.warning(
+            "topic '%s' is longer than what was read, and nothing came for %g s: a new client reads it",
+            self.topic, STALLED_SECONDS, extra={"action": "client_renewed"},
+        )  # fmt: skip
+        stalled.close()
+        consumer = self._clients.consumer(self._client, read_committed=self._read_committed)
+        consumer.assign([KafkaTopicPartition(self.topic, p, position) for p, position in self._positions.items()])
+        self._moved_at = self._clock.monotonic()
+        return consumer
+
     def _take(self, message: Message) -> None:
+        self._moved = True
         error = message.error()
         partition, offset = message.partition() or 0, message.offset() or 0
         if error is not None:

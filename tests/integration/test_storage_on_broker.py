@@ -10,13 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from connect_py.api.errors import ConfigError
 from connect_py.config.worker_config import StorageTopic
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
+from connect_py.storage import kafka_based_log
 from connect_py.storage.config_state import Change, ConnectorChanged, RestartRequest, RestartRequested
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import Assignment, Epoch, Hello, Place, Turn
@@ -317,5 +318,52 @@ def test_an_end_that_goes_back_is_asked_for_again_and_if_it_did_all_is_read_agai
         log.await_end(SECONDS)
         log.await_end(SECONDS)
         assert seen == [b"1", b"2"] * times
+    finally:
+        log.stop()
+
+
+class _FallsSilent:
+    """A consumer that returns nothing any more once `silent` is set."""
+
+    def __init__(self, real: Consumer) -> None:
+        self._real = real
+        self.silent = False
+
+    def poll(self, timeout: float) -> Message | None:
+        message = self._real.poll(timeout)
+        return None if self.silent else message
+
+    def consume(self, limit: int, timeout: float) -> list[Message]:
+        messages = self._real.consume(limit, timeout)
+        return [] if self.silent else messages
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def test_a_client_that_falls_silent_gets_a_successor_that_goes_on_where_it_stood(
+    clients: StorageClients, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    made: list[_FallsSilent] = []
+    real = type(clients).consumer
+
+    def consumer(self: StorageClients, client: str, *, read_committed: bool) -> Any:
+        made.append(_FallsSilent(real(self, client, read_committed=read_committed)))
+        return made[-1]
+
+    monkeypatch.setattr(type(clients), "consumer", consumer)
+    monkeypatch.setattr(kafka_based_log, "STALLED_SECONDS", 0.5)
+    name, seen = topic("log"), []
+    log = KafkaBasedLog(name, clients, "x", lambda record: seen.append(record.value), read_committed=True)
+    log.start()
+    try:
+        log.write(b"k", b"1", SECONDS)
+        log.await_end(SECONDS)
+        made[0].silent = True
+        log.write(b"k", b"2", SECONDS)
+        log.await_end(SECONDS)
+        assert (seen, len(made)) == ([b"1", b"2"], 2)
+        assert f"topic '{name}' is longer than what was read" in caplog.text
     finally:
         log.stop()
