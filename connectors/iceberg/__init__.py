@@ -2,17 +2,18 @@
 
 | room | what happens there |
 |---|---|
-| `sink_task` | rows come in; the task does what the protocol decides |
-| `routing`, `staging` | which table; conversion to its schema; Parquet |
+| `config` | the keys of a connector become frozen values |
+| `task`, `routing`, `staging` | rows come in; which table; conversion to its schema; Parquet |
+| `schema` | what a table has, and how it follows the rows |
 | `channel` | how tasks and coordinator talk |
 | `protocol` | every decision, as plain data in and answers out |
-| `coordinator`, `table_manager` | carries the decisions out |
+| `coordinator` | carries the decisions out |
 | `spark` | the driver, the catalog, the engines that commit |
 """
 
 from connect_py.api.plugin import Plugin, PluginKind
 
-PRELOAD = ("connectors.iceberg.connector", "connectors.iceberg.sink_task")  # 0.4 s of CPU in every process otherwise
+PRELOAD = ("connectors.iceberg.connector", "connectors.iceberg.task")  # 0.4 s of CPU in every process otherwise
 PLUGINS = tuple(
     Plugin(
         PluginKind.SINK,

@@ -10,14 +10,14 @@ from connect_py.api.config import ConfigValue
 from connect_py.api.connector import SinkConnector
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.service import SharedService
-from connectors.iceberg.allowed_settings import refused_settings
-from connectors.iceberg.config import CATALOG_NAME, CONFIG_DEF, IcebergSinkConfig, validate
-from connectors.iceberg.offset_alteration import alter
-from connectors.iceberg.sink_task import IcebergSinkTask
+from connectors.iceberg.config.allowed_settings import refused_settings
+from connectors.iceberg.config.sink_config import CATALOG_NAME, CONFIG_DEF, IcebergSinkConfig, validate
+from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.coordinator.offset_alteration import alter
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE
 from connectors.iceberg.spark.gateway import why_absent
 from connectors.iceberg.spark.lake_client import driver_service
-from connectors.iceberg.spark_config import worker_spark_config
+from connectors.iceberg.task import IcebergSinkTask
 
 log = logging.getLogger(__name__)
 

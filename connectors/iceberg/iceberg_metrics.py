@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from connect_py.api.metrics import PluginMetrics
-from connectors.iceberg.commit_request import CommitOutcome
+from connectors.iceberg.protocol.commit_request import CommitOutcome
 
 
 class IcebergMetrics:

@@ -49,11 +49,11 @@ from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import POLL_RECORDS
 from connect_py.task.task_plugins import TaskPlugins
 from connect_py.task.transformation_chain import ChainLink, Delivery, TransformationChain
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.routing import Router
+from connectors.iceberg.routing.router import Router
+from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.table import TableDescription, TableRequest, WriteMode
 
 PATHS = ("columns", "rows", "reads", "changes")
 STAGES = ("consume", "convert", "transform", "rest", "stage", "parquet")

@@ -24,11 +24,11 @@ from connect_py.api.arrow import to_array
 from connect_py.api.batch import Batch, Column, Origin
 from connect_py.api.record import TimestampType, TopicPartition
 from connect_py.api.schema import Schema, Struct, Type, struct
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
-from connectors.iceberg.table import TableDescription, WriteMode
 
 BATCH_ROWS = 2000
 TYPES = {"long": Type.INT64, "int": Type.INT32, "double": Type.FLOAT64, "string": Type.STRING}

@@ -14,8 +14,9 @@ import psutil
 import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
+from connectors.iceberg.config.spark_config import JARS_VARIABLE
 from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
-from connectors.iceberg.spark.gateway import JARS_VARIABLE, JAVA_VARIABLE, SparkGateway
+from connectors.iceberg.spark.gateway import JAVA_VARIABLE, SparkGateway
 
 QUICK = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 

@@ -12,7 +12,7 @@ import pytest
 from fixtures.iceberg_commit import Lake, Sink, lake, lake_config, order
 
 from connectors.iceberg.audit.table_audit import AuditReport, Verdict, audit
-from connectors.iceberg.table import StagedKind, WriteMode
+from connectors.iceberg.schema.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.testing import FakeSharedServices
+from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.spark.lake_client import LakeClient
-from connectors.iceberg.spark_config import SparkConfig
 
 
 @pytest.mark.usefixtures("spark_environment")

@@ -16,7 +16,7 @@ from fixtures.iceberg_commit import Lake, lake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from connectors.iceberg.commit_request import EngineName
+from connectors.iceberg.protocol.commit_request import EngineName
 
 __all__ = ["lake"]
 

@@ -22,22 +22,22 @@ from command_lines import command_line
 from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, activate, lake, lake_config, order
 
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.commit_request import EngineName, EngineSettings
+from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     SparkDiedError,
     TableMissingError,
     TableUnsuitableError,
 )
+from connectors.iceberg.protocol.commit_request import EngineName, EngineSettings
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.spark import driver_program, durable_files
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LakeSession
-from connectors.iceberg.spark_config import SparkConfig
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
 

@@ -7,9 +7,9 @@ from fixtures.iceberg_changes import Reader, Source, readers
 from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, lake, order
 
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.commit_request import EngineName
 from connectors.iceberg.errors import DuplicateKeyError, PairUnreadError
-from connectors.iceberg.table import StagedKind
+from connectors.iceberg.protocol.commit_request import EngineName
+from connectors.iceberg.schema.table import StagedKind
 
 __all__ = ["lake"]
 

@@ -10,12 +10,12 @@ import pytest
 from fixtures.iceberg_commit import BY_REGION, ENGINES, KEY, Lake, Sink, lake, order
 
 from connect_py.api.errors import CommitStateUnknownError
-from connectors.iceberg.commit_request import CommitStatus, EngineName
 from connectors.iceberg.errors import CatalogUnavailableError, DuplicateKeyError, TableUnsuitableError
+from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable, PreparedCommit
 from connectors.iceberg.staging.file_output import FileOutput
-from connectors.iceberg.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, Sink, lake, order, s3, s3_lake
 
-from connectors.iceberg.commit_request import EngineName
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.table import StagedKind, WriteMode
+from connectors.iceberg.protocol.commit_request import EngineName
+from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.table import StagedKind, WriteMode
 
 __all__ = ["lake", "s3", "s3_lake"]
 

@@ -14,10 +14,10 @@ from fixtures.iceberg_commit import Lake, Sink, lake, order
 
 from connect_py.api.errors import RetriableError
 from connectors.iceberg.audit.table_audit import Verdict, audit
-from connectors.iceberg.commit_request import CommitStatus, EngineName
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
+from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.spark.iceberg_java import PreparedCommit
-from connectors.iceberg.table import WriteMode
 
 __all__ = ["lake"]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, Sink, lake, order
 
-from connectors.iceberg.commit_request import CommitStatus, EngineName
+from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
+from connectors.iceberg.schema.table import StagedKind
 from connectors.iceberg.spark import commit_engine
 from connectors.iceberg.spark.commit_engine import AFTER_BRANCH, AFTER_MERGE, BEFORE_SWAP
-from connectors.iceberg.table import StagedKind
 
 __all__ = ["lake"]
 

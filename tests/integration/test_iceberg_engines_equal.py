@@ -11,8 +11,8 @@ from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from connectors.iceberg.commit_request import EngineName
-from connectors.iceberg.table import StagedKind
+from connectors.iceberg.protocol.commit_request import EngineName
+from connectors.iceberg.schema.table import StagedKind
 
 __all__ = ["lake"]
 

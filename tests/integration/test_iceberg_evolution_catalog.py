@@ -16,17 +16,17 @@ from fixtures.iceberg_staging_rows import batch, config, record, stage, stager
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
-from connectors.iceberg.commit_request import EngineSettings
-from connectors.iceberg.evolution.column_history import HISTORY
-from connectors.iceberg.evolution.pending_schema_changes import SchemaChangesPendingError
+from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import PrepareTable, Send
+from connectors.iceberg.protocol.commit_request import EngineSettings
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
 from connectors.iceberg.protocol.messages import Need, OpenTable, TableOpened
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.column_history import HISTORY
+from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
+from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.spark.lake_session import LakeSession
-from connectors.iceberg.table import TableDescription, TableRequest, WriteMode
-from connectors.iceberg.table_manager import TableManager
 
 __all__ = ["lake"]
 

@@ -13,13 +13,13 @@ from spark_elsewhere import ConnectServer
 
 from connect_py.api.errors import CommitStateUnknownError
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.commit_request import CommitOutcome, CommitRequest, CommitStatus, EngineName
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
+from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, CommitStatus, EngineName
+from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.spark import commit_engine
 from connectors.iceberg.spark.commit_engine import AFTER_MERGE, BEFORE_SWAP
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE, ConnectClient, RemoteSpark
 from connectors.iceberg.spark.iceberg_java import JavaClasses, JavaTable
-from connectors.iceberg.table import StagedFile, StagedKind
 
 __all__ = ["lake"]
 

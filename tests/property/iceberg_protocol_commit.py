@@ -20,8 +20,8 @@ from iceberg_protocol_pairs import Cycle, OpenHalf
 from iceberg_protocol_storm import Fault, Switch, WrongWorldError
 from iceberg_protocol_tables import Change, Format, MissingFileError, Rows, Snapshot, Table
 
-from connectors.iceberg.commit_request import CommitStatus
 from connectors.iceberg.protocol.actions import CommitTable
+from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup
 
 if TYPE_CHECKING:

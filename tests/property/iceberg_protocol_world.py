@@ -41,10 +41,9 @@ from iceberg_protocol_tables import (
     value_of,
 )
 
-from connectors.iceberg.commit_request import CommitStatus
-from connectors.iceberg.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
+from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
     CoordinatorState,
@@ -70,8 +69,9 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
+from connectors.iceberg.schema.table import StagedFile, StagedKind
+from connectors.iceberg.staging.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.staging.staged_changes import PLACED, Half
-from connectors.iceberg.table import StagedFile, StagedKind
 
 TOPIC = "orders"
 APPEND, MERGE, LATER = "facts", "state", "later"  # `later` is routed only after a change of the configuration

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from connectors.iceberg.allowed_settings import ALLOWED, refused_settings
+from connectors.iceberg.config.allowed_settings import ALLOWED, refused_settings
 
 REFUSED = {
     "iceberg.spark.driver.extraJavaOptions": "-XX:OnOutOfMemoryError=/bin/sh",

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from connect_py.api.errors import ConnectError, RetriableError
-from connectors.iceberg import channel
-from connectors.iceberg.channel import ChannelReader, ChannelWriter
+from connectors.iceberg.channel import channel_topic
+from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter
 from connectors.iceberg.protocol.messages import EpochStarted
 from connectors.iceberg.protocol.positions import Epoch
 
@@ -22,7 +22,7 @@ def test_a_message_that_is_too_large_fails_with_its_size() -> None:
 
 
 def _reader(*answers: object) -> tuple[ChannelReader, MagicMock]:
-    with patch.object(channel, "Consumer") as made:
+    with patch.object(channel_topic, "Consumer") as made:
         reader = ChannelReader(lambda _: {}, "channel")
     client: MagicMock = made.return_value
     client.get_watermark_offsets.side_effect = answers
@@ -30,7 +30,7 @@ def _reader(*answers: object) -> tuple[ChannelReader, MagicMock]:
 
 
 def test_a_topic_that_was_made_a_moment_ago_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(channel_topic, "LOOK_AGAIN_SECONDS", 0.0)
     unknown = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
     reader, client = _reader(unknown, unknown, (0, 7))
     reader.start_at_end()

@@ -10,7 +10,8 @@ from iceberg_staging_rows import APACHE, BASE, TABULAR, config
 
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import ConfigResolver
-from connectors.iceberg.config import (
+from connectors.iceberg.config.java_pattern import compile_java_pattern
+from connectors.iceberg.config.sink_config import (
     CONFIG_DEF,
     ClassFamily,
     IcebergSinkConfig,
@@ -19,10 +20,9 @@ from connectors.iceberg.config import (
     validate,
 )
 from connectors.iceberg.connector import IcebergSinkConnector
-from connectors.iceberg.java_pattern import compile_java_pattern
-from connectors.iceberg.schema_change import ChangeAction, ChangeKind
+from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind
+from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
-from connectors.iceberg.table import WriteMode
 
 STATIC = BASE | {"iceberg.tables": "db.a"}
 

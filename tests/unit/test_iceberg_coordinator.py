@@ -10,12 +10,13 @@ from typing import Any
 from iceberg_staging_rows import ORDERS_0, config
 
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
-from connectors.iceberg.commit_request import CommitOutcome, CommitStatus, EngineName
-from connectors.iceberg.coordinator import RoundRobin, _CoordinatorEpoch
+from connectors.iceberg.coordinator.coordinator import RoundRobin, _CoordinatorEpoch
+from connectors.iceberg.coordinator.freshness import STALE_MS, Freshness
+from connectors.iceberg.coordinator.retry_tracker import RetryTracker
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.freshness import STALE_MS, Freshness
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import CommitTable
+from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitStatus, EngineName
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
     CoordinatorState,
@@ -25,8 +26,7 @@ from connectors.iceberg.protocol.coordinator_state import (
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.messages import CommitComplete, Message, Range, Report, TablePart
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.retry_tracker import RetryTracker
-from connectors.iceberg.table import StagedFile, StagedKind
+from connectors.iceberg.schema.table import StagedFile, StagedKind
 
 GOOD, BAD = "db.good", "db.bad"
 

@@ -23,11 +23,11 @@ from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
 from connect_py.error_handling.task_dead_letters import TaskDeadLetters
 from connect_py.testing import FakeClock
-from connectors.iceberg.config import IcebergSinkConfig, validate
+from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows, config_hash
 from connectors.iceberg.protocol.messages import Need, OpenTable, Report, StartCommit, TableRefused
+from connectors.iceberg.schema.table import TableRequest, WriteMode
 from connectors.iceberg.staging.stage import Stage as Stage_
-from connectors.iceberg.table import TableRequest, WriteMode
 
 TABLE = "db.dead_letters"
 PROPS = {"errors.deadletterqueue.iceberg.table": TABLE, "errors.tolerance": "all"}

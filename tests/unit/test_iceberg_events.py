@@ -11,11 +11,11 @@ from typing import Any
 
 import fastavro
 
-from connectors.iceberg.events import COMMIT_COMPLETE, COMMIT_TO_TABLE, EventPublisher
+from connectors.iceberg.channel.control_events import COMMIT_COMPLETE, COMMIT_TO_TABLE, EventPublisher
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, TableVersion, TopicLedger
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
-from connectors.iceberg.table import StagedFile, StagedKind
+from connectors.iceberg.schema.table import StagedFile, StagedKind
 
 TABLE = str(uuid.uuid4())
 COMMIT = str(uuid.uuid4())

@@ -36,16 +36,16 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.testing import FakePluginMetrics
-from connectors.iceberg.config import LogicalTypes
-from connectors.iceberg.evolution.column_default import column_default
-from connectors.iceberg.evolution.column_history import HISTORY, ColumnHistory
-from connectors.iceberg.evolution.pending_schema_changes import PendingSchemaChanges
-from connectors.iceberg.evolution.table_evolution import TableEvolution
-from connectors.iceberg.evolution.type_fit import takes
+from connectors.iceberg.config.sink_config import LogicalTypes
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.column_default import column_default
+from connectors.iceberg.schema.column_history import HISTORY, ColumnHistory
+from connectors.iceberg.schema.pending_schema_changes import PendingSchemaChanges
+from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.table import TableDescription
+from connectors.iceberg.schema.table_evolution import TableEvolution
+from connectors.iceberg.schema.type_fit import takes
 from connectors.iceberg.staging.types import TypeOptions
-from connectors.iceberg.table import TableDescription
 
 CONNECT = TypeOptions()
 FULL = TypeOptions(LogicalTypes.FULL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyiceberg.io import S3_RETRY_STRATEGY_IMPL, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from connectors.iceberg.file_io_properties import PATIENT_RETRIES, file_io_properties, lent_until_ms
+from connectors.iceberg.config.file_io_properties import PATIENT_RETRIES, file_io_properties, lent_until_ms
 from connectors.iceberg.staging.s3_retry_strategy import ATTEMPTS, PatientRetries
 
 ENDPOINT = {"s3.endpoint": "http://127.0.0.1:9", "client.region": "eu-central-1"}

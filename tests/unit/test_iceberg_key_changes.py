@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.key_changes import KeyChangeWaits, UnreadPair
+from connectors.iceberg.staging.key_changes import KeyChangeWaits, UnreadPair
 
 P0, P1, P2 = (TopicPartition("shop", number) for number in range(3))
 INSERT = UnreadPair("db.t", 7, "x", "[[1], [2]]")

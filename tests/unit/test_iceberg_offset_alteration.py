@@ -7,9 +7,9 @@ import pytest
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.testing import FakeSharedServices, FakeSinkTaskContext
-from connectors.iceberg import offset_alteration
-from connectors.iceberg.config import IcebergSinkConfig
-from connectors.iceberg.offset_alteration import alter
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.coordinator import offset_alteration
+from connectors.iceberg.coordinator.offset_alteration import alter
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,

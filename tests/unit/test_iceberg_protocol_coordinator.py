@@ -8,7 +8,6 @@ from typing import TypeVar
 import pytest
 
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.commit_request import CommitStatus
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
     CommitTable,
@@ -25,6 +24,7 @@ from connectors.iceberg.protocol.actions import (
     Warn,
 )
 from connectors.iceberg.protocol.alter_offsets import altered_group
+from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.coordinator_state import (
     CoordinatorSettings,
     CoordinatorState,
@@ -59,7 +59,7 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, Position
-from connectors.iceberg.table import StagedFile, StagedKind
+from connectors.iceberg.schema.table import StagedFile, StagedKind
 
 E6 = Epoch(6, "old")
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -11,7 +11,7 @@ from iceberg_staging_rows import BASE, config
 from typer.testing import CliRunner
 
 from connectors.iceberg.commands.routes import routes
-from connectors.iceberg.route_preview import RoutePreview
+from connectors.iceberg.routing.route_preview import RoutePreview
 
 
 def lines(topics: list[str], values: list[str] | None = None, **props: str) -> list[str]:

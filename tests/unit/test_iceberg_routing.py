@@ -20,7 +20,7 @@ from connect_py.api.schema import (
     map_of,
     struct,
 )
-from connectors.iceberg.routing import Router, Routing
+from connectors.iceberg.routing.router import Router, Routing
 
 ROW = struct(("id", INT64), ("kind", OPTIONAL_STRING))
 

@@ -13,14 +13,14 @@ from test_iceberg_staging_envelope import EVENT, GONE, KEY, event, plain
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, ConfigError, ConnectError
 from connect_py.api.schema import Struct
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.routing import Routed
-from connectors.iceberg.sink_task import IcebergSinkTask
+from connectors.iceberg.routing.router import Routed
+from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.stage import Stage
 from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
-from connectors.iceberg.table import TableDescription, WriteMode
+from connectors.iceberg.task import IcebergSinkTask
 
 SETTINGS = {"tables__upsert_mode_enabled": "true", "ext__envelope": "debezium", "ext__changelog_suffix": "_changes"}
 ROW_FIELDS = [{"id": 1, "name": "id", "required": True, "type": "long"},

@@ -20,8 +20,9 @@ from connect_py.api.arrow import storage_type
 from connect_py.api.batch import Batch
 from connect_py.api.record import RecordOrigin, SinkRecord, TopicPartition
 from connect_py.converters.json_converter import JsonConverter
-from connectors.iceberg.config import IcebergSinkConfig
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.table import StagedFile, TableDescription, WriteMode
 from connectors.iceberg.staging.staged_changes import PARTIAL, SEPARATOR, UNAVAILABLE
 from connectors.iceberg.staging.table_stager import TableStager
 from connectors.iceberg.staging.timestamps import (
@@ -32,7 +33,6 @@ from connectors.iceberg.staging.timestamps import (
     parse_timestamp,
 )
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
-from connectors.iceberg.table import StagedFile, TableDescription, WriteMode
 
 CORPUS = Path(__file__).parents[1] / "fixtures/corpus/debezium-postgres"
 EXPECTED: dict[str, Any] = json.loads((CORPUS / "expected.json").read_text())

@@ -11,7 +11,7 @@ from iceberg_staging_rows import BASE, ORDERS_0, batch, changes, read, record, s
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows
 from connect_py.api.record import Header, Headers, SinkRecord, TopicPartition
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
 from connectors.iceberg.staging.types import ORDER

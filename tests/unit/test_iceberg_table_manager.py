@@ -13,8 +13,8 @@ from iceberg_staging_rows import config, table
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
-from connectors.iceberg.commit_request import CommitCounts, CommitOutcome, CommitRequest, CommitStatus, EngineName
-from connectors.iceberg.coordinator import _status_of
+from connectors.iceberg.coordinator.coordinator import _status_of
+from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     SparkDiedError,
@@ -23,12 +23,18 @@ from connectors.iceberg.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.commit_request import (
+    CommitCounts,
+    CommitOutcome,
+    CommitRequest,
+    CommitStatus,
+    EngineName,
+)
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.ordering import ORDER
-from connectors.iceberg.table import TableDescription, TableRequest, WriteMode
-from connectors.iceberg.table_manager import DEATHS, TableManager
 
 
 class MortalLake:

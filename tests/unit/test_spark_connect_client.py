@@ -13,9 +13,9 @@ import pytest
 
 from connect_py.api.errors import ConfigError
 from connect_py.api.service import ServiceAddress
-from connectors.iceberg import remote_url
+from connectors.iceberg.config import remote_url
+from connectors.iceberg.config.remote_url import check_installed, remote_address
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
-from connectors.iceberg.remote_url import check_installed, remote_address
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark, RemoteStatement
 from connectors.iceberg.spark.connect_program import _Running, masked
 from connectors.iceberg.spark.driver_protocol import Failed, Succeeded

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Any
 
 from connectors.iceberg.audit.table_history import LEDGER_PREFIX, HistoricSnapshot, TableHistory
-from connectors.iceberg.commit_request import COMMIT_ID_KEY
+from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from connectors.iceberg.audit.table_audit import AuditReport, Finding, GroupAudit
-    from connectors.iceberg.spark_config import SparkConfig
+    from connectors.iceberg.config.spark_config import SparkConfig
 
 UNDECIDED = 2
 
@@ -67,7 +67,7 @@ def _settings(
         ConfigError: An option or the file makes no sense.
     """
     from connectors.iceberg.commands.connector_json import parse_connector
-    from connectors.iceberg.spark_config import SparkConfig
+    from connectors.iceberg.config.spark_config import SparkConfig
 
     given: dict[str, str] = {}
     for item in catalog_properties:

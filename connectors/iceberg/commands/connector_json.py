@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
 
 def read_connector(path: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Pro
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from connectors.iceberg.config import IcebergSinkConfig
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, DeadLetterState, Fix, Place
     from connectors.iceberg.dead_letters.dead_letter_table import DeadLetterTable
 
@@ -166,7 +166,7 @@ def replay(
     """
     with errors_exit(1):
         from connectors.iceberg.commands.connector_json import parse_connector
-        from connectors.iceberg.config import REPLAY_TOPIC
+        from connectors.iceberg.config.sink_config import REPLAY_TOPIC
         from connectors.iceberg.dead_letters.dead_letter_record import Fix, latest
         from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
@@ -224,8 +224,8 @@ def _age(text: str) -> timedelta:
 
 def _check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:
     """Whether letters may be tried again, given how the tables are kept. ConfigError: they may not, or not so."""
-    from connectors.iceberg.config import ORDERING_COLUMNS
-    from connectors.iceberg.table import WriteMode
+    from connectors.iceberg.config.sink_config import ORDERING_COLUMNS
+    from connectors.iceberg.schema.table import WriteMode
 
     unordered = config.mode is WriteMode.MERGE and not config.ordering_columns
     if unordered and not only_missing_keys:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from connect_py.api.record import TopicPartition
-    from connectors.iceberg.config import IcebergSinkConfig
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.migration.config_review import ConfigReview
     from connectors.iceberg.migration.java_position import JavaPosition, TableTrace
 
@@ -71,7 +71,7 @@ def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[Tab
     Raises:
         ConnectError: One of them does not answer.
     """
-    from connectors.iceberg.config import ClassFamily
+    from connectors.iceberg.config.sink_config import ClassFamily
     from connectors.iceberg.migration.java_position import find_position
     from connectors.iceberg.migration.kafka_traces import control_events, group_offsets
 
@@ -86,10 +86,10 @@ def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[Tab
 
 
 def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[TableTrace]:
+    from connectors.iceberg.config.spark_config import worker_spark_config
     from connectors.iceberg.errors import TableMissingError
     from connectors.iceberg.migration.java_position import TableTrace
     from connectors.iceberg.spark.lake_client import LakeClient
-    from connectors.iceberg.spark_config import worker_spark_config
 
     services = command_services()
     traces = []

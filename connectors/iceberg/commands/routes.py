@@ -29,8 +29,8 @@ def routes(
     acceptable, or a row would go nowhere.
     """
     from connectors.iceberg.commands.connector_json import read_connector
-    from connectors.iceberg.config import IcebergSinkConfig
-    from connectors.iceberg.route_preview import RoutePreview
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg.routing.route_preview import RoutePreview
 
     with errors_exit(1):
         props = read_connector(connector)

@@ -24,9 +24,9 @@ from connect_py.api.schema import (
     array,
     struct,
 )
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.schema.table import TableRequest
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
-from connectors.iceberg.table import TableRequest
 
 _MOMENT = Schema(Type.INT64, optional=True, name=TIMESTAMP, version=1)
 _HEADER = struct(("key", STRING), ("value", OPTIONAL_BYTES))

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
-from connectors.iceberg.config import DEAD_LETTER_TABLE, IcebergSinkConfig
+from connectors.iceberg.config.sink_config import DEAD_LETTER_TABLE, IcebergSinkConfig
+from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Place
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
-from connectors.iceberg.spark_config import worker_spark_config
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression

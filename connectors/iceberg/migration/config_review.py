@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.config import NEVER_VALID, ClassFamily, IcebergSinkConfig, respelled
+from connectors.iceberg.config.sink_config import NEVER_VALID, ClassFamily, IcebergSinkConfig, respelled
 
 Props = Mapping[str, str]
 

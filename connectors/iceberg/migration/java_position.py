@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.audit.table_history import TableHistory
-from connectors.iceberg.commit_request import COMMIT_ID_KEY, TASK_ID_KEY
 from connectors.iceberg.migration.java_event import DATA_COMPLETE, DATA_WRITTEN, JavaEvent
+from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY, TASK_ID_KEY
 
 VALID_THROUGH_KEYS = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")
 

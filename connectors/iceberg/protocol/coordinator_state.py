@@ -9,7 +9,6 @@ from enum import Enum
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
-from connectors.iceberg.commit_request import CommitStatus
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
     CommitTable,
@@ -25,6 +24,7 @@ from connectors.iceberg.protocol.actions import (
     Stop,
     Warn,
 )
+from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.last_commits import LastCommits
 from connectors.iceberg.protocol.ledger import (
     Ledger,

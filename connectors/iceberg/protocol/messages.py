@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition, nest, unnest
-from connectors.iceberg.table import StagedFile
+from connectors.iceberg.schema.table import StagedFile
 
 PLAIN_VERSION = 1
 MESSAGE_VERSION = 2  # attachments as columns

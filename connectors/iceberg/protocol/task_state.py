@@ -39,7 +39,7 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
-from connectors.iceberg.table import StagedFile
+from connectors.iceberg.schema.table import StagedFile
 
 
 @dataclass(slots=True)

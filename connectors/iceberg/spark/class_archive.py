@@ -20,17 +20,17 @@ from typing import Final
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from connectors.iceberg.commit_request import SNAPSHOT_ID, CommitRequest, CommitStatus, EngineSettings
+from connectors.iceberg.config.spark_config import SparkConfig
+from connectors.iceberg.protocol.commit_request import SNAPSHOT_ID, CommitRequest, CommitStatus, EngineSettings
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TopicLedger, look_up
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.spark.durable_files import force_local_files
 from connectors.iceberg.spark.gateway import SparkGateway
 from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.spark.spark_runtime import SparkRuntime
-from connectors.iceberg.spark_config import SparkConfig
 from connectors.iceberg.staging.staged_file_name import table_digits
-from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 _EXIT_SECONDS: Final = 180.0
 _LEDGER: Final = "connect-py.ledger.training"

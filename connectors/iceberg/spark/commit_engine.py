@@ -26,7 +26,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError
-from connectors.iceberg.commit_request import (
+from connectors.iceberg.errors import CatalogUnavailableError, TableError, TableUnsuitableError
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.commit_request import (
     COMMIT_ID_KEY,
     SNAPSHOT_ID,
     CommitCounts,
@@ -36,9 +38,9 @@ from connectors.iceberg.commit_request import (
     EngineName,
     EngineSettings,
 )
-from connectors.iceberg.errors import CatalogUnavailableError, TableError, TableUnsuitableError
-from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
+from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
+from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.spark.cycle_changes import open_pairs_property
 from connectors.iceberg.spark.cycle_rows import CycleRows
 from connectors.iceberg.spark.cycle_table import CycleTable
@@ -53,8 +55,6 @@ from connectors.iceberg.spark.iceberg_java import (
 from connectors.iceberg.spark.java_errors import caused_by, translating
 from connectors.iceberg.spark.merge_statement import delete_matched, full_merge
 from connectors.iceberg.spark.sql_names import quoted, relation
-from connectors.iceberg.table import StagedKind, WriteMode
-from connectors.iceberg.table_metadata import Snapshot, TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

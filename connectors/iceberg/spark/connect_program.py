@@ -18,8 +18,8 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from connect_py.api.errors import ConnectError
+from connectors.iceberg.config.remote_url import remote_address
 from connectors.iceberg.errors import CatalogUnavailableError, TableForbiddenError, TableUnsuitableError
-from connectors.iceberg.remote_url import remote_address
 from connectors.iceberg.spark.connect_client import RemoteStatement
 from connectors.iceberg.spark.driver_protocol import Failed, Succeeded
 from connectors.iceberg.spark.program import Watch, begin, serve

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.errors import PairUnreadError, TableUnsuitableError
 from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.spark.cycle_order import LAST, placed
 from connectors.iceberg.spark.cycle_table import CycleTable
 from connectors.iceberg.spark.key_pairs import PairPlan, PairRow, match
@@ -39,8 +41,6 @@ from connectors.iceberg.staging.staged_changes import (
     Half,
 )
 from connectors.iceberg.staging.types import ORDER
-from connectors.iceberg.table import StagedFile, StagedKind
-from connectors.iceberg.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.spark.cycle_table import CycleTable
 from connectors.iceberg.spark.sql_names import literal, quoted
 from connectors.iceberg.staging.staged_changes import PARTIAL
 from connectors.iceberg.staging.types import ORDER
-from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

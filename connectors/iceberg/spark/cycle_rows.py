@@ -6,8 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.commit_request import CommitRequest
 from connectors.iceberg.errors import DuplicateKeyError, TableUnsuitableError
+from connectors.iceberg.protocol.commit_request import CommitRequest
+from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.spark.cycle_changes import CycleChanges
 from connectors.iceberg.spark.cycle_order import FILE, CycleOrder, UnorderedKeysError
 from connectors.iceberg.spark.cycle_table import CycleTable
@@ -17,7 +18,6 @@ from connectors.iceberg.spark.staged_rows import content_file, data_file, staged
 from connectors.iceberg.staging.staged_changes import CHANGE, PARTIAL
 from connectors.iceberg.staging.staged_file_name import StagedFileName
 from connectors.iceberg.staging.types import ORDER
-from connectors.iceberg.table import StagedFile, StagedKind, WriteMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.commit_request import CommitRequest
+from connectors.iceberg.protocol.commit_request import CommitRequest
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.spark.iceberg_java import JavaTable
 from connectors.iceberg.spark.sql_names import quoted
 from connectors.iceberg.spark.staged_rows import content_file, extra_columns
 from connectors.iceberg.staging.types import ORDER
-from connectors.iceberg.table import StagedFile, StagedKind
-from connectors.iceberg.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

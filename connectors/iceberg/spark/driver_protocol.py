@@ -13,8 +13,8 @@ from typing import Any
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
-from connectors.iceberg.commit_request import EngineSettings
 from connectors.iceberg.errors import JavaError
+from connectors.iceberg.protocol.commit_request import EngineSettings
 
 
 @dataclass(frozen=True, slots=True)

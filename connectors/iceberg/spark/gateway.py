@@ -25,10 +25,10 @@ from typing import Self
 
 from connect_py.api.child_process import ChildProcess
 from connect_py.api.scratch_folder import scratch_folder
+from connectors.iceberg.config.spark_config import JARS_VARIABLE
 from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
-JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options in shell quoting; may be missing
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"  # a folder for what is made of the jars; not set: it is made each time
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.config.spark_config import STAGING_CATALOG
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.evolution.schema_update import pending, remembered
-from connectors.iceberg.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.schema.schema_update import pending, remembered
 from connectors.iceberg.spark.java_errors import is_a
 from connectors.iceberg.spark.sql_names import relation
-from connectors.iceberg.spark_config import STAGING_CATALOG
-from connectors.iceberg.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,13 +10,13 @@ from multiprocessing.connection import Connection
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from connect_py.api.service import ServiceAddress, SharedService, SharedServices
-from connectors.iceberg.commit_request import CommitOutcome, CommitRequest, EngineSettings
+from connectors.iceberg.config.spark_config import DRIVERS_MAX_KEY, SparkConfig
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError
+from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, EngineSettings
+from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE, RemoteSpark
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, connect, hang_up
 from connectors.iceberg.spark.lake_session import LakeSession
-from connectors.iceberg.spark_config import DRIVERS_MAX_KEY, SparkConfig
-from connectors.iceberg.table import WriteMode
 
 PROGRAM: Final = "connectors.iceberg.spark.driver_program"
 SERVICE: Final = "spark-driver"

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from connectors.iceberg.audit.table_history import TableHistory
-from connectors.iceberg.commit_request import CommitOutcome, CommitRequest, EngineSettings
+from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.faults import fault_point
-from connectors.iceberg.file_io_properties import file_io_properties
+from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, EngineSettings
 from connectors.iceberg.protocol.ledger import TableView
-from connectors.iceberg.schema_change import SchemaChange
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.schema.schema_change import SchemaChange
+from connectors.iceberg.schema.table import StagedFile, StagedKind, TableDescription, WriteMode
 from connectors.iceberg.spark import orphan_files, snapshot_history
 from connectors.iceberg.spark.commit_engine import CommitEngine
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark
@@ -24,8 +26,6 @@ from connectors.iceberg.spark.java_errors import is_a, translating
 from connectors.iceberg.spark.sql_names import relation
 from connectors.iceberg.spark.staged_rows import content_file, extra_columns
 from connectors.iceberg.staging.staged_changes import HALF, PAIR, Half
-from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
-from connectors.iceberg.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.staging.staged_changes import FIELD_IDS, PLAIN
-from connectors.iceberg.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
     from connectors.iceberg.spark.iceberg_java import JavaTable
-    from connectors.iceberg.table_metadata import TableMetadata
 
 
 def content_file(file: StagedFile) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.record import Header, SinkRecord, TopicPartition
 from connect_py.api.schema import struct
-from connectors.iceberg.config import TARGET_FILE_BYTES, IcebergSinkConfig
-from connectors.iceberg.evolution.table_evolution import TableEvolution
-from connectors.iceberg.key_changes import UnreadPair
+from connectors.iceberg.config.sink_config import TARGET_FILE_BYTES, IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.schema.table import StagedFile, StagedKind, TableDescription, WriteMode
+from connectors.iceberg.schema.table_evolution import TableEvolution
 from connectors.iceberg.staging.cdc import DELETED, Change, Placeholder, any_null, changes, last_per_key
 from connectors.iceberg.staging.changelog import Changes
 from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
@@ -33,6 +33,7 @@ from connectors.iceberg.staging.conversion import Converted, RowConverter
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
+from connectors.iceberg.staging.key_changes import UnreadPair
 from connectors.iceberg.staging.ordering import ORDER, order_field, order_of, running_maximum
 from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import project, with_hidden_values
@@ -53,7 +54,6 @@ from connectors.iceberg.staging.staged_changes import (
 )
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.types import FIELD_ID, arrow_schema, writable_fields
-from connectors.iceberg.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
-from connectors.iceberg.schema_change import SchemaChange
+from connectors.iceberg.schema.schema_change import SchemaChange
 
 
 class WriteMode(Enum):

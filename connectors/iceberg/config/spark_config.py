@@ -10,12 +10,12 @@ from typing import Final
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.allowed_settings import refused_settings
-from connectors.iceberg.config import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX, IcebergSinkConfig
-from connectors.iceberg.spark.gateway import JARS_VARIABLE
+from connectors.iceberg.config.allowed_settings import refused_settings
+from connectors.iceberg.config.sink_config import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX, IcebergSinkConfig
 
 STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
 DEFAULT_HEAP: Final = "1g"
+JARS_VARIABLE: Final = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep
 # Without C2: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work that comes a few times a minute.
 JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 WORKER_PREFIX: Final = "connect_py.spark."  # of worker properties: the defaults of all drivers

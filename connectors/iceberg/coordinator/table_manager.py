@@ -16,7 +16,22 @@ from typing import Any
 
 from connect_py.api.errors import DataError
 from connect_py.api.service import SharedServices
-from connectors.iceberg.commit_request import (
+from connectors.iceberg.channel.control_events import EventPublisher
+from connectors.iceberg.config.file_io_properties import file_io_properties
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.errors import (
+    CatalogUnavailableError,
+    SparkDiedError,
+    SparkLostError,
+    TableMissingError,
+    TableNotCreatedError,
+    TableUnsuitableError,
+)
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.actions import CommitTable
+from connectors.iceberg.protocol.commit_request import (
     COMMIT_ID_KEY,
     MAIN,
     SNAPSHOT_ID,
@@ -26,33 +41,18 @@ from connectors.iceberg.commit_request import (
     CommitStatus,
     EngineSettings,
 )
-from connectors.iceberg.config import IcebergSinkConfig
-from connectors.iceberg.errors import (
-    CatalogUnavailableError,
-    SparkDiedError,
-    SparkLostError,
-    TableMissingError,
-    TableNotCreatedError,
-    TableUnsuitableError,
-)
-from connectors.iceberg.events import EventPublisher
-from connectors.iceberg.evolution.pending_schema_changes import PendingSchemaChanges, SchemaChangesPendingError
-from connectors.iceberg.faults import fault_point
-from connectors.iceberg.file_io_properties import file_io_properties
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema_change import ChangeAction, ChangeKind, SchemaChange
+from connectors.iceberg.schema.pending_schema_changes import PendingSchemaChanges, SchemaChangesPendingError
+from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, SchemaChange
+from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LoadedTable
-from connectors.iceberg.spark_config import worker_spark_config
 from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.types import ORDER, partition_spec, time_columns, why_no_key
 from connectors.iceberg.staging.write_settings import ignored_properties
-from connectors.iceberg.table import TableDescription, TableRequest, WriteMode
 
 log = logging.getLogger(__name__)
 

@@ -32,8 +32,9 @@ from connect_py.api.errors import (
 )
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
-from connectors.iceberg.channel import ChannelReader, ChannelWriter, create_channel
-from connectors.iceberg.config import (
+from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter, create_channel
+from connectors.iceberg.channel.control_events import EventPublisher, EventWriter
+from connectors.iceberg.config.sink_config import (
     CHANGELOG_SUFFIX,
     FAIL_AFTER_WAITING,
     MAX_STAGED_BYTES,
@@ -41,12 +42,12 @@ from connectors.iceberg.config import (
     IcebergSinkConfig,
     Unrouted,
 )
-from connectors.iceberg.coordinator import Coordinator
+from connectors.iceberg.coordinator.coordinator import Coordinator
+from connectors.iceberg.coordinator.retry_tracker import COORDINATOR, table_to_open
+from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
-from connectors.iceberg.events import EventPublisher, EventWriter
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.key_changes import WAITING, KeyChangeWaits, UnreadPair
 from connectors.iceberg.protocol.actions import (
     CloseFiles,
     DescribeTopics,
@@ -63,13 +64,12 @@ from connectors.iceberg.protocol.messages import CommitComplete, Need, OpenTable
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
-from connectors.iceberg.retry_tracker import COORDINATOR, table_to_open
-from connectors.iceberg.routing import Routed, Router
-from connectors.iceberg.schemaless_lists import evened
+from connectors.iceberg.routing.router import Routed, Router
+from connectors.iceberg.schema.table import TableRequest
+from connectors.iceberg.staging.key_changes import WAITING, KeyChangeWaits, UnreadPair
+from connectors.iceberg.staging.schemaless_lists import evened
 from connectors.iceberg.staging.stage import Stage
 from connectors.iceberg.staging.table_stager import StagedRows
-from connectors.iceberg.table import TableRequest
-from connectors.iceberg.table_manager import TableManager
 
 log = logging.getLogger(__name__)
 

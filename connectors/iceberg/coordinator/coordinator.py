@@ -26,9 +26,20 @@ from typing import Any
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError, RetriableError
 from connect_py.api.task import SinkTaskContext
-from connectors.iceberg.channel import ChannelReader, CoordinatorWriter, FencedError, create_channel
-from connectors.iceberg.commit_request import CommitStatus
-from connectors.iceberg.config import IcebergSinkConfig, Unrouted
+from connectors.iceberg.channel.channel_topic import ChannelReader, CoordinatorWriter, FencedError, create_channel
+from connectors.iceberg.channel.control_events import EventPublisher
+from connectors.iceberg.config.sink_config import IcebergSinkConfig, Unrouted
+from connectors.iceberg.coordinator.freshness import Freshness
+from connectors.iceberg.coordinator.kafka_metadata import (
+    begins_at_end,
+    describe_topics,
+    first_positions,
+    group_offsets,
+    likely_tables,
+    partitions_of,
+)
+from connectors.iceberg.coordinator.retry_tracker import RetryTracker
+from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.errors import (
     DuplicateKeyError,
     PairUnreadError,
@@ -37,19 +48,8 @@ from connectors.iceberg.errors import (
     TableMissingError,
     TableNotCreatedError,
 )
-from connectors.iceberg.events import EventPublisher
-from connectors.iceberg.evolution.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.faults import fault_point
-from connectors.iceberg.freshness import Freshness
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.kafka_metadata import (
-    begins_at_end,
-    describe_topics,
-    first_positions,
-    group_offsets,
-    likely_tables,
-    partitions_of,
-)
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
     CommitTable,
@@ -65,13 +65,13 @@ from connectors.iceberg.protocol.actions import (
     Stop,
     Warn,
 )
+from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
 from connectors.iceberg.protocol.ledger import TableView, look_up
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.retry_tracker import RetryTracker
-from connectors.iceberg.table_manager import TableManager
+from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from connectors.iceberg.errors import TableError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.schema_change import SchemaChange
+from connectors.iceberg.schema.schema_change import SchemaChange
 
 log = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Column
 from connect_py.api.errors import BadRows, DataError
 from connect_py.api.schema import Schema
-from connectors.iceberg.config import IcebergSinkConfig
-from connectors.iceberg.evolution.column_names import ColumnNames
-from connectors.iceberg.evolution.schema_differences import SchemaDifferences
-from connectors.iceberg.schema_change import ChangeAction, ChangeKind, SchemaChange
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.schema.column_names import ColumnNames
+from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, SchemaChange
+from connectors.iceberg.schema.schema_differences import SchemaDifferences
+from connectors.iceberg.schema.table import TableDescription
 from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
 from connectors.iceberg.staging.full_names import Field, FullNames
 from connectors.iceberg.staging.types import TypeOptions
-from connectors.iceberg.table import TableDescription
 
 _MAX_KNOWN = 500  # schemas; schemaless rows may bring a new type with every batch
 

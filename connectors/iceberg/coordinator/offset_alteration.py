@@ -14,15 +14,15 @@ from connect_py.api.cluster import SinkCluster
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.service import SharedServices
-from connectors.iceberg.commit_request import MAIN
-from connectors.iceberg.config import IcebergSinkConfig
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.coordinator.kafka_metadata import describe_topics, first_positions, group_offsets, likely_tables
 from connectors.iceberg.errors import TableMissingError
-from connectors.iceberg.kafka_metadata import describe_topics, first_positions, group_offsets, likely_tables
 from connectors.iceberg.protocol.alter_offsets import altered_group
+from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.coordinator_state import TopicInfo
 from connectors.iceberg.protocol.ledger import Lookup, ledger_key, look_up
 from connectors.iceberg.spark.lake_client import LakeClient
-from connectors.iceberg.spark_config import worker_spark_config
 
 log = logging.getLogger(__name__)
 

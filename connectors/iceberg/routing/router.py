@@ -14,9 +14,9 @@ from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.java_text import java_text
-from connectors.iceberg.config import IcebergSinkConfig, Unrouted, is_table_name
+from connectors.iceberg.config.sink_config import IcebergSinkConfig, Unrouted, is_table_name
+from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.staging.columns import any_true, member, tombstones
-from connectors.iceberg.table import WriteMode
 
 log = logging.getLogger(__name__)
 

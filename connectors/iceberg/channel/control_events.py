@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Producer
 
 from connect_py.api.errors import ConnectError
-from connectors.iceberg.channel import MESSAGE_MS, ClientConfig, create_topic, producer_settings
+from connectors.iceberg.channel.channel_topic import MESSAGE_MS, ClientConfig, create_topic, producer_settings
 from connectors.iceberg.protocol.actions import CommitTable
 
 log = logging.getLogger(__name__)

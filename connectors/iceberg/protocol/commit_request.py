@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from connectors.iceberg.protocol.ledger import TableVersion
-from connectors.iceberg.table import StagedFile, WriteMode
+from connectors.iceberg.schema.table import StagedFile, WriteMode
 
 MAIN = "main"
 SNAPSHOT_ID = "{snapshot-id}"  # in `CommitRequest.property_template`: the id of the new snapshot goes here

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from connectors.iceberg.config import IcebergSinkConfig, Unrouted
-from connectors.iceberg.routing import tables_of_text, tables_of_topic
-from connectors.iceberg.table import WriteMode
+from connectors.iceberg.config.sink_config import IcebergSinkConfig, Unrouted
+from connectors.iceberg.routing.router import tables_of_text, tables_of_topic
+from connectors.iceberg.schema.table import WriteMode
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,17 +31,17 @@ from connect_py.api.config import (
     with_prefix,
 )
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.hadoop_files import read_hadoop_files
-from connectors.iceberg.java_pattern import compile_java_pattern
-from connectors.iceberg.remote_url import check_installed, remote_address
-from connectors.iceberg.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
+from connectors.iceberg.config.hadoop_files import read_hadoop_files
+from connectors.iceberg.config.java_pattern import compile_java_pattern
+from connectors.iceberg.config.remote_url import check_installed, remote_address
+from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
+from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.staging.partition_by import (
     PartitionTerm,
     list_items,
     parse_partition_by,
     split_outside_brackets,
 )
-from connectors.iceberg.table import WriteMode
 
 OWN_PREFIX = "iceberg."
 CATALOG_PREFIX = "iceberg.catalog."

@@ -1,1 +1,0 @@
-"""How tables follow the records' schemas: what they lack, what is done about it, and which column a field means."""

@@ -1,0 +1,1 @@
+"""Which tables the rows of a batch go to."""
