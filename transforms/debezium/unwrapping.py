@@ -42,8 +42,8 @@ class Unwrapping(Transformation[R]):
             _MODE, Type.STRING, default="tombstone", validator=one_of(*MODES, case_insensitive=True),
             importance=Importance.MEDIUM,
             doc="Effect on delete events and tombstones. drop removes both. tombstone makes deletes null values with "
-            "the schema of the row. rewrite makes deletes rows marked with __deleted; rewrite-with-tombstone also keeps "
-            "the tombstones. delete-to-tombstone makes deletes tombstones. Otherwise tombstones are dropped.",
+            "the schema of the row. rewrite makes deletes rows marked with __deleted; rewrite-with-tombstone also "
+            "keeps the tombstones. delete-to-tombstone makes deletes tombstones. Otherwise tombstones are dropped.",
         )
         .define(
             _DROP_TOMBSTONES, Type.BOOLEAN, default=True, importance=Importance.LOW,

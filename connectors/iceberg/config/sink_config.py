@@ -379,9 +379,8 @@ class IcebergSinkConfig:
     _define(EVOLVE_OPTIONAL, STRING, "auto", M, f"A field is optional, but its column is required{_CHANGES}",
         _one_of(ChangeAction, auto=True))
     _define(EVOLVE_RENAME, STRING, "ignore", M,
-        "A field has a column under a former name, which an alias of its schema or iceberg.table.<table>.renamed "
-        "gives. `apply` renames the column, `ignore` adds a new one, `hold` stops the rows, `dead-letter` makes bad "
-        "records.",
+        "A field has a column under a former name (alias of its schema, or iceberg.table.<table>.renamed). `apply` "
+        "renames it, `ignore` adds a column, `hold` stops the rows, `dead-letter` makes bad records.",
         _one_of(ChangeAction))
     _define(EVOLVE_INCOMPATIBLE, STRING, "ignore", M,
         "A field's type does not fit its column. `apply` adds a column for it, `ignore` converts each value or "
