@@ -6,7 +6,7 @@ import base64
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from connect_py.api.batch import Batch, Column, schemaless_column
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed
@@ -15,13 +15,12 @@ from connect_py.api.errors import ConfigError, ConnectError, DataError, NotColum
 from connect_py.api.java_text import java_text
 from connect_py.api.record import R
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, java_class_name
-from connect_py.api.transformation import Transformation
 from transforms.java_date_format import MILLIS_PER_DAY, java_date_format
 from transforms.java_numbers import parse_float, parse_integer, to_double, to_integer
 from transforms.rebuild import check_required, values_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +80,7 @@ def _target(text: str) -> Type:
     return kind
 
 
-class Cast(Transformation[R]):
+class Cast(SideTransformation[R]):
     """Casts as Java narrows, widens and prints. Nulls stay null."""
 
     config_def = (
@@ -92,7 +91,6 @@ class Cast(Transformation[R]):
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -285,13 +283,4 @@ def _cast_schema(schema: Schema, target: Type, *, keep_names: bool = False) -> S
     return made.replace(name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters)
 
 
-class CastKey(Cast[R]):
-    """`Cast$Key`."""
-
-    side = Side.KEY
-
-
-class CastValue(Cast[R]):
-    """`Cast$Value`."""
-
-    side = Side.VALUE
+CastKey, CastValue = for_both(Cast)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type
@@ -13,10 +13,9 @@ from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Schema, Struct, Value, java_class_name
 from connect_py.api.schema import Type as SchemaType
-from connect_py.api.transformation import Transformation
 from transforms.rebuild import check_required, rebuilt
 from transforms.requirements import require_map, require_struct
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,14 +33,13 @@ class Leaf:
     default: Value  # of the field itself, which stands in for a null
 
 
-class Flatten(Transformation[R]):
+class Flatten(SideTransformation[R]):
     """Flattens structs and maps; arrays stay whole. A record with a null on this side passes unchanged."""
 
     config_def = ConfigDef().define(
         "delimiter", Type.STRING, default=".", importance=Importance.MEDIUM,
         doc="What stands between the names of a field and of the one inside.",
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._delimiter: str = self.config_def.parse(configs)["delimiter"]
@@ -202,13 +200,4 @@ def _leaf_column(data: pa.Array, leaf: Leaf) -> pa.Array:
     return made if made.type == arrow_type(leaf.schema) else made.cast(arrow_type(leaf.schema))
 
 
-class FlattenKey(Flatten[R]):
-    """`Flatten$Key`."""
-
-    side = Side.KEY
-
-
-class FlattenValue(Flatten[R]):
-    """`Flatten$Value`."""
-
-    side = Side.VALUE
+FlattenKey, FlattenValue = for_both(Flatten)

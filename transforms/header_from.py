@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
@@ -12,18 +12,17 @@ from connect_py.api.errors import ConfigError
 from connect_py.api.record import NO_HEADERS, Header, Headers, R
 from connect_py.api.schema import Schema, Struct
 from connect_py.api.schema import Type as SchemaType
-from connect_py.api.transformation import Transformation
 from transforms.java_errors import NullPointerError
 from transforms.rebuild import check_required, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 from transforms.validators import non_empty_list
 
 MOVE = "move"
 
 
-class HeaderFrom(Transformation[R]):
+class HeaderFrom(SideTransformation[R]):
     """Appends one header for each field. A record with a null on this side is an error."""
 
     config_def = (
@@ -42,7 +41,6 @@ class HeaderFrom(Transformation[R]):
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -147,13 +145,4 @@ class HeaderFrom(Transformation[R]):
         return Column(result, made), added, required_nulls(result, kept, made)
 
 
-class HeaderFromKey(HeaderFrom[R]):
-    """`HeaderFrom$Key`."""
-
-    side = Side.KEY
-
-
-class HeaderFromValue(HeaderFrom[R]):
-    """`HeaderFrom$Value`."""
-
-    side = Side.VALUE
+HeaderFromKey, HeaderFromValue = for_both(HeaderFrom)

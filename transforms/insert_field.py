@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import ConnectRecord, R, SinkRecord
 from connect_py.api.schema import Struct, Value
-from connect_py.api.transformation import Transformation
 from transforms.insertions import Insertions, Origin
 from transforms.rebuild import rules_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 if TYPE_CHECKING:
     from transforms.insert_columns import InsertColumns
@@ -46,11 +45,10 @@ def _config_def() -> ConfigDef:
     return made.add(REPLACE_NULL_WITH_DEFAULT)  # fmt: skip
 
 
-class InsertField(Transformation[R]):
+class InsertField(SideTransformation[R]):
     """Adds fields at the end of a struct or map. Records with a null value pass unchanged."""
 
     config_def = _config_def()
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -86,16 +84,7 @@ class InsertField(Transformation[R]):
         return self._columns.apply(batch)
 
 
-class InsertFieldKey(InsertField[R]):
-    """`InsertField$Key`."""
-
-    side = Side.KEY
-
-
-class InsertFieldValue(InsertField[R]):
-    """`InsertField$Value`."""
-
-    side = Side.VALUE
+InsertFieldKey, InsertFieldValue = for_both(InsertField)
 
 
 def _getter(origin: Origin, static_value: str) -> Callable[[ConnectRecord], Value]:

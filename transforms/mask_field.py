@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, non_empty
@@ -14,11 +14,10 @@ from connect_py.api.java_text import to_float32, wrap
 from connect_py.api.record import R
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Value, decimal_scale, java_class_name
 from connect_py.api.schema import Type as SchemaType
-from connect_py.api.transformation import Transformation
 from transforms.rebuild import check_required, values_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 from transforms.validators import non_empty_list
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ _BITS = {SchemaType.INT8: 8, SchemaType.INT16: 16, SchemaType.INT32: 32, SchemaT
 _MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 
 
-class MaskField(Transformation[R]):
+class MaskField(SideTransformation[R]):
     """Masks fields of a struct or map; nulls stay null. A record with a null on this side is an error."""
 
     config_def = (
@@ -47,7 +46,6 @@ class MaskField(Transformation[R]):
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -149,13 +147,4 @@ def _masked(schema: Schema | None, value: Value) -> Value:
     raise DataError(f"Cannot mask value of type: class {java_class_name(value)}")
 
 
-class MaskFieldKey(MaskField[R]):
-    """`MaskField$Key`."""
-
-    side = Side.KEY
-
-
-class MaskFieldValue(MaskField[R]):
-    """`MaskField$Value`."""
-
-    side = Side.VALUE
+MaskFieldKey, MaskFieldValue = for_both(MaskField)

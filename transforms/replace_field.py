@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Field, Schema, Struct, Value, java_class_name
-from connect_py.api.transformation import Transformation
 from transforms.kept_fields import KeptFields
 from transforms.rebuild import values_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 if TYPE_CHECKING:
     from transforms.replace_columns import ReplaceColumns
@@ -32,7 +31,7 @@ def _renames(name: str, value: Parsed) -> None:
             raise ConfigValueError(name, value, f"Invalid rename mapping: {mapping}")
 
 
-class ReplaceField(Transformation[R]):
+class ReplaceField(SideTransformation[R]):
     """Keeps the fields that are included and not excluded, under their new names. Null values pass unchanged."""
 
     config_def = (
@@ -58,7 +57,6 @@ class ReplaceField(Transformation[R]):
             doc="Old name of include.",
         )
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -115,13 +113,4 @@ def _check_class(origin: Schema, field: Field, value: Value) -> None:
         )
 
 
-class ReplaceFieldKey(ReplaceField[R]):
-    """`ReplaceField$Key`."""
-
-    side = Side.KEY
-
-
-class ReplaceFieldValue(ReplaceField[R]):
-    """`ReplaceField$Value`."""
-
-    side = Side.VALUE
+ReplaceFieldKey, ReplaceFieldValue = for_both(ReplaceField)

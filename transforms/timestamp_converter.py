@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from connect_py.api.batch import Batch, Column, schemaless_column
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
@@ -16,14 +16,13 @@ from connect_py.api.schema import (
     Value,
 )
 from connect_py.api.schema import Type as SchemaType
-from connect_py.api.transformation import Transformation
 from transforms.java_date_format import MILLIS_PER_DAY, JavaDateFormatError, java_date_format
 from transforms.java_errors import NullPointerError
 from transforms.moment_form import SCHEMAS, Form, form_of, form_of_value
 from transforms.rebuild import check_required, values_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +41,7 @@ _MILLIS: Mapping[str, tuple[int, int]] = {  # precision -> (multiply by, divide 
 }
 
 
-class TimestampConverter(Transformation[R]):
+class TimestampConverter(SideTransformation[R]):
     """Converts one field, or the whole key or value. Nulls stay null; a field that is not there is left out."""
 
     config_def = (
@@ -65,7 +64,6 @@ class TimestampConverter(Transformation[R]):
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -221,13 +219,4 @@ def _clamped(number: int) -> int:
     return max(_LONG[0], min(number, _LONG[1]))
 
 
-class TimestampConverterKey(TimestampConverter[R]):
-    """`TimestampConverter$Key`."""
-
-    side = Side.KEY
-
-
-class TimestampConverterValue(TimestampConverter[R]):
-    """`TimestampConverter$Value`."""
-
-    side = Side.VALUE
+TimestampConverterKey, TimestampConverterValue = for_both(TimestampConverter)
