@@ -100,7 +100,7 @@ class Flatten(SideTransformation[R]):
                 )
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed, finished, kept_nulls, required_nulls, struct_column
+        from transforms.columns import blamed, finished, restructured
 
         column = self.side.column(batch)
         if column.null_count == len(batch):
@@ -113,17 +113,12 @@ class Flatten(SideTransformation[R]):
             result, leaves = self._result(column.schema)
         except DataError as error:
             raise blamed(batch, self.apply) from error
-        null, null_schema = kept_nulls(column)
-        data = [_leaf_column(column.data, leaf) for leaf in leaves]
-        made = Column(result, struct_column(result, data, null, len(batch)), null, tombstone_schema=null_schema)
-        failed = required_nulls(result, data, column.data)
+        made, failed = restructured(column, result, [_leaf_column(column.data, leaf) for leaf in leaves])
         return finished(batch, self.apply, self.side.put_column(batch, made), failed)
 
     def _schemaless(self, batch: Batch, column: Column) -> Column:
-        import pyarrow as pa
-
         from connect_py.api.errors import NotColumnar
-        from transforms.columns import blamed, empty_structs
+        from transforms.columns import blamed, maps
 
         if not column.is_struct():
             raise blamed(batch, self.apply)
@@ -135,10 +130,7 @@ class Flatten(SideTransformation[R]):
             columns[name] = member.data
             if absent_rows is not None:
                 absent[(name,)] = absent_rows
-        null = column.is_null()
-        made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null) if columns else None
-        data = empty_structs(null, len(batch)) if made is None else made
-        return Column(None, data, column.tombstone, absent, column.tombstone_schema)
+        return maps(column, columns, absent)
 
     def _members(
         self, column: Column, prefix: str, absent_rows: pa.BooleanArray | None

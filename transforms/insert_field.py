@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Type
@@ -16,9 +15,6 @@ from transforms.rebuild import rules_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import SideTransformation, for_both
-
-if TYPE_CHECKING:
-    from transforms.insert_columns import InsertColumns
 
 PURPOSE = "field insertion"
 
@@ -42,7 +38,7 @@ def _config_def() -> ConfigDef:
     made.define(
         "static.value", Type.STRING, default=None, importance=Importance.MEDIUM, doc="The value of static.field."
     )
-    return made.add(REPLACE_NULL_WITH_DEFAULT)  # fmt: skip
+    return made.add(REPLACE_NULL_WITH_DEFAULT)
 
 
 class InsertField(SideTransformation[R]):
@@ -55,7 +51,6 @@ class InsertField(SideTransformation[R]):
         self._insertions = Insertions(props)
         static_value = self._insertions.static_value
         self._inserted = [(i.name, _getter(i.origin, static_value)) for i in self._insertions.fields]
-        self._columns: InsertColumns | None = None
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
@@ -77,11 +72,14 @@ class InsertField(SideTransformation[R]):
         return self.side.put(record, result, Struct(result, values))
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        if self._columns is None:
-            from transforms.insert_columns import InsertColumns
+        from transforms.columns import finished
+        from transforms.insert_columns import inserted
 
-            self._columns = InsertColumns(self._insertions, self.side, self.apply)
-        return self._columns.apply(batch)
+        column = self.side.column(batch)
+        if column.null_count == len(batch):
+            return [batch]
+        made, failed = inserted(self._insertions, batch, column, self.apply)
+        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
 
 
 InsertFieldKey, InsertFieldValue = for_both(InsertField)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
@@ -16,9 +15,6 @@ from transforms.rebuild import values_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import SideTransformation, for_both
-
-if TYPE_CHECKING:
-    from transforms.replace_columns import ReplaceColumns
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +65,6 @@ class ReplaceField(SideTransformation[R]):
             dict(mapping.split(":") for mapping in props["renames"]),
         )
         self._replace_null_with_default: bool = props["replace.null.with.default"]
-        self._columns: ReplaceColumns | None = None
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
@@ -93,13 +88,16 @@ class ReplaceField(SideTransformation[R]):
         return self.side.put(record, result, made)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        if self._columns is None:
-            from transforms.replace_columns import ReplaceColumns
+        from transforms.columns import finished
+        from transforms.replace_columns import replaced
 
-            self._columns = ReplaceColumns(
-                self._kept, self.side, self.apply, replace_null_with_default=self._replace_null_with_default
-            )
-        return self._columns.apply(batch)
+        column = self.side.column(batch)
+        if column.null_count == len(batch):
+            return [batch]
+        made, failed = replaced(
+            self._kept, batch, column, self.apply, replace_null_with_default=self._replace_null_with_default
+        )
+        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
 
 
 def _check_class(origin: Schema, field: Field, value: Value) -> None:

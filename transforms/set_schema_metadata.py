@@ -57,7 +57,7 @@ class SetSchemaMetadata(SideTransformation[R]):
         return self.side.put(record, result, value)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed, children, defaults, finished, required_nulls, struct_column, with_default
+        from transforms.columns import blamed, columns_of, finished, required_nulls, struct_column
 
         column = self.side.column(batch)
         if column.schema is None:
@@ -67,9 +67,7 @@ class SetSchemaMetadata(SideTransformation[R]):
         data, result = column.data, self._result(column.schema)
         failed: set[int] = set()
         if column.schema.type is SchemaType.STRUCT:
-            columns = children(data)
-            if self._replace_null_with_default:
-                columns = [with_default(c, d) for c, d in zip(columns, defaults(column.schema), strict=True)]
+            columns = columns_of(column.schema, data, replace_null_with_default=self._replace_null_with_default)
             failed = required_nulls(column.schema, columns, data)
             data = struct_column(result, columns, column.is_null(), len(batch))
         made = Column(result, data, column.tombstone, tombstone_schema=self._null_schema(column))

@@ -42,7 +42,7 @@ class _Plan:
     row: Schema  # of `after`
     same_before: bool  # `before` has it too
     result: Schema
-    defaults: list[pa.Scalar | None] | None  # of the row's columns; None: nulls stay
+    defaults: Sequence[pa.Scalar | None] | None  # of the row's columns; None: nulls stay
     routing: str | None  # a column
     added: Sequence[tuple[FieldReference, Schema]]
     added_headers: Sequence[tuple[FieldReference, Schema]]

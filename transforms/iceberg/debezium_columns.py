@@ -20,6 +20,7 @@ from transforms.columns import (
     children,
     defaults,
     kept_nulls,
+    map_members,
     mixed,
     null_rows,
     struct_column,
@@ -41,7 +42,7 @@ class _Plan:
     table: str  # what holds the table's name, or the collection's
     same_before: bool  # `before` has the schema of `after`
     row: Schema  # of `after`
-    defaults: list[pa.Scalar | None]
+    defaults: Sequence[pa.Scalar | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +299,7 @@ def _maps(column: Column | None, length: int) -> Column:
 
 def _row_members(row: Column, rows: _Rows) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
     """The members of the rows that go on and the masks of those that are absent."""
-    columns = _members(row.data)
+    columns = map_members(row.data)
     absent: dict[Path, pa.BooleanArray] = {}
     for path, mask in row.absent.items():
         everywhere = mask if rows.null is None else pc.or_(mask, rows.null)
@@ -308,9 +309,3 @@ def _row_members(row: Column, rows: _Rows) -> tuple[dict[str, pa.Array], dict[Pa
             absent[path] = mask
     columns.pop("_cdc", None)  # takes the place of a column of this name
     return columns, {path: mask for path, mask in absent.items() if path[0] in columns}
-
-
-def _members(data: pa.Array) -> dict[str, pa.Array]:
-    if pa.types.is_null(data.type):
-        return {}
-    return dict(zip((f.name for f in data.type), children(data), strict=True))
