@@ -31,6 +31,13 @@ def child(data: pa.StructArray, index: int) -> pa.Array:
     return hidden(found, data.is_valid()) if data.null_count else found
 
 
+def member_of(column: Column, name: str) -> Column:
+    """The member of a column of structs; it is there."""
+    member = column.member(name)
+    assert member is not None
+    return member
+
+
 def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
     """The column with null in all rows that are not visible."""
     if data.type == pa.null():

@@ -140,10 +140,10 @@ class Flatten(SideTransformation[R]):
         import pyarrow.compute as pc
 
         from connect_py.api.errors import NotColumnar
+        from transforms.columns import member_of
 
         for field in column.data.type:
-            member = column.member(field.name)
-            assert member is not None
+            member = member_of(column, field.name)
             name = f"{prefix}{self._delimiter}{field.name}" if prefix else field.name
             lacking = _either(absent_rows, member.missing)
             if not pa.types.is_struct(field.type):

@@ -18,8 +18,8 @@ from transforms.debezium.envelope import AFTER, OP, is_envelope
 from transforms.debezium.expanded_json import JsonExpansion
 from transforms.java_errors import IllegalStateError
 from transforms.java_regex import JavaPattern, Replacement
-from transforms.regex_router import java_regex
 from transforms.requirements import require_struct
+from transforms.validators import java_regex
 
 log = logging.getLogger(__name__)
 

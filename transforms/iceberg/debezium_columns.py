@@ -21,6 +21,7 @@ from transforms.columns import (
     defaults,
     kept_nulls,
     map_members,
+    member_of,
     mixed,
     null_rows,
     struct_column,
@@ -134,7 +135,7 @@ class DebeziumColumns:
         except DataError as error:
             raise blamed(batch, self._row_form) from error
         after, before, source, op, moments = (
-            _found(value, name) for name in ("after", "before", "source", "op", "ts_ms")
+            member_of(value, name) for name in ("after", "before", "source", "op", "ts_ms")
         )
         codes = _Codes(op.data)
         has_row = codes.has_row(null_rows(after), null_rows(before))
@@ -153,7 +154,7 @@ class DebeziumColumns:
         columns = children(mixed(after, before, rows.deleted, rows.selected).data)
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         moment = as_logical(cdc_schema["ts"], taken(moments.data, rows.index))
-        db, table = (taken(_found(source, name).data, rows.index) for name in (plan.db, plan.table))
+        db, table = (taken(member_of(source, name).data, rows.index) for name in (plan.db, plan.table))
         cdc = [rows.op, moment, made.origin.offsets, *self._names(db, table, rows.null)]
         if cdc_schema.field("key") is not None:
             cdc.append(made.key.data)
@@ -282,12 +283,6 @@ def _is_constant(data: pa.Array, value: pa.Scalar, null: pa.BooleanArray | None)
     if null is not None:
         same = pc.or_kleene(same, null)
     return bool(same.true_count == len(data))
-
-
-def _found(column: Column, name: str) -> Column:
-    member = column.member(name)
-    assert member is not None
-    return member
 
 
 def _maps(column: Column | None, length: int) -> Column:
