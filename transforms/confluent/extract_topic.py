@@ -8,7 +8,7 @@ from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Struct, Value, java_class_name
-from transforms.json_path import JsonPath, json_path
+from transforms.json_path import JsonPath
 from transforms.side import SideTransformation, for_both
 
 
@@ -37,7 +37,7 @@ class ExtractTopic(SideTransformation[R]):
         self._field: str = props["field"]
         self._path: JsonPath | None = None
         if props["field.format"].lower() == "json_path" and self._field:
-            self._path = json_path("field", self._field)
+            self._path = JsonPath("field", self._field)
         self._skips: bool = props["skip.missing.or.null"]
 
     def found(self, record: R) -> Value:

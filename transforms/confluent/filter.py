@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
-from transforms.json_path import json_path
+from transforms.json_path import JsonPath
 from transforms.side import SideTransformation, for_both
 
 _FILTER = "?("
@@ -37,7 +37,7 @@ class Filter(SideTransformation[R]):
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         self._condition: str = props["filter.condition"]
-        self._path = json_path("filter.condition", self._condition)
+        self._path = JsonPath("filter.condition", self._condition)
         self._includes = props["filter.type"].lower() == "include"
         self._missing: str = props["missing.or.null.behavior"].lower()
 
