@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from connect_py.api.batch import Batch, Column
@@ -97,6 +98,7 @@ class Cast(FieldTransformation[R]):
         self.field_names = self._types.keys()
         self.whole = self._whole is not None
         self.replace_null_with_default: bool = props["replace.null.with.default"]
+        self.result = lru_cache(maxsize=64)(self._result)
 
     def _result(self, schema: Schema) -> Schema:
         if self._whole is not None:

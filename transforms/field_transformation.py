@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection
-from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from connect_py.api.record import R
@@ -24,15 +23,8 @@ class FieldTransformation(SideTransformation[R]):
     field_names: Collection[str]
     whole: bool = False  # it is the whole key or value that is replaced, and `field_names` does not matter
     replace_null_with_default: bool
-
-    @cached_property
-    def result(self) -> Callable[[Schema], Schema]:
-        """From a schema to the one afterwards. DataError: a default cannot be replaced."""
-        return lru_cache(maxsize=64)(self._result)
-
-    @abstractmethod
-    def _result(self, schema: Schema) -> Schema:
-        """See `result`."""
+    result: Callable[[Schema], Schema]
+    """From a schema to the one afterwards. DataError: a default cannot be replaced."""
 
     @abstractmethod
     def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,23 +12,30 @@ from connect_py.api.arrow import as_logical
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Type
-from transforms.columns import blamed, columns_of, map_members, maps, required_nulls, restructured
+from transforms.columns import (
+    blamed,
+    columns_of,
+    finished,
+    kept_nulls,
+    map_members,
+    maps,
+    required_nulls,
+    struct_column,
+)
 from transforms.insertions import Insertion, Insertions, Origin
+from transforms.side import Side
 
 
-def inserted(
-    insertions: Insertions, batch: Batch, column: Column, row_form: Callable[[Any], object]
-) -> tuple[Column, set[int]]:
-    """A column of the batch with more members, and the rows that may be bad.
-
-    Raises:
-        BadRows, NotColumnar: The row form, `row_form`, refuses the column.
-    """
+def inserted(insertions: Insertions, side: Side, batch: Batch, row_form: Callable[[Any], object]) -> Sequence[Batch]:
+    """See `Transformation.apply_batch`; `row_form` is `apply`, which is to blame rows."""
+    column = side.column(batch)
+    if column.null_count == len(batch):
+        return [batch]
     schema = column.schema
     if schema is None:
-        if not column.is_struct():
+        if not pa.types.is_struct(column.data.type):
             raise blamed(batch, row_form)
-        return _schemaless(insertions, batch, column), set()
+        return [side.put_column(batch, _schemaless(insertions, batch, column))]
     if schema.type is not Type.STRUCT:
         raise blamed(batch, row_form)
     try:
@@ -38,7 +45,9 @@ def inserted(
     columns = columns_of(schema, column.data, replace_null_with_default=insertions.replace_null_with_default)
     failed = required_nulls(schema, columns, column.data)  # what is inserted is not checked
     columns += [_column(insertions, insertion, batch) for insertion in insertions.fields]
-    return restructured(column, result, columns)[0], failed
+    null, null_schema = kept_nulls(column)
+    made = Column(result, struct_column(result, columns, null, len(batch)), null, tombstone_schema=null_schema)
+    return finished(batch, row_form, side.put_column(batch, made), failed)
 
 
 def _schemaless(insertions: Insertions, batch: Batch, column: Column) -> Column:

@@ -72,14 +72,9 @@ class InsertField(SideTransformation[R]):
         return self.side.put(record, result, Struct(result, values))
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import finished
         from transforms.insert_columns import inserted
 
-        column = self.side.column(batch)
-        if column.null_count == len(batch):
-            return [batch]
-        made, failed = inserted(self._insertions, batch, column, self.apply)
-        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
+        return inserted(self._insertions, self.side, batch, self.apply)
 
 
 InsertFieldKey, InsertFieldValue = for_both(InsertField)

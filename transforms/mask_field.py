@@ -52,9 +52,7 @@ class MaskField(FieldTransformation[R]):
         self.field_names = frozenset(props["fields"])
         self._replacement: str | None = props["replacement"]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
-
-    def _result(self, schema: Schema) -> Schema:
-        return schema
+        self.result = lambda schema: schema
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)

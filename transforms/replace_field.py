@@ -88,16 +88,11 @@ class ReplaceField(SideTransformation[R]):
         return self.side.put(record, result, made)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import finished
         from transforms.replace_columns import replaced
 
-        column = self.side.column(batch)
-        if column.null_count == len(batch):
-            return [batch]
-        made, failed = replaced(
-            self._kept, batch, column, self.apply, replace_null_with_default=self._replace_null_with_default
+        return replaced(
+            self._kept, self.side, batch, self.apply, replace_null_with_default=self._replace_null_with_default
         )
-        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
 
 
 def _check_class(origin: Schema, field: Field, value: Value) -> None:

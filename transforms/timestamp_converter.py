@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from connect_py.api.batch import Batch, Column
@@ -80,6 +81,7 @@ class TimestampConverter(FieldTransformation[R]):
                               f"timestamps: {props['format']}") from error  # fmt: skip
         self._times, self._through = _MILLIS[props["unix.precision"]]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
+        self.result = lru_cache(maxsize=64)(self._result)
 
     def _result(self, schema: Schema) -> Schema:
         if self.whole:
