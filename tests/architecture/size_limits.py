@@ -23,8 +23,6 @@ EXCEPTIONS: dict[str, tuple[int, str]] = {
     "connect_py/herder/distributed_herder.py:DistributedHerder.__init__": (78, "declarations: what the herder owns"),
     "connectors/iceberg/config/sink_config.py": (871, "declarations: every option of the sink"),
     "connectors/iceberg/config/sink_config.py:_parse": (137, "to be divided by groups of options"),
-    "connectors/iceberg/protocol/task_state.py": (525, "a task's side of the protocol, with its rules"),
-    "connectors/iceberg/protocol/task_state.py:TaskState": (443, "as its module"),
     "connectors/iceberg/task.py": (785, "to be divided: contract, polls, tables"),
     "connectors/iceberg/task.py:IcebergSinkTask": (654, "as its module"),
     "connectors/iceberg/spark/iceberg_java.py": (555, "the one module that calls Iceberg's Java classes"),
