@@ -25,7 +25,6 @@ EXCEPTIONS: dict[str, tuple[int, str]] = {
     "connectors/iceberg/config/sink_config.py:_parse": (137, "to be divided by groups of options"),
     "connectors/iceberg/task.py": (785, "to be divided: contract, polls, tables"),
     "connectors/iceberg/task.py:IcebergSinkTask": (654, "as its module"),
-    "connectors/iceberg/spark/iceberg_java.py": (555, "the one module that calls Iceberg's Java classes"),
     "connectors/iceberg/staging/table_stager.py": (847, "to be divided: rows held, changes, files"),
     "connectors/iceberg/staging/table_stager.py:TableStager": (670, "as its module"),
     "rest/routers/connectors.py:router": (265, "declarations: one route after the other"),

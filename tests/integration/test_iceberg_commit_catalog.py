@@ -57,7 +57,7 @@ def test_table_in_a_deep_namespace_is_created_once(lake: Lake) -> None:
     assert loaded.description.format_version == 3
     assert loaded.description.properties["owner"] == "shop"
     assert json.loads(loaded.description.spec)["fields"][0]["name"] == "region"
-    assert (loaded.head, loaded.empty, loaded.view.property, loaded.view.complete) == (None, True, None, True)
+    assert (loaded.view.ancestors, loaded.view.property, loaded.view.complete) == ([], None, True)
 
 
 def test_missing_table_is_told_from_an_unreachable_catalog(lake: Lake) -> None:

@@ -44,16 +44,10 @@ from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.spark.cycle_changes import open_pairs_property
 from connectors.iceberg.spark.cycle_rows import CycleRows
 from connectors.iceberg.spark.cycle_table import CycleTable
-from connectors.iceberg.spark.iceberg_java import (
-    SCRATCH_KEY,
-    VALIDATION,
-    JavaCatalog,
-    JavaTable,
-    PreparedCommit,
-    ValidationFailed,
-)
-from connectors.iceberg.spark.java_errors import caused_by, translating
+from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
+from connectors.iceberg.spark.java_errors import VALIDATION, caused_by, translating
 from connectors.iceberg.spark.merge_statement import delete_matched, full_merge
+from connectors.iceberg.spark.prepared_commit import SCRATCH_KEY, PreparedCommit, ValidationFailed
 from connectors.iceberg.spark.sql_names import quoted, relation
 
 if TYPE_CHECKING:
@@ -302,12 +296,13 @@ class CommitEngine:
         if found.engine is EngineName.FULL_MERGE:
             found.replaced_rows = _count(made, "deleted-records") + _count(made, "added-position-deletes")
             return
-        changes = table.changes(made["snapshot-id"])
-        if changes.added_data or changes.removed_data:
+        changes = table.changes(table.snapshot(found.scratch))
+        if list(changes.addedDataFiles()) or list(changes.removedDataFiles()):
             raise TableUnsuitableError(
                 table.name, "the MERGE rewrote data files although the table says merge-on-read: nothing was committed"
             )
-        found.deletes, found.replaced_deletes = changes.added_deletes, changes.removed_deletes
+        found.deletes = list(changes.addedDeleteFiles())
+        found.replaced_deletes = list(changes.removedDeleteFiles())
         named = [table.data_file_of(file) for file in found.deletes]
         found.data_files = [name for name in named if name is not None]
         found.names_all = None not in named
