@@ -93,6 +93,7 @@ class _Attempts:
     found: list[_Found] = field(default_factory=list)
     swaps: list[tuple[PreparedCommit, list[Any], _Found]] = field(default_factory=list)
     open: bool = False  # a swap was sent and nothing was read since
+    foreign: int = 0  # how often commits of others came in between
 
 
 class CommitEngine:
@@ -141,7 +142,6 @@ class CommitEngine:
     def _commit(self, request: CommitRequest, attempts: _Attempts, stack: ExitStack) -> CommitOutcome:
         found: _Found | None = None
         reason = ""
-        foreign = 0
         refusal: ConnectError | None = None
         for attempt in range(request.attempt_limit + 1):
             if attempts.open:
@@ -149,13 +149,13 @@ class CommitEngine:
             table, metadata = self._load(request)
             attempts.open = False
             if (landed := self._landed(metadata, request)) is not None:
-                return self._concluded(table, request, attempts, landed, foreign)
+                return self._concluded(table, request, attempts, landed)
             if isinstance(refusal, TableError):
                 raise refusal
             if attempt == request.attempt_limit:
                 break
             if attempt:
-                foreign += 1
+                attempts.foreign += 1
                 log.warning(
                     "commit %s to %s is repeated (%d of %d): %s",
                     request.commit_id, request.table, attempt, request.attempt_limit, reason,
@@ -167,7 +167,7 @@ class CommitEngine:
                     with translating(request.table):
                         found = self._find(table, metadata, request, attempts, stack)
                 if (landed := self._swap(table, request, found, attempts)) is not None:
-                    return self._concluded(table, request, attempts, landed, foreign)
+                    return self._concluded(table, request, attempts, landed)
             except ValidationFailed as failed:
                 found, reason = None, str(failed)
             except ConnectError as refused:
@@ -178,7 +178,7 @@ class CommitEngine:
                 refusal, reason = refused, str(refused)  # of unknown outcome: the table is read before anything else
                 log.info("commit %s to %s was refused: %s", request.commit_id, request.table, reason)
         self._discard(request, attempts)
-        counts = CommitCounts(foreign_conflicts=foreign)
+        counts = CommitCounts(foreign_conflicts=attempts.foreign)
         return CommitOutcome(CommitStatus.FAILED_RETRY, EngineName.MERGE, None, reason, counts)
 
     # --- looking
@@ -379,33 +379,26 @@ class CommitEngine:
 
     # --- afterwards
 
-    def _concluded(
-        self, table: JavaTable, request: CommitRequest, attempts: _Attempts, landed: int, foreign: int
-    ) -> CommitOutcome:
+    def _concluded(self, table: JavaTable, request: CommitRequest, attempts: _Attempts, landed: int) -> CommitOutcome:
+        """Say what landed; delete what only refused attempts and departed scratch snapshots refer to."""
         mine = next((swap for swap in attempts.swaps if swap[0].snapshot_id == landed), None)
-        counts = CommitCounts(foreign_conflicts=foreign)
         if mine is None:
+            counts = CommitCounts(foreign_conflicts=attempts.foreign)
             return CommitOutcome(CommitStatus.COMMITTED, EngineName.MERGE, landed, "it had landed before", counts)
-        found = mine[2]
-        self._clean(table, request, attempts, landed)
-        counts = dataclasses.replace(
-            counts,
+        _, removed, found = mine
+        kept = {file.path for file in request.files}  # never a staged file
+        kept.update(str(file.location()) for file in [*found.deletes, *found.rows.data_files])
+        losers = [prepared.snapshot for prepared, _, _ in attempts.swaps if prepared.snapshot_id != landed]
+        self._delete(table, [*losers, *removed], removed, attempts, kept)
+        counts = CommitCounts(
             added_files=len(found.rows.data_files),
             added_rows=found.rows.added_rows,
             replaced_rows=found.replaced_rows,
             unmatched_patches=found.rows.unmatched,
             older_changes=found.rows.older,
+            foreign_conflicts=attempts.foreign,
         )
         return CommitOutcome(CommitStatus.COMMITTED, found.engine, landed, "", counts, found.because)
-
-    def _clean(self, table: JavaTable, request: CommitRequest, attempts: _Attempts, landed: int) -> None:
-        """Delete what only refused attempts and departed scratch snapshots refer to; never a staged file."""
-        mine = next(swap for swap in attempts.swaps if swap[0].snapshot_id == landed)
-        _, removed, found = mine
-        kept = {file.path for file in request.files}
-        kept.update(str(file.location()) for file in [*found.deletes, *found.rows.data_files])
-        losers = [prepared.snapshot for prepared, _, _ in attempts.swaps if prepared.snapshot_id != landed]
-        self._delete(table, [*losers, *removed], removed, attempts, kept)
 
     def _discard(self, request: CommitRequest, attempts: _Attempts) -> None:
         """Take back what a commit left that came to nothing: its scratch branches, their snapshots and files.
