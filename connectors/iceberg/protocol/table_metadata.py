@@ -9,6 +9,7 @@ from typing import Any, Final
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY, MAIN
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, SnapshotView, TableView
 
+WRITE_MODES: Final = ("write.merge.mode", "write.update.mode", "write.delete.mode")  # of the table's properties
 LEDGERS: Final = 20  # of our snapshots a view shows that many; older ones decide nothing
 Snapshot = Mapping[str, Any]  # with `snapshot-id`, perhaps `parent-snapshot-id`, and `summary`
 

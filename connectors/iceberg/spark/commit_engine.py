@@ -39,7 +39,7 @@ from connectors.iceberg.protocol.commit_request import (
     EngineSettings,
 )
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
-from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
+from connectors.iceberg.protocol.table_metadata import WRITE_MODES, Snapshot, TableMetadata
 from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.spark.cycle_changes import open_pairs_property
 from connectors.iceberg.spark.cycle_rows import CycleRows
@@ -61,7 +61,6 @@ AFTER_BRANCH, AFTER_MERGE = "after_scratch_branch", "after_merge"  # fault point
 LOOKING_AGAIN = "catalog_findCommit"  # after a swap that was refused, or of unknown outcome
 BEFORE_SWAP, AFTER_SWAP = "before_compare_and_swap", "after_swap"
 _SUMMARY = "spark.sql.iceberg.snapshot-property."  # holds for every commit of the session until unset
-_MERGE_MODE = "write.merge.mode"
 _BACKOFF_SECONDS = (0.0, 0.1, 0.3, 1.0)
 
 
@@ -257,7 +256,7 @@ class CommitEngine:
             return EngineName.FULL_MERGE, "the configuration says so"
         if self._connect is not None:
             return EngineName.FULL_MERGE, "Spark is behind Spark Connect"
-        if metadata.properties.get(_MERGE_MODE, "copy-on-write").lower() != "merge-on-read":
+        if metadata.properties.get(WRITE_MODES[0], "copy-on-write").lower() != "merge-on-read":
             return EngineName.FULL_MERGE, "the table is copy-on-write"
         return EngineName.MERGE, "rows may replace others"
 

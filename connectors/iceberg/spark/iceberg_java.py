@@ -16,6 +16,7 @@ from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.schema_update import pending, remembered
+from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.spark.java_classes import JavaClasses
 from connectors.iceberg.spark.java_errors import EXCEPTIONS, REFUSED, is_a
 from connectors.iceberg.spark.prepared_commit import SCRATCH_KEY, PreparedCommit, ValidationFailed
@@ -274,13 +275,14 @@ class JavaTable:
         builder.setProperties(java.map(self._below(folder)))
         return self._written(rows, builder.discardChanges().build())
 
-    def describe_file(self, path: str) -> tuple[int, int] | None:
-        """Size in bytes and number of rows of a Parquet file; None: it is gone."""
+    def changes_at(self, path: str) -> StagedFile | None:
+        """A Parquet file of changes, as if a task had staged it; None: it is gone."""
         java, file = self._java, self._table.io().newInputFile(path)
         if not file.exists():
             return None
         config = java.iceberg("MetricsConfig").getDefault()
-        return int(file.getLength()), int(java.iceberg("parquet.ParquetUtil").fileMetrics(file, config).recordCount())
+        rows = int(java.iceberg("parquet.ParquetUtil").fileMetrics(file, config).recordCount())
+        return StagedFile(StagedKind.CHANGES, path, rows, int(file.getLength()), 0, 0)
 
     def data_file(self, content: Mapping[str, Any], spec_id: int, path: str, size: int, rows: int) -> Any:
         """A staged file as a data file of the table, with the metrics of its footer.

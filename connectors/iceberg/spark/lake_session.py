@@ -16,7 +16,7 @@ from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequ
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.schema_change import SchemaChange
-from connectors.iceberg.schema.table import StagedFile, StagedKind, TableDescription, WriteMode
+from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.spark import orphan_files, snapshot_history
 from connectors.iceberg.spark.commit_engine import CommitEngine
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark
@@ -91,11 +91,8 @@ class LakeSession:
 
     def _open_pairs(self, table: JavaTable, path: str) -> Iterator[str]:
         """Pairs of which a file of open pairs has the delete."""
-        described = table.describe_file(path)
-        if described is not None:
-            size, rows = described
-            content = content_file(StagedFile(StagedKind.CHANGES, path, rows, size, 0, 0))
-            with table.staged([content], extra_columns()) as name:
+        if (file := table.changes_at(path)) is not None:
+            with table.staged([content_file(file)], extra_columns()) as name:
                 deletes = f"{HALF} IN ({int(Half.DELETE)}, {int(Half.NOTHING)})"
                 for row in self.spark.table(name).where(deletes).select(PAIR).collect():
                     yield row[0]
