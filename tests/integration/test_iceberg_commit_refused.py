@@ -17,7 +17,7 @@ from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import WriteMode
-from connectors.iceberg.spark.iceberg_java import PreparedCommit
+from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 __all__ = ["lake"]
 

@@ -19,7 +19,8 @@ from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.spark import commit_engine
 from connectors.iceberg.spark.commit_engine import AFTER_MERGE, BEFORE_SWAP
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE, ConnectClient, RemoteSpark
-from connectors.iceberg.spark.iceberg_java import JavaClasses, JavaTable
+from connectors.iceberg.spark.iceberg_java import JavaTable
+from connectors.iceberg.spark.java_classes import JavaClasses
 
 __all__ = ["lake"]
 
@@ -156,8 +157,8 @@ def test_branches_of_staged_files_that_another_commit_prevented_are_made_again(
     def prevented(table: JavaTable, groups: Mapping[str, Any]) -> None:
         with monkeypatch.context() as patch:
             if next(rival, None):  # between the read of the metadata and the commit
-                update = JavaClasses.tree
-                patch.setattr(JavaClasses, "tree", lambda java, document: (insert(), update(java, document))[1])
+                update = JavaClasses.content_file
+                patch.setattr(JavaClasses, "content_file", lambda *given: (insert(), update(*given))[1])
             made(table, groups)
 
     def insert() -> None:
