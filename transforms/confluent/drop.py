@@ -17,8 +17,8 @@ class Drop(SideTransformation[R]):
     config_def = ConfigDef().define(
         "schema.behavior", Type.STRING, default="nullify", importance=Importance.MEDIUM,
         validator=one_of("nullify", "retain", "validate", "force_optional", case_insensitive=True),
-        doc="What becomes of the schema: nullify drops it, retain keeps it, validate keeps it and fails if it is "
-            "required, force_optional makes it optional.",
+        doc="Effect on the schema. nullify drops it, retain keeps it, force_optional makes it optional. validate keeps "
+            "it and fails if it is required.",
     )  # fmt: skip
 
     def configure(self, configs: Mapping[str, str]) -> None:

@@ -57,8 +57,8 @@ class ExtractNewDocumentState(Unwrapping[R]):
         .define(
             "field.name.adjustment.mode", Type.STRING, default="none", importance=Importance.LOW,
             validator=one_of(*ADJUSTMENTS, case_insensitive=True),
-            doc="How names of members become names of fields: none; avro: what Avro does not allow becomes _; "
-            "avro_unicode: becomes _u and its code.",
+            doc="How names of members become names of fields. none keeps them. avro replaces characters that Avro does "
+            "not allow by _, avro_unicode by _u and the character's code.",
         )
     )  # fmt: skip
 
