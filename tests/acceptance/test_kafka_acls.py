@@ -124,6 +124,7 @@ def source(folder: Path) -> dict[str, str]:
     return {"connector.class": "FileStreamSource", "file": str(file), "topic": LINES}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # workers start three times, each after the wait for others
 def test_a_worker_alone_goes_on_without_transactions_and_a_second_one_refuses_to_start(
     broker: AclBroker, tmp_path: Path

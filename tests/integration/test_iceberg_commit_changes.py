@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fixtures.iceberg_changes import Reader, Source, readers
 from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, lake, order
+from short_form import short_form
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.errors import DuplicateKeyError, PairUnreadError
@@ -183,16 +184,14 @@ ONE_CYCLE = {  # keys lie in partitions of their own
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("steps", ONE_CYCLE.values(), ids=ONE_CYCLE)
-def test_values_that_were_not_sent_come_from_the_row_that_had_the_key_last(
-    lake: Lake, steps: list[tuple[object, ...]]
-) -> None:
+@pytest.mark.parametrize("name", short_form(ONE_CYCLE, ["changed twice", "used again after a truncate"]))
+def test_values_that_were_not_sent_come_from_the_row_that_had_the_key_last(lake: Lake, name: str) -> None:
     source = Source(3, by_key=True)
     made = both(lake, source)
     write(source, 1, 2)
     for reader in made:
         reader.take(source, [0, 0, 0])
-    for step in steps:
+    for step in ONE_CYCLE[name]:
         source.apply(step)
     for reader in made:
         reader.take(source, [0, 0, 0])
@@ -218,15 +217,13 @@ ANYWHERE = {  # every third step is in the same partition, wherever its key was 
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("steps", ANYWHERE.values(), ids=ANYWHERE)
-def test_values_that_were_not_sent_are_the_newest_of_all_partitions(
-    lake: Lake, steps: list[tuple[object, ...]]
-) -> None:
+@pytest.mark.parametrize("name", short_form(ANYWHERE, ["that of a row that is gone", "the old key used again"]))
+def test_values_that_were_not_sent_are_the_newest_of_all_partitions(lake: Lake, name: str) -> None:
     """A partition alone would take its own value, though another partition has a newer one, or a delete."""
     source = Source(3, by_key=False)
     made = both(lake, source)
     write(source, 1, 2)
-    for step in steps:
+    for step in ANYWHERE[name]:
         source.apply(step)
     for reader in made:
         outcome = reader.take(source, [0, 0, 0])
@@ -356,7 +353,7 @@ def test_the_row_of_an_old_key_is_found_after_others_have_expired_the_snapshot_t
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("spec", [None, BY_REGION])
+@pytest.mark.parametrize("spec", short_form([None, BY_REGION], [BY_REGION]))
 def test_rows_tried_again_are_inserted_only_where_no_row_of_their_key_is(
     lake: Lake, engine: EngineName, spec: str | None
 ) -> None:
