@@ -75,6 +75,7 @@ lint: dev
 	$(BIN)/python tests/architecture/size_limits.py
 	$(BIN)/python tests/architecture/words.py
 	$(BIN)/python tests/architecture/import_circles.py
+	$(BIN)/python tests/architecture/name_lengths.py
 
 # In three lanes beside each other, which take about the same time: lint and what computes; parts of the worker on a broker
 # and on Spark; whole workers as users run them. The latter two wait more than they compute. Of these, up to three tests
