@@ -28,7 +28,8 @@ unexport SECONDS
 
 .DELETE_ON_ERROR:
 .PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-workers test-logic test-parts test-workers \
-  test-long long-examples-and-parts long-examples long-parts long-workers simulate faults fuzz lint format docs site quickstart bench clean distclean
+  test-long long-examples-and-parts long-examples long-parts long-kills \
+  long-workers simulate faults fuzz lint format docs site quickstart bench clean distclean
 
 install: $(STAMP)
 
@@ -113,9 +114,9 @@ test-parts: dev
 test-workers: dev
 	$(LANE) workers $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) tests/acceptance tests/faults
 
-# In two lanes; each test is named when it begins.
+# In three lanes as well, of an hour; each test is named.
 test-long: archives
-	@$(MAKE) --no-print-directory -k -j2 long-examples-and-parts long-workers
+	@$(MAKE) --no-print-directory -k -j3 long-examples-and-parts long-kills long-workers
 
 LONG = $(PYTEST) -v -o faulthandler_timeout=0 --durations=0 --durations-min=5 -m 'long and not seeds'
 
@@ -128,8 +129,13 @@ long-examples: dev
 long-parts: dev
 	$(LANE) parts $(LONG) tests/integration tests/property
 
+LONG_KILLS = $(wildcard $(addprefix tests/acceptance/test_,exactly_once_*.py cluster_kills.py earlier_version.py engines_everywhere.py))
+
+long-kills: dev
+	$(LANE) kills $(LONG) $(LONG_KILLS)
+
 long-workers: dev
-	$(LANE) workers $(LONG) tests/acceptance tests/faults
+	$(LANE) workers $(LONG) $(filter-out $(LONG_KILLS),$(wildcard tests/acceptance/test_*.py))
 
 # The protocols of tables and of the group through tens of thousands of storms, and rules whose absence shows seldom.
 simulate: dev
