@@ -55,7 +55,7 @@ def thorough(examples: int) -> settings:
 
 
 FEW_OR_MANY = pytest.mark.parametrize(
-    "examples", [2, pytest.param(60, marks=(pytest.mark.long, pytest.mark.timeout(1200)))]
+    "examples", [2, pytest.param(20, marks=(pytest.mark.long, pytest.mark.timeout(1200)))]
 )  # streams of up to four cycles, each through two engines
 pytestmark = pytest.mark.timeout(300)
 
@@ -84,7 +84,7 @@ def test_ordered_changes_in_several_partitions_end_as_in_the_database(lake: Lake
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # as above
 def test_ordered_deletes_that_mark_in_several_partitions_end_as_in_the_database(lake: Lake) -> None:
-    several_partitions(lake, lambda: Source(3, by_key=False, marks=True), 60)
+    several_partitions(lake, lambda: Source(3, by_key=False, marks=True), 20)
 
 
 def several_partitions(lake: Lake, source: Callable[[], Source], examples: int) -> None:
