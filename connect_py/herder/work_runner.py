@@ -28,7 +28,7 @@ from connect_py.herder.work_plan import (
     StopTasks,
     plan,
 )
-from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import Item, Items
@@ -175,7 +175,7 @@ class WorkRunner:
         try:
             config = strings(state.configs[name])
         except ConnectError as error:
-            self._publisher.on_connector_failure(name, stack_trace(error))
+            self._publisher.on_state(name, State.FAILED, stack_trace(error))
             failed: Future[None] = Future()
             failed.set_exception(error)
             return failed
@@ -224,7 +224,7 @@ class WorkRunner:
             config, connector_config = strings(state.task_configs[task]), strings(state.configs[task.connector])
             self._check_count(task, connector_config)
         except ConnectError as error:
-            self._publisher.on_task_failure(task, stack_trace(error))
+            self._publisher.on_state(task, State.FAILED, stack_trace(error))
             return
         log.info("starting task %s", task)
         self._reload.watch(task.connector, connector_config)
@@ -312,7 +312,7 @@ class WorkRunner:
             return  # it does not run any more
         if isinstance(error, TooManyTasksError | ConfigError):
             log.error("connector %s fails: %s", name, error)
-            self._publisher.on_connector_failure(name, stack_trace(error))
+            self._publisher.on_state(name, State.FAILED, stack_trace(error))
             return
         log.error("connector %s: task configurations failed, again in %.2f s", name, retry_seconds, exc_info=error)
         following = min(2 * retry_seconds, LAST_RETRY_SECONDS)

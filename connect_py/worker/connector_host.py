@@ -18,9 +18,9 @@ from connect_py.api.plugin import Plugin
 from connect_py.clock import Clock
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.log_context import LogLine, log_context
-from connect_py.model import TargetState
+from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.task.messages import AcquireService, Answer, ExtendLease, SetLogLevels
+from connect_py.task.messages import AcquireService, Answer, ExtendLease, SetLogLevels, Waits
 from connect_py.worker.child_channel import ChildChannel
 from connect_py.worker.connector_messages import (
     AlterOffsets,
@@ -30,6 +30,7 @@ from connect_py.worker.connector_messages import (
     ConnectorProcessSpec,
     Define,
     MakeTaskConfigs,
+    Reconfigure,
     Reply,
     Request,
     ServiceAnswered,
@@ -140,7 +141,7 @@ class ConnectorHost:
         """Hold a connector that could not even be started."""
         with self._lock:
             self._instances[name] = _HostedConnector(generation=next(self._numbers), failed=True)
-        self._listener.on_connector_failure(name, trace)
+        self._listener.on_state(name, State.FAILED, trace)
 
     def stop_connector(self, name: str) -> Future[None]:
         """Stop an instance: done when it stopped, failed to, or did not within 5 s; it is forgotten at once.
@@ -163,7 +164,7 @@ class ConnectorHost:
             self._end_user(instance.generation)
             if why is not None:
                 log.error("Graceful stop of connector %s failed: %s", name, why)
-            self._listener.on_connector_shutdown(name)
+            self._listener.on_state(name, State.UNASSIGNED)
             done.set_result(None)
 
         timer = threading.Timer(STOP_SECONDS, finish, [f"not within {STOP_SECONDS:.0f} s"])
@@ -350,7 +351,7 @@ class ConnectorHost:
         if lost:
             log.error("%s; it ran %s", why, ", ".join(lost))
         for name in lost:
-            self._listener.on_connector_failure(name, stack_trace(ConnectError(why)))
+            self._listener.on_state(name, State.FAILED, stack_trace(ConnectError(why)))
         for user in users.values():
             user.close()
         for future in pending.values():
@@ -412,20 +413,13 @@ class ConnectorHost:
             instance = self._instances.get(news.name)
             if instance is None or instance.generation != news.generation:
                 return  # of an instance that was given up
-            if news.kind not in ("reconfigure", "waiting"):
-                instance.failed = news.kind == "failure"
+            if isinstance(news.news, State):
+                instance.failed = news.news is State.FAILED
         with log_context(news.name, scope="worker"):
-            if news.kind == "waiting":
-                self._listener.on_connector_waiting(news.name, news.waiting)
-                return
-            if news.kind == "failure":
-                self._listener.on_connector_failure(news.name, news.trace)
-                return
-            tell: dict[str, Callable[[str], None]] = {
-                "startup": self._listener.on_connector_startup,
-                "pause": self._listener.on_connector_pause,
-                "resume": self._listener.on_connector_resume,
-                "stop": self._listener.on_connector_stop,
-                "reconfigure": self._listener.on_reconfiguration_requested,
-            }
-            tell[news.kind](news.name)
+            match news.news:
+                case Waits(waiting):
+                    self._listener.on_waiting(news.name, waiting)
+                case Reconfigure():
+                    self._listener.on_reconfiguration_requested(news.name)
+                case state:
+                    self._listener.on_state(news.name, state, news.trace)

@@ -16,7 +16,7 @@ from connect_py.error_handling.failed_record import stack_trace
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.metrics.samples import AnySample
 from connect_py.metrics.worker_metrics import WorkerMetrics
-from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
 from connect_py.task.messages import (
@@ -33,7 +33,7 @@ from connect_py.worker.producer_fence import fence_producers, why_not_granted
 from connect_py.worker.question_threads import QuestionThreads
 from connect_py.worker.service_registry import DEFAULT_MAX, MAX_KEY, ServiceRegistry
 from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
-from connect_py.worker.task_host import TaskHost, TaskHostListener
+from connect_py.worker.task_host import TaskHost, TaskNews
 from connect_py.worker.task_lives import KILL_SECONDS, ConfigResolver, Props, TaskHostFactory, TaskLives, TaskSession
 from connect_py.worker.worker_listener import WorkerListener
 
@@ -121,8 +121,8 @@ class Worker:
             make_task_host or self._process_host, self._session,
         )  # fmt: skip
 
-    def _process_host(self, spec: TaskSpec, listener: TaskHostListener) -> TaskHost:
-        return ProcessTaskHost(spec, listener, self._server, self._clock, self._silence_seconds)
+    def _process_host(self, spec: TaskSpec, tell: TaskNews) -> TaskHost:
+        return ProcessTaskHost(spec, tell, self._server, self._clock, self._silence_seconds)
 
     def _session(self, spec: TaskSpec) -> TaskSession:
         """What the worker keeps for a task whose configuration is resolved."""
@@ -176,7 +176,7 @@ class Worker:
             if name in self._connectors.names():
                 self._connectors.stop_connector(name).result()
             if restarting:
-                self._listener.on_connector_restart(name)
+                self._listener.on_state(name, State.RESTARTING)
             self._metrics.starting(name)
             try:
                 resolved = self._resolve(config)
