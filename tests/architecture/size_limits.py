@@ -32,7 +32,6 @@ EXCEPTIONS: dict[str, tuple[int, str]] = {
     "connectors/iceberg/spark/iceberg_java.py": (555, "the one module that calls Iceberg's Java classes"),
     "connectors/iceberg/staging/table_stager.py": (847, "to be divided: rows held, changes, files"),
     "connectors/iceberg/staging/table_stager.py:TableStager": (670, "as its module"),
-    "rest/routers/connectors.py:router": (265, "declarations: one route after the other"),
 }
 
 
