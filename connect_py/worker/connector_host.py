@@ -14,7 +14,6 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
 from connect_py.api.errors import ConnectError, NotFoundError
-from connect_py.api.plugin import Plugin
 from connect_py.clock import Clock
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.log_context import LogLine, log_context
@@ -23,13 +22,11 @@ from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task.messages import AcquireService, Answer, ExtendLease, SetLogLevels, Waits
 from connect_py.worker.child_channel import ChildChannel
 from connect_py.worker.connector_messages import (
-    AlterOffsets,
-    CallConnector,
     ChangeTarget,
     ConnectorNews,
     ConnectorProcessSpec,
-    Define,
     MakeTaskConfigs,
+    Question,
     Reconfigure,
     Reply,
     Request,
@@ -38,7 +35,6 @@ from connect_py.worker.connector_messages import (
     ServiceWanted,
     StartConnector,
     StopConnector,
-    Validate,
 )
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import exit_reason
@@ -192,30 +188,9 @@ class ConnectorHost:
                 return missing
         return self._request(MakeTaskConfigs(next(self._numbers), name, max_tasks))
 
-    def validate(self, plugin: Plugin, props: Mapping[str, str | None]) -> Future[Any]:
-        """Check a configuration; (definitions, values)."""
-        return self._request(Validate(next(self._numbers), plugin, dict(props)))
-
-    def define(self, plugin: Plugin) -> Future[Any]:
-        """List a plugin's definitions."""
-        return self._request(Define(next(self._numbers), plugin))
-
-    def call(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
-        """Call a method of a fresh instance of a connector class."""
-        return self._request(CallConnector(next(self._numbers), plugin, method, arguments))
-
-    def alter_offsets(
-        self,
-        plugin: Plugin,
-        name: str,
-        props: Mapping[str, str],
-        offsets: Any,
-        worker_props: Mapping[str, str],
-        start_number: int,
-    ) -> Future[Any]:
-        """Have a connector class judge, or follow, a change of offsets; see `AlterOffsets`."""
-        number = next(self._numbers)
-        return self._request(AlterOffsets(number, plugin, name, dict(props), offsets, worker_props, start_number))
+    def ask(self, question: Question, *arguments: Any) -> Future[Any]:
+        """Ask a plugin of this process; the arguments are those of the question behind its number."""
+        return self._request(question(next(self._numbers), *arguments))
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         """Change levels in the process, now and whenever it starts again."""

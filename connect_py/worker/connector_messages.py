@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from connect_py.api.plugin import Plugin
 from connect_py.model import State, TargetState
@@ -105,7 +105,9 @@ class AlterOffsets:
     start_number: int
 
 
-Request = (
+Question: TypeAlias = type[Validate] | type[Define] | type[CallConnector] | type[AlterOffsets]
+"""What may be asked of a plugin that does not run."""
+Request: TypeAlias = (
     StartConnector | StopConnector | ChangeTarget | MakeTaskConfigs | Validate | Define | CallConnector | AlterOffsets
 )
 

@@ -25,6 +25,7 @@ from connect_py.task.messages import (
 from connect_py.task.topic_creation import TopicCreation
 from connect_py.worker.connector_host import ConnectorHost
 from connect_py.worker.connector_hosts import ConnectorHosts
+from connect_py.worker.connector_messages import CallConnector, Define, Question, Validate
 from connect_py.worker.connector_offsets import ConnectorOffsets
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.measured_listener import MeasuredListener
@@ -148,7 +149,7 @@ class Worker:
             timeout: Seconds for all tasks together; `task.shutdown.graceful.timeout.ms` unless given.
         """
         self._tasks.end_all(self._tasks.graceful_seconds if timeout is None else timeout)
-        wait([self._connectors.stop_connector(name) for name in sorted(self._connectors.names())])
+        wait([self.stop_connector(name) for name in sorted(self._connectors.names())])
         self.offsets.close()
         self._connectors.close(KILL_SECONDS)
         self._services.close()
@@ -174,7 +175,7 @@ class Worker:
         """Waits for the stop of an earlier instance, which is bounded, and not for the start, which may hang."""
         try:
             if name in self._connectors.names():
-                self._connectors.stop_connector(name).result()
+                self.stop_connector(name).result()
             if restarting:
                 self._listener.on_state(name, State.RESTARTING)
             self._metrics.starting(name)
@@ -182,9 +183,9 @@ class Worker:
                 resolved = self._resolve(config)
                 self._look_at(name, resolved)
             except Exception as error:
-                self._connectors.fail_connector(name, stack_trace(error))
+                self._connectors.holder(name).fail_connector(name, stack_trace(error))
                 raise
-            started = self._connectors.start_connector(name, resolved, target)
+            started = self._connectors.host_for(resolved).start_connector(name, resolved, target)
         except Exception as error:  # noqa: BLE001 - the caller gets it
             outcome.set_exception(error)
             return
@@ -206,14 +207,14 @@ class Worker:
 
     def stop_connector(self, name: str) -> Future[None]:
         """Stop a connector and forget it; it has 5 s. Done at once when it does not run here."""
-        return self._connectors.stop_connector(name)
+        return self._connectors.holder(name).stop_connector(name)
 
     def set_target_state(self, name: str, target: TargetState) -> None:
         """Tell the connector and the tasks of that name that run here; the listener hears when they noticed.
 
         STOPPED means nothing to tasks: a caller that wants them stopped calls `stop_tasks`.
         """
-        self._connectors.set_target_state(name, target)
+        self._connectors.holder(name).set_target_state(name, target)
         if target is TargetState.STOPPED:
             return
         self._tasks.set_target_state(name, target)
@@ -226,7 +227,7 @@ class Worker:
 
         Errors: NotFoundError (does not run here), TooManyTasksError (see there), what the connector raised.
         """
-        answer = self._connectors.task_configs(name, max_tasks)
+        answer = self._connectors.holder(name).task_configs(name, max_tasks)
         return _mapped(answer, lambda made: self._finished_task_configs(name, config, max_tasks, made))
 
     def _finished_task_configs(
@@ -315,11 +316,11 @@ class Worker:
 
     def validate_plugin(self, plugin: Plugin, props: Mapping[str, str | None]) -> Future[ConnectorValidation]:
         """Check properties, prefix cut off, against the definitions of a converter, transformation or predicate."""
-        return _mapped(self._connectors.validate(plugin, props), lambda answer: ConnectorValidation(*answer))
+        return _mapped(self._ask(Validate, plugin, dict(props)), lambda answer: ConnectorValidation(*answer))
 
     def plugin_definitions(self, plugin: Plugin) -> Future[list[ConfigKey]]:
         """The keys that a plugin defines, in order, without validators and recommenders."""
-        return _mapped(self._connectors.define(plugin), list)
+        return _mapped(self._ask(Define, plugin), list)
 
     def call_connector(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
         """Call a method of a fresh, not started instance of a connector, of this version, with plain arguments.
@@ -327,7 +328,10 @@ class Worker:
         For questions about a connector that does not run. Errors: what the method raised; ConnectError for what
         cannot travel.
         """
-        return self._connectors.call(plugin, method, *arguments)
+        return self._ask(CallConnector, plugin, method, arguments)
+
+    def _ask(self, question: Question, plugin: Plugin, *arguments: Any) -> Future[Any]:
+        return self._connectors.host_of(plugin.location).ask(question, plugin, *arguments)
 
     def fence_producers(self, name: str, config: Props, count: int) -> Future[None]:
         """Have the producers of a source's tasks 0 to `count - 1` write no more; ConnectError in the future."""
