@@ -9,9 +9,10 @@ from functools import lru_cache
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
 from connect_py.api.errors import BadRows, ConnectError
+from connect_py.api.java_regex import JavaRegexError
 from connect_py.api.record import R
 from connect_py.api.transformation import Transformation
-from transforms.java_regex import JavaPattern, JavaRegexError, Replacement
+from transforms.java_regex import JavaPattern, Replacement
 
 
 def java_regex(name: str, value: Parsed) -> None:

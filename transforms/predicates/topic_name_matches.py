@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type, all_of, non_empty
+from connect_py.api.java_regex import JavaRegexError
 from connect_py.api.predicate import Predicate
 from connect_py.api.record import R
-from transforms.java_regex import JavaPattern, JavaRegexError
+from transforms.java_regex import JavaPattern
 
 
 def _java_regex(name: str, value: Parsed) -> None:
