@@ -10,13 +10,13 @@ from iceberg_staging_rows import APACHE, BASE, TABULAR, config
 
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import ConfigResolver
+from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg.config.sink_config import (
     CONFIG_DEF,
     ClassFamily,
     IcebergSinkConfig,
     LogicalTypes,
     Unrouted,
-    java_pattern,
     validate,
 )
 from connectors.iceberg.connector import IcebergSinkConnector
@@ -411,13 +411,13 @@ def test_commas_inside_brackets_do_not_split() -> None:
     ],
 )
 def test_java_patterns_mean_the_same(pattern: str, text: str, matches: bool) -> None:
-    assert bool(java_pattern(pattern).fullmatch(text)) is matches
+    assert bool(compile_java_pattern(pattern).fullmatch(text)) is matches
 
 
 @pytest.mark.parametrize("pattern", [r"\p{IsGreek}", r"[\p{IsGreek}]", "("])
 def test_java_patterns_without_a_translation_are_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="Invalid regex"):
-        java_pattern(pattern)
+        compile_java_pattern(pattern)
 
 
 def test_the_class_name_decides_the_family() -> None:

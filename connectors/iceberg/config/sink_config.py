@@ -31,8 +31,8 @@ from connect_py.api.config import (
     with_prefix,
 )
 from connect_py.api.errors import ConfigError
-from connect_py.api.java_regex import JavaRegexError, compile_java_regex
 from connectors.iceberg.config.hadoop_files import read_hadoop_files
+from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg.config.remote_url import check_installed, remote_address
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
 from connectors.iceberg.schema.table import WriteMode
@@ -651,17 +651,9 @@ def _table_config(table_props: Mapping[str, str], name: str, default: TableConfi
 
     return TableConfig(
         name, read("id-columns", list_items, default.id_columns), read("partition-by", _terms, default.partition_by),
-        read("commit-branch", _text, default.commit_branch), read("route-regex", java_pattern, None),
+        read("commit-branch", _text, default.commit_branch), read("route-regex", compile_java_pattern, None),
         read("renamed", _renamed, {}),
     )  # fmt: skip
-
-
-def java_pattern(text: str) -> re.Pattern[str]:
-    """A Java regular expression. ValueError: it does not compile, or uses what Python has no form for."""
-    try:
-        return compile_java_regex(text)
-    except JavaRegexError as error:
-        raise ValueError(f"Invalid regex: {error}") from error
 
 
 def _renamed(text: str) -> Mapping[str, str]:
@@ -688,7 +680,7 @@ def _topic_rules(text: str | None) -> tuple[TopicRule, ...]:
         pattern, colon, template = item.rpartition(":")
         if not colon or not pattern.strip() or not template.strip():
             raise ConfigError(TOPIC_TO_TABLE, f"{item} is not of the form pattern:template")
-        matches = _checked(TOPIC_TO_TABLE, java_pattern, pattern.strip())
+        matches = _checked(TOPIC_TO_TABLE, compile_java_pattern, pattern.strip())
         rule = TopicRule(matches, tuple(part.strip() for part in template.split("+")))
         for part in rule.templates:
             _check_template(rule.pattern, part)
