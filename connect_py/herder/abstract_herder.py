@@ -12,7 +12,8 @@ from typing import ClassVar, TypeVar
 from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
 from connect_py.clock import Clock
 from connect_py.config.worker_config import WorkerConfig
-from connect_py.herder.futures import chain, done, failed, translated
+from connect_py.futures import done, failed
+from connect_py.herder.futures import chain, translated
 from connect_py.herder.herder import (
     BadRequestError,
     Config,

@@ -12,8 +12,9 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import DistributedConfig
+from connect_py.futures import done, failed
 from connect_py.herder.abstract_herder import AbstractHerder
-from connect_py.herder.futures import done, failed, mapped_error, translated
+from connect_py.herder.futures import mapped_error, translated
 from connect_py.herder.group.hello_sender import HelloSender
 from connect_py.herder.group.leadership import Leadership, NotLeaderError
 from connect_py.herder.group.member_state import UrlInUseError

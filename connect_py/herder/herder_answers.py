@@ -12,7 +12,8 @@ from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock
 from connect_py.config.worker_config import WorkerConfig
-from connect_py.herder.futures import chain, done, pass_on
+from connect_py.futures import done, pass_on
+from connect_py.herder.futures import chain
 from connect_py.herder.herder import (
     Config,
     ConfigInfos,

@@ -16,6 +16,7 @@ from typing import Any, Final
 from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.clock import Clock
 from connect_py.error_handling.failed_record import stack_trace
+from connect_py.futures import done, failed
 from connect_py.log_context import LogLine, log_context
 from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
@@ -144,13 +145,12 @@ class ConnectorHost:
 
         The listener hears of a shutdown, also when another instance follows.
         """
-        done: Future[None] = Future()
-        done.set_running_or_notify_cancel()
         with self._lock:
             instance = self._instances.pop(name, None)
         if instance is None:
-            done.set_result(None)
-            return done
+            return done(None)
+        stopped: Future[None] = Future()
+        stopped.set_running_or_notify_cancel()
         once = threading.Lock()
 
         def finish(why: str | None) -> None:
@@ -161,7 +161,7 @@ class ConnectorHost:
             if why is not None:
                 log.error("Graceful stop of connector %s failed: %s", name, why)
             self._listener.on_state(name, State.UNASSIGNED)
-            done.set_result(None)
+            stopped.set_result(None)
 
         timer = threading.Timer(STOP_SECONDS, finish, [f"not within {STOP_SECONDS:.0f} s"])
         timer.name = f"connector-stop-{name}"
@@ -169,7 +169,7 @@ class ConnectorHost:
         timer.start()
         answer: Future[None] = self._stop_request(StopConnector(next(self._numbers), name))
         answer.add_done_callback(lambda f: finish(None if f.exception() is None else str(f.exception())))
-        return done
+        return stopped
 
     def set_target_state(self, name: str, target: TargetState) -> None:
         """Change an instance's target; the listener hears how it went."""
@@ -183,9 +183,7 @@ class ConnectorHost:
         """Ask an instance to divide its work."""
         with self._lock:
             if name not in self._instances:
-                missing: Future[list[dict[str, str]]] = Future()
-                missing.set_exception(NotFoundError(f"Connector {name} not found on this worker"))
-                return missing
+                return failed(NotFoundError(f"Connector {name} not found on this worker"))
         return self._request(MakeTaskConfigs(next(self._numbers), name, max_tasks))
 
     def ask(self, question: Question, *arguments: Any) -> Future[Any]:
@@ -236,9 +234,7 @@ class ConnectorHost:
         """A stop needs no process of its own: an instance ends with the process that it runs in."""
         with self._lock:
             if self._thread is None:
-                done: Future[None] = Future()
-                done.set_result(None)
-                return done
+                return done(None)
             self._end_with_lease()
             if self._retired:
                 buried: Future[None] = Future()

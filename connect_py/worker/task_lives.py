@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from connect_py.clock import Clock
 from connect_py.error_handling.failed_record import stack_trace
+from connect_py.futures import done
 from connect_py.log_context import log_context
 from connect_py.metrics.task_report import TaskReport
 from connect_py.metrics.worker_metrics import WorkerMetrics
@@ -205,9 +206,7 @@ class TaskLives:
         """
         slots = self._take(ids)
         if not slots:
-            done: Future[None] = Future()
-            done.set_result(None)
-            return done
+            return done(None)
         return self._executor.submit(self._end, slots, self.graceful_seconds)
 
     def _take(self, ids: Iterable[ConnectorTaskId]) -> dict[ConnectorTaskId, _Slot]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from connect_py.api.config import ConfigKey, ConfigValue, Type, parse
@@ -13,6 +14,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.failed_record import stack_trace
+from connect_py.futures import failed, mapped, pass_on
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.metrics.samples import AnySample
 from connect_py.metrics.worker_metrics import WorkerMetrics
@@ -189,7 +191,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - the caller gets it
             outcome.set_exception(error)
             return
-        _pass_on(started, outcome, lambda nothing: nothing)
+        started.add_done_callback(partial(pass_on, outcome))
 
     def _look_at(self, name: str, config: Props) -> None:
         """Note what the connector is; ConfigError for topic creation rules that make no sense.
@@ -228,7 +230,7 @@ class Worker:
         Errors: NotFoundError (does not run here), TooManyTasksError (see there), what the connector raised.
         """
         answer = self._connectors.holder(name).task_configs(name, max_tasks)
-        return _mapped(answer, lambda made: self._finished_task_configs(name, config, max_tasks, made))
+        return mapped(answer, lambda made: self._finished_task_configs(name, config, max_tasks, made))
 
     def _finished_task_configs(
         self, name: str, config: Props, max_tasks: int, made: Sequence[Mapping[str, str]]
@@ -309,18 +311,16 @@ class Worker:
         try:
             plugin = self._plugins.find_connector(class_name, props.get("connector.plugin.version"))
         except ConnectError as error:
-            unknown: Future[ConnectorValidation] = Future()
-            unknown.set_exception(error)
-            return unknown
+            return failed(error)
         return self.validate_plugin(plugin, props)
 
     def validate_plugin(self, plugin: Plugin, props: Mapping[str, str | None]) -> Future[ConnectorValidation]:
         """Check properties, prefix cut off, against the definitions of a converter, transformation or predicate."""
-        return _mapped(self._ask(Validate, plugin, dict(props)), lambda answer: ConnectorValidation(*answer))
+        return mapped(self._ask(Validate, plugin, dict(props)), lambda answer: ConnectorValidation(*answer))
 
     def plugin_definitions(self, plugin: Plugin) -> Future[list[ConfigKey]]:
         """The keys that a plugin defines, in order, without validators and recommenders."""
-        return _mapped(self._ask(Define, plugin), list)
+        return mapped(self._ask(Define, plugin), list)
 
     def call_connector(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
         """Call a method of a fresh, not started instance of a connector, of this version, with plain arguments.
@@ -369,21 +369,3 @@ class Worker:
         """The measurements of this worker, and the latest of its connectors and tasks."""
         samples = self._metrics.samples(self._tasks.reports(), self._connectors.names())
         return [*samples, *self._services.samples()]
-
-
-def _mapped(future: Future[Any], change: Callable[[Any], Any]) -> Future[Any]:
-    """A future with the changed result of another."""
-    outcome: Future[Any] = Future()
-    outcome.set_running_or_notify_cancel()
-    _pass_on(future, outcome, change)
-    return outcome
-
-
-def _pass_on(future: Future[Any], outcome: Future[Any], change: Callable[[Any], Any]) -> None:
-    def done(answer: Future[Any]) -> None:
-        try:
-            outcome.set_result(change(answer.result()))
-        except Exception as error:  # noqa: BLE001 - the caller that waits gets it
-            outcome.set_exception(error)
-
-    future.add_done_callback(done)
