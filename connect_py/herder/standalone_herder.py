@@ -11,8 +11,9 @@ from typing import ClassVar, Final, TypeVar
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import StandaloneConfig
+from connect_py.futures import failed
 from connect_py.herder.abstract_herder import AbstractHerder
-from connect_py.herder.futures import chain, failed
+from connect_py.herder.futures import chain
 from connect_py.herder.herder import Created, ServerInfo
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.request_signature import RequestSignature

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any, Final, Protocol, TypeVar
 
 from connect_py.api.errors import ConnectError
+from connect_py.futures import done as finished
 from connect_py.log_context import log_context
 from connect_py.model import ConnectorTaskId
 from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores
@@ -116,7 +117,7 @@ class SourceTaskSession:
                     return self._opened().copy(message.offsets)
                 except ConnectError as error:
                     log.warning("offsets are in the connector's own topic only: %s", error)
-                    return _done(None)
+                    return finished(None)
 
         def begun(submitted: Future[Future[None]]) -> None:
             if submitted.cancelled() or submitted.exception() is not None:
@@ -182,25 +183,25 @@ class SourceTaskSession:
             return self._the_gate().fence_zombie_source_tasks(self._spec.id.connector)
         if isinstance(question, VerifyTask):
             self._the_gate().verify_source_task(self._spec.id, self._spec.start_number).result(READ_SECONDS)
-            return _done(self._opened().topic)
+            return finished(self._opened().topic)
         name = self._spec.id.connector
         if self._stores is None and not isinstance(question, MakeOffsetKeys):
             offsets = self._the_offsets()
             if isinstance(question, ReadSourceOffsets):
                 offsets.refresh(READ_SECONDS)
-                return _done([offsets.get(name, partition) for partition in question.partitions])
+                return finished([offsets.get(name, partition) for partition in question.partitions])
             return offsets.set(name, question.offsets)
         store = self._opened()
         if isinstance(question, ReadSourceOffsets):
             store.refresh(READ_SECONDS)
-            return _done([store.get(partition) for partition in question.partitions])
+            return finished([store.get(partition) for partition in question.partitions])
         if isinstance(question, MakeOffsetKeys):
-            return _done([key for key, _ in store.records([(partition, {}) for partition in question.partitions])])
+            return finished([key for key, _ in store.records([(partition, {}) for partition in question.partitions])])
         copied = store.set(question.offsets)
         with self._writing:
             self._writes += 1
         copied.add_done_callback(lambda _: self._written())  # the task need not wait for that
-        return _done(None)
+        return finished(None)
 
     def _the_gate(self) -> SourceTaskGate:
         if self._gate is None:
@@ -221,12 +222,6 @@ class SourceTaskSession:
                 opening = self._stores.open(self._spec.id.connector, self._spec.connector_config, READ_SECONDS)
                 self._store = self._closing.enter_context(opening)
             return self._store
-
-
-def _done(value: Any) -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_result(value)
-    return future
 
 
 def _answered(number: int, done: Future[Any]) -> Answer:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Lower them when the code gets shorter. Higher than once by the pairs of changed keys (rules 29 to 32 of the protocol).
-LIMITS = {"connectors/iceberg/spark": 3_896, "connectors/iceberg": 19_680}
+LIMITS = {"connectors/iceberg/spark": 3_865, "connectors/iceberg": 19_652}
 SUFFIXES = (".py", ".java")
 
 

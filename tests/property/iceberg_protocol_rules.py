@@ -19,6 +19,7 @@ from connectors.iceberg.protocol import (
     ledger,
     source_progress,
     table_opening,
+    task_partition,
     task_state,
 )
 from connectors.iceberg.protocol.commit_cycle import CommitCycle
@@ -26,6 +27,7 @@ from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.ledger import Lookup, TableView
 from connectors.iceberg.protocol.source_progress import SourceProgress
 from connectors.iceberg.protocol.table_opening import TableOpening
+from connectors.iceberg.protocol.task_partition import TaskPartition
 from connectors.iceberg.protocol.task_state import TaskState
 
 
@@ -121,7 +123,7 @@ _CHANGES: Mapping[Rule, list[tuple[Callable[..., Any], str, str]]] = {
     ],
     Rule.HIGHER_EPOCH_DETACHES: [(TaskState, "actions += self._detach(list(self._partitions), now_ms)", "pass")],
     Rule.REPORT_FILTERED_TABLES: [
-        (TaskState, "in state.parts.items()", "in state.parts.items() if part.first is not None"),
+        (TaskPartition, "in self.parts.items()", "in self.parts.items() if part.first is not None"),
     ],
     Rule.REPORTS_OF_OUR_START_ONLY: [(CoordinatorState, "if start < self._settings.start_number:", _NEVER)],
     Rule.ACCEPT_CONTIGUOUS_ONLY: [
@@ -197,9 +199,14 @@ def protocol_without(rules: frozenset[Rule]) -> Protocol:
     look_up = judging["look_up"]
     return Protocol(
         _changed(CoordinatorState, rules, {**vars(coordinator_state), **_parts(rules), "look_up": look_up}),
-        _changed(TaskState, rules, dict(vars(task_state))),
+        _changed(TaskState, rules, {**vars(task_state), "TaskPartition": _partition(rules)}),
         look_up,
     )
+
+
+def _partition(rules: frozenset[Rule]) -> Any:
+    """What a `TaskState` keeps of a partition, with these rules turned off."""
+    return _changed(TaskPartition, rules, dict(vars(task_partition)))
 
 
 def _parts(rules: frozenset[Rule]) -> dict[str, Any]:

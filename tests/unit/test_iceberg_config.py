@@ -406,13 +406,15 @@ def test_commas_inside_brackets_do_not_split() -> None:
         (r"(?<x>a)\d", "a1", True),
         (r"\d", "٣", False),
         (r"a++b", "aab", True),
+        ("[a-z&&[^b]]", "a", True),
+        ("[a-z&&[^b]]", "b", False),
     ],
 )
 def test_java_patterns_mean_the_same(pattern: str, text: str, matches: bool) -> None:
     assert bool(compile_java_pattern(pattern).fullmatch(text)) is matches
 
 
-@pytest.mark.parametrize("pattern", ["[a-z&&[^b]]", r"\p{IsGreek}", "("])
+@pytest.mark.parametrize("pattern", [r"\p{IsGreek}", r"[\p{IsGreek}]", "("])
 def test_java_patterns_without_a_translation_are_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="Invalid regex"):
         compile_java_pattern(pattern)

@@ -17,8 +17,8 @@ from transforms.debezium.field_names import ADJUSTMENTS, adjusted_schema_name
 from transforms.java_errors import IndexOutOfBoundsError
 from transforms.java_regex import JavaPattern, Replacement
 from transforms.rebuild import members
-from transforms.regex_router import java_regex
 from transforms.requirements import require_struct
+from transforms.validators import java_regex
 
 PURPOSE = "Updating schema"
 

@@ -15,6 +15,7 @@ from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Place
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.spark.sql_names import literal
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -116,9 +117,8 @@ def _naming(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
     for (topic, partition, attempt), offsets in sorted(by_file.items()):
         for start in range(0, len(offsets), DELETED):
             some = sorted(offsets)[start : start + DELETED]
-            text = topic.replace("\\", "\\\\").replace("'", "\\'")
             tried = "attempt = " + str(attempt) if attempt else "coalesce(attempt, 0) = 0"
-            parts.append(f"(topic = '{text}' AND partition = {partition} AND {tried} AND `offset` IN "
+            parts.append(f"(topic = {literal(topic)} AND partition = {partition} AND {tried} AND `offset` IN "
                          f"({', '.join(map(str, some))}))")  # fmt: skip
             count += len(some)
             if count >= DELETED:

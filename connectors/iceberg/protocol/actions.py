@@ -96,7 +96,6 @@ class CommitTable:
 
     table: str
     commit: str  # uuid
-    cycle: int
     expected: TableVersion
     ledger: Ledger
     opened: Mapping[TopicPartition, Position]

@@ -306,9 +306,7 @@ class CommitCycle:
             topics[partition.topic] = TopicLedger(state.topic_id, entries[partition.topic])
         ledger = Ledger(self._progress.epoch, commit, self.number, table.uuid, self._progress.settings.cluster, topics)
         files = {p: taken.tables[name].files for p, taken in with_rows.items()}
-        return CommitTable(
-            name, commit, self.number, table.version, ledger, dict(table.opened), files, self._valid_through(after)
-        )
+        return CommitTable(name, commit, table.version, ledger, dict(table.opened), files, self._valid_through(after))
 
     def _valid_through(self, after: Mapping[TopicPartition, int]) -> int | None:
         """Every record up to this time is in the table that will stand at `after`; None: that is not known.
