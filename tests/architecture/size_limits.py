@@ -27,8 +27,6 @@ EXCEPTIONS: dict[str, tuple[int, str]] = {
     "connectors/iceberg/protocol/coordinator_state.py:CoordinatorState": (818, "as its module"),
     "connectors/iceberg/protocol/task_state.py": (525, "a task's side of the protocol, with its rules"),
     "connectors/iceberg/protocol/task_state.py:TaskState": (443, "as its module"),
-    "connectors/iceberg/task.py": (785, "to be divided: contract, polls, tables"),
-    "connectors/iceberg/task.py:IcebergSinkTask": (654, "as its module"),
     "connectors/iceberg/spark/iceberg_java.py": (555, "the one module that calls Iceberg's Java classes"),
     "connectors/iceberg/staging/table_stager.py": (847, "to be divided: rows held, changes, files"),
     "connectors/iceberg/staging/table_stager.py:TableStager": (670, "as its module"),
