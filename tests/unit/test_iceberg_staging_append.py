@@ -29,8 +29,9 @@ from connectors.iceberg.schema.schema_change import ChangeKind
 from connectors.iceberg.schema.table import StagedFile
 from connectors.iceberg.staging.file_output import FileOutput, local_path, why_not_written
 from connectors.iceberg.staging.partitioning import Partitioner, single_value_json
+from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
+from connectors.iceberg.staging.table_stager import TableStager
 
 ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))
 COLUMNS = [("id", "long"), ("v", "string")]
@@ -289,10 +290,10 @@ def test_rows_beyond_the_memory_budget_are_written_in_order_and_the_spill_file_g
     for start in range(0, 100, 10):
         made.add(made.prepare(batch([row(start + i, start + i) for i in range(10)])))
     assert made.buffered_bytes <= 200
-    assert made._spill_file is not None
+    assert made._buffer._spill_file is not None
     files = made.close_cycle(1, ORDERS_0)
     assert [r["id"] for r in read(files)] == list(range(100))
-    assert made._spill_file is None
+    assert made._buffer._spill_file is None
 
 
 def test_large_rows_are_cut_into_several_files(tmp_path: Path) -> None:
@@ -349,7 +350,7 @@ def test_discard_forgets_rows_but_leaves_reported_files(tmp_path: Path) -> None:
 def test_a_failing_storage_leaves_no_files_and_keeps_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = stager(table(COLUMNS, folder=tmp_path, spec=spec(("id", "identity", 1))))
     made.add(made.prepare(batch([row(i, i) for i in range(3)])))
-    write = made._output.write
+    write = made._files.output.write
     calls = []
 
     def failing(name: str, rows: pa.Table) -> tuple[str, int]:
@@ -358,7 +359,7 @@ def test_a_failing_storage_leaves_no_files_and_keeps_the_rows(tmp_path: Path, mo
             raise OSError("disk full")
         return write(name, rows)
 
-    monkeypatch.setattr(made._output, "write", failing)
+    monkeypatch.setattr(made._files.output, "write", failing)
     with pytest.raises(OSError, match="disk full"):
         made.close_cycle(1, ORDERS_0)
     assert list((tmp_path / "data").iterdir()) == []
@@ -439,7 +440,7 @@ def test_storage_that_is_not_local_is_written_through_pyiceberg(
     (file,) = made.close_cycle(1, ORDERS_0)
     assert file.size == Path(file.path).stat().st_size
     assert read([file]) == [{"id": 1, "v": "x"}]
-    made._output.remove(file.path)
+    made._files.output.remove(file.path)
     assert not Path(file.path).exists()
 
 

@@ -18,8 +18,9 @@ from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing.router import Routed, with_changelogs
 from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.staging.changelog import changelog_schema
+from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
+from connectors.iceberg.staging.table_stager import TableStager
 
 SETTINGS = {"tables__upsert_mode_enabled": "true", "ext__envelope": "debezium", "ext__changelog_suffix": "_changes"}
 ROW_FIELDS = [{"id": 1, "name": "id", "required": True, "type": "long"},

@@ -24,7 +24,8 @@ from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.columns import any_true, column_at
 from connectors.iceberg.staging.envelope import Envelope, shape
 from connectors.iceberg.staging.full_names import FullNames
-from connectors.iceberg.staging.table_stager import MemoryBudget, StagedRows, TableStager
+from connectors.iceberg.staging.row_buffer import MemoryBudget
+from connectors.iceberg.staging.table_stager import StagedRows, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type_of_arrow
 
 _DELETED_ID = 1_000_000  # until the catalog assigns one
