@@ -1,7 +1,7 @@
 """`IcebergSinkTask`: stages rows as Parquet, and does what the coordinator says about them.
 
 Everything happens on the task thread. A poll is taken whole or, partition by partition, not at all: its rows are
-converted as they come, and staged at its end together with its dead letters, because rows of one partition that went
+converted as they come, and staged at its end together with its dead dead_letters, because rows of one partition that went
 to several topics come one batch after the other. Then, and on every idle call of `put`, the channel is read.
 `TaskState` decides; the parts in `sink_task` carry out. Task 0 also owns the coordinator.
 """
@@ -18,7 +18,8 @@ from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask, SinkTaskContext
 from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter, create_channel
 from connectors.iceberg.channel.control_events import EventPublisher, EventWriter
-from connectors.iceberg.config.sink_config import FAIL_AFTER_WAITING, IcebergSinkConfig
+from connectors.iceberg.config.keys import FAIL_AFTER_WAITING
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.coordinator.coordinator import Coordinator
 from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
@@ -59,8 +60,8 @@ class IcebergSinkTask(SinkTask):
         self._writer = ChannelWriter(context.client_config, config.channel_topic)
         actions = self._actions = TaskActions(context, state, stage, poll, self._writer)
         needs = TableNeeds(config, state, stage, actions, metrics)
-        letters = DeadLetterRows(config.connector, context.task, props)
-        self._intake = RowIntake(context, config, state, stage, poll, actions, needs, waits, letters)
+        dead_letters = DeadLetterRows(config.connector, context.task, props)
+        self._intake = RowIntake(context, config, state, stage, poll, actions, needs, waits, dead_letters)
         self._stops = KeyChangeStops(context, state, stage, poll, actions, waits, null_unknown=config.null_unknown)
         self._coordinator = _coordinator(config, context, metrics) if context.task == 0 else None
         self._turn = ChannelTurn(
@@ -105,7 +106,7 @@ class IcebergSinkTask(SinkTask):
         self._intake.take_dead_letter(dead_letter)
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Stage what the poll brought, and its dead letters: from now on everything below `consumed` is handled."""
+        """Stage what the poll brought, and its dead dead_letters: from now on everything below `consumed` is handled."""
         self._actions.guard.check()
         self._intake.convert_dead_letters(consumed)
         consumed = self._stops.limit(consumed)

@@ -11,14 +11,8 @@ from iceberg_staging_rows import APACHE, BASE, TABULAR, config
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import ConfigResolver
 from connectors.iceberg.config.java_pattern import compile_java_pattern
-from connectors.iceberg.config.sink_config import (
-    CONFIG_DEF,
-    ClassFamily,
-    IcebergSinkConfig,
-    LogicalTypes,
-    Unrouted,
-    validate,
-)
+from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
+from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, Unrouted
 from connectors.iceberg.connector import IcebergSinkConnector
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind
 from connectors.iceberg.schema.table import WriteMode

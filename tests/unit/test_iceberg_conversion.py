@@ -35,7 +35,7 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
-from connectors.iceberg.config.sink_config import OutOfRange
+from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.schema.column_history import HISTORY
 from connectors.iceberg.schema.table import TableDescription
 from connectors.iceberg.staging.conversion import RowConverter

@@ -36,7 +36,7 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.testing import FakePluginMetrics
-from connectors.iceberg.config.sink_config import LogicalTypes
+from connectors.iceberg.config.sink_options import LogicalTypes
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.schema.column_default import column_default
 from connectors.iceberg.schema.column_history import HISTORY, ColumnHistory

@@ -108,9 +108,9 @@ def test_a_truncate_alone_is_staged_without_a_file(tmp_path: Path) -> None:
 def test_a_truncate_that_went_to_disk_still_counts(tmp_path: Path) -> None:
     made = merging(tmp_path)
     made.add(made.prepare(batch([event(0, "c", (1, "a"))])))
-    made.spill()
+    made._buffer.spill()
     made.add(made.prepare(batch([event(1, "t"), event(2, "c", (3, "c"))])))
-    made.spill()
+    made._buffer.spill()
     files = made.close_cycle(1, ORDERS_0)
     assert read(files) == [{"id": 3, "v": "c"}]
 

@@ -14,7 +14,10 @@ from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.java_text import java_text
-from connectors.iceberg.config.sink_config import CHANGELOG_SUFFIX, IcebergSinkConfig, Unrouted, is_table_name
+from connectors.iceberg.config.keys import CHANGELOG_SUFFIX
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import Unrouted
+from connectors.iceberg.config.topic_rules import is_table_name
 from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.staging.columns import any_true, member, tombstones
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import ALIASES, DECIMAL, Schema, Type
-from connectors.iceberg.config.sink_config import LogicalTypes
+from connectors.iceberg.config.sink_options import LogicalTypes
 from connectors.iceberg.schema.column_default import column_default
 from connectors.iceberg.schema.column_names import ColumnField, ColumnNames, Member, NameMapping, inner_mapping
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy, SchemaChange

@@ -6,7 +6,7 @@ import logging
 
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter
-from connectors.iceberg.config.sink_config import MAX_STAGED_BYTES
+from connectors.iceberg.config.keys import MAX_STAGED_BYTES
 from connectors.iceberg.coordinator.coordinator import Coordinator
 from connectors.iceberg.coordinator.retry_tracker import COORDINATOR, table_to_open
 from connectors.iceberg.iceberg_metrics import IcebergMetrics

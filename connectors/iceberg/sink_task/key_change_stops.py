@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
-from connectors.iceberg.config.sink_config import UNKNOWN_VALUE
+from connectors.iceberg.config.keys import UNKNOWN_VALUE
 from connectors.iceberg.protocol.actions import Seek
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.task_state import TaskState

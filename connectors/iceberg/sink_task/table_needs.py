@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.config.sink_config import IcebergSinkConfig, Unrouted
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import Unrouted
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import Send
 from connectors.iceberg.protocol.messages import Need, OpenTable

@@ -27,7 +27,7 @@ class MemoryBudget:
         self._buffers.add(buffer)
 
     def relieve(self) -> None:
-        """If more is held than may be, move the largest holders' rows to disk until half of the budget is free."""
+        """If more is buffered than may be, move the largest holders' rows to disk until half of the budget is free."""
         if self.used <= self.limit:
             return
         for buffer in sorted(self._buffers, key=lambda each: each.buffered_bytes, reverse=True):
@@ -58,38 +58,38 @@ class RowBuffer:
         budget.share(self)
 
     def partitions(self) -> list[TopicPartition]:
-        """The Kafka partitions of which rows are held."""
+        """The Kafka partitions of which rows are buffered."""
         return list(self._partitions)
 
     def add(self, partition: TopicPartition, rows: pa.Table) -> None:
         """Hold rows; the caller relieves the budget when it has added all."""
-        held = self._partitions.setdefault(partition, _PartitionRows())
-        held.chunks.append(rows)
+        buffered = self._partitions.setdefault(partition, _PartitionRows())
+        buffered.chunks.append(rows)
         size = rows.nbytes
-        held.bytes += size
+        buffered.bytes += size
         self._budget.used += size
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes of rows in memory."""
-        return sum(held.bytes for held in self._partitions.values())
+        return sum(buffered.bytes for buffered in self._partitions.values())
 
     def spill(self) -> None:
-        """Move all held rows to disk."""
-        for held in self._partitions.values():
-            if not held.chunks:
+        """Move all buffered rows to disk."""
+        for buffered in self._partitions.values():
+            if not buffered.chunks:
                 continue
             if self._spill_file is None:
                 self._spill_file = SpillFile(None)
-            held.spilled.append(self._spill_file.append(self._joined(held.chunks)))
-            held.spilled_bytes += held.bytes
-            self._budget.spilled += held.bytes
-            self._free(held)
+            buffered.spilled.append(self._spill_file.append(self._joined(buffered.chunks)))
+            buffered.spilled_bytes += buffered.bytes
+            self._budget.spilled += buffered.bytes
+            self._free(buffered)
 
-    def _free(self, held: _PartitionRows) -> None:
-        self._budget.used -= held.bytes
-        held.bytes = 0
-        held.chunks = []
+    def _free(self, buffered: _PartitionRows) -> None:
+        self._budget.used -= buffered.bytes
+        buffered.bytes = 0
+        buffered.chunks = []
 
     def _joined(self, chunks: Sequence[pa.Table]) -> pa.Table:
         fitted = [project(chunk, self.schema) for chunk in chunks]
@@ -97,20 +97,20 @@ class RowBuffer:
 
     def pieces(self, partition: TopicPartition) -> Iterator[pa.Table]:
         """Held rows in offset order: what was spilled, then what is in memory."""
-        held = self._partitions[partition]
-        for place in held.spilled:
+        buffered = self._partitions[partition]
+        for place in buffered.spilled:
             assert self._spill_file is not None  # it is there as long as a partition has spilled rows
             yield project(self._spill_file.read(place), self.schema)
-        if held.chunks:
-            yield self._joined(held.chunks)
+        if buffered.chunks:
+            yield self._joined(buffered.chunks)
 
     def forget(self, partition: TopicPartition) -> None:
         """Let go of the rows of a partition."""
-        held = self._partitions.pop(partition, None)
-        if held is None:
+        buffered = self._partitions.pop(partition, None)
+        if buffered is None:
             return
-        self._free(held)
-        self._budget.spilled -= held.spilled_bytes
+        self._free(buffered)
+        self._budget.spilled -= buffered.spilled_bytes
         if self._spill_file is not None and not any(other.spilled for other in self._partitions.values()):
             self._spill_file.close()
             self._spill_file = None

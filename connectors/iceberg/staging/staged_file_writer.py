@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.config.sink_config import TARGET_FILE_BYTES, IcebergSinkConfig
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import TARGET_FILE_BYTES
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.staging.cdc import Change, last_per_key
