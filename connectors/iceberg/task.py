@@ -1,7 +1,7 @@
 """`IcebergSinkTask`: stages rows as Parquet, and does what the coordinator says about them.
 
 Everything happens on the task thread. A poll is taken whole or, partition by partition, not at all: its rows are
-converted as they come, and staged at its end together with its dead dead_letters, because rows of one partition that went
+converted as they come, and staged at its end together with its dead letters, because rows of one partition that went
 to several topics come one batch after the other. Then, and on every idle call of `put`, the channel is read.
 `TaskState` decides; the parts in `sink_task` carry out. Task 0 also owns the coordinator.
 """
@@ -106,7 +106,7 @@ class IcebergSinkTask(SinkTask):
         self._intake.take_dead_letter(dead_letter)
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Stage what the poll brought, and its dead dead_letters: from now on everything below `consumed` is handled."""
+        """Stage what the poll brought, and its dead letters: from now on everything below `consumed` is handled."""
         self._actions.guard.check()
         self._intake.convert_dead_letters(consumed)
         consumed = self._stops.limit(consumed)

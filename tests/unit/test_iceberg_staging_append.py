@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from iceberg_staging_rows import ORDERS_0, batch, config, field_ids, read, record, stage, stager, table
+from iceberg_staging_rows import ORDERS_0, batch, config, field_ids, read, record, stage, stager, table, wanted_by
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import IcebergType
@@ -312,12 +312,12 @@ def test_rows_held_while_the_table_evolves_are_staged_in_the_new_schema(tmp_path
     element = narrow["l"].value_schema
     assert element is not None
     first = batch([record(Struct(narrow, [1, "x", [Struct(element, [1])]]), 0)])
-    assert made.evolution.wanted(first.value) == ()
+    assert wanted_by(made, first.value) == ()
     made.add(made.prepare(first))
     wide_item = struct(("a", INT64), ("b", STRING))
     wide = struct(("id", INT64), ("v", STRING), ("l", array(wide_item)), ("n", STRING))
     second = batch([record(Struct(wide, [2**40, "y", [Struct(wide_item, [2, "q"])], "new"]), 1)])
-    kinds = [(c.kind, ".".join(c.path)) for c in made.evolution.wanted(second.value)]
+    kinds = [(c.kind, ".".join(c.path)) for c in wanted_by(made, second.value)]
     assert kinds == [
         (ChangeKind.WIDEN, "id"), (ChangeKind.WIDEN, "l.element.a"), (ChangeKind.ADD, "l.element.b"),
         (ChangeKind.ADD, "n"),
@@ -329,7 +329,7 @@ def test_rows_held_while_the_table_evolves_are_staged_in_the_new_schema(tmp_path
     made.evolve(
         table([("id", "long"), ("v", "string"), ("l", new_list), ("n", "string")], folder=tmp_path, schema_id=1)
     )
-    assert made.evolution.wanted(second.value) == ()
+    assert wanted_by(made, second.value) == ()
     files = stage(made, second)
     assert read(files) == [
         {"id": 1, "v": "x", "l": [{"a": 1, "b": None}], "n": None},

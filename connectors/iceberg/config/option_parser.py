@@ -51,6 +51,7 @@ from connectors.iceberg.config.keys import (
     WRITE_MODE,
     WRITE_PREFIXES,
 )
+from connectors.iceberg.config.partition_by import list_items
 from connectors.iceberg.config.remote_url import check_installed, remote_address
 from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, SinkOptions
 from connectors.iceberg.config.spellings import respelled, unknown_keys
@@ -58,7 +59,6 @@ from connectors.iceberg.config.table_config import TableConfig, checked, partiti
 from connectors.iceberg.config.topic_rules import TopicRule, is_table_name, topic_rules
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
 from connectors.iceberg.schema.table import WriteMode
-from connectors.iceberg.staging.partition_by import list_items
 
 _EVOLVE: Mapping[ChangeKind, str] = MappingProxyType({
     ChangeKind.ADD: EVOLVE_ADD, ChangeKind.WIDEN: EVOLVE_WIDEN, ChangeKind.OPTIONAL: EVOLVE_OPTIONAL,

@@ -10,7 +10,7 @@ from typing import TypeVar
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg.config.keys import TABLE_PREFIX
-from connectors.iceberg.staging.partition_by import PartitionTerm, list_items, parse_partition_by
+from connectors.iceberg.config.partition_by import PartitionTerm, list_items, parse_partition_by
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg.config.keys import TOPIC_TO_TABLE
+from connectors.iceberg.config.partition_by import split_outside_brackets
 from connectors.iceberg.config.table_config import checked
-from connectors.iceberg.staging.partition_by import split_outside_brackets
 
 _PLACE = re.compile(r"\{(\w+)\}")
 

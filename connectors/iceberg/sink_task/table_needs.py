@@ -18,6 +18,8 @@ from connectors.iceberg.protocol.actions import Send
 from connectors.iceberg.protocol.messages import Need, OpenTable
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.routing.router import Routed
+from connectors.iceberg.schema.table import TableRequest
+from connectors.iceberg.schema.table_evolution import TableEvolution
 from connectors.iceberg.sink_task.row_converter import epoch_of
 from connectors.iceberg.sink_task.task_actions import TaskActions
 from connectors.iceberg.staging.stage import Stage
@@ -49,6 +51,7 @@ class TableNeeds:
         self._metrics = metrics
         self._unrouted = 0  # rows since the start that no table took
         self._tell_unrouted_at = 0.0
+        self._evolutions: dict[str, TableEvolution] = {}  # by table
         self._ask_again_at: dict[str, float] = {}  # by table that was asked for ahead of need
 
     def with_tables(self, routed: Sequence[Routed]) -> tuple[list[Routed], int]:
@@ -126,10 +129,16 @@ class TableNeeds:
         return BlockedBy(item.table, Need.CREATE, self._stage.creation(item.table, item.batch))
 
     def _lacking(self, item: Routed, answer: str) -> str | None:
+        """What to ask for when an open table lacks columns of these rows; None when it lacks nothing."""
+        description = self._stage.description(item.table, answer, epoch_of(self._state))
+        known = self._evolutions.get(item.table)
+        if known is None or known.description is not description:
+            known = self._evolutions[item.table] = TableEvolution(description, self._config)
         try:
-            return self._stage.lacks(item.table, answer, epoch_of(self._state), item.batch)
+            changes = known.wanted(self._stage.rows(item.table, item.batch))
         except BadRows as bad:
             raise item.in_whole_batch(bad) from bad
+        return TableRequest(None, "", changes, description.schema_id).to_text() if changes else None
 
     def _ask_ahead(self, why: BlockedBy) -> None:
         """Ask for a table that no partition waits for yet; again only after a while."""

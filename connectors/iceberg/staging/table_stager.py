@@ -14,7 +14,6 @@ from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.table import StagedFile, TableDescription, WriteMode
-from connectors.iceberg.schema.table_evolution import TableEvolution
 from connectors.iceberg.staging.cdc import Change
 from connectors.iceberg.staging.change_rows import ChangeRows
 from connectors.iceberg.staging.changed_keys import ChangedKeys, pairs_of
@@ -97,7 +96,6 @@ class TableStager:
         self._changes = ChangeRows(self._layout, self._config, self._converter, self._read, self._partition_count)
         self._files.evolve(self._layout)
         self._buffer.schema = self._layout.nullable
-        self.evolution = TableEvolution(description, self._config)
 
     def prepare(self, batch: Batch) -> StagedRows:
         """Convert a batch; nothing is kept.
