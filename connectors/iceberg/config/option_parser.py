@@ -9,48 +9,7 @@ from typing import Any
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.config.keys import (
-    AUTO_CREATE_PREFIX,
-    CATALOG_PREFIX,
-    CDC_FIELD,
-    CHANGELOG_SUFFIX,
-    COMMIT_BRANCH,
-    COMMIT_ENGINE,
-    COMMIT_INTERVAL,
-    COMMIT_MAX_FAILURES,
-    COMMIT_THREADS,
-    COMMIT_TIMEOUT,
-    CONNECT_GROUP,
-    CONTROL_GROUP,
-    DEAD_LETTER_TABLE,
-    DYNAMIC,
-    ENVELOPE,
-    EVOLVE_ADD,
-    EVOLVE_INCOMPATIBLE,
-    EVOLVE_OPTIONAL,
-    EVOLVE_RENAME,
-    EVOLVE_SCHEMA,
-    EVOLVE_WIDEN,
-    HADOOP_PREFIX,
-    ID_COLUMNS,
-    JSON_TYPE,
-    KAFKA_PREFIX,
-    LOGICAL_TYPES,
-    ORDERING_COLUMNS,
-    PARTITION_BY,
-    REPLAY_TOPIC,
-    ROUTE_FIELD,
-    SNAPSHOT_EVENTS,
-    SPARK_PREFIX,
-    TABLE_PREFIX,
-    TABLES,
-    TARGET_FILE_SIZE,
-    TOPIC_TO_TABLE,
-    UNAVAILABLE_VALUE,
-    UPSERT_MODE,
-    WRITE_MODE,
-    WRITE_PREFIXES,
-)
+from connectors.iceberg.config import keys
 from connectors.iceberg.config.partition_by import list_items
 from connectors.iceberg.config.remote_url import check_installed, remote_address
 from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, SinkOptions
@@ -61,8 +20,8 @@ from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, Ev
 from connectors.iceberg.schema.table import WriteMode
 
 _EVOLVE: Mapping[ChangeKind, str] = MappingProxyType({
-    ChangeKind.ADD: EVOLVE_ADD, ChangeKind.WIDEN: EVOLVE_WIDEN, ChangeKind.OPTIONAL: EVOLVE_OPTIONAL,
-    ChangeKind.RENAME: EVOLVE_RENAME, ChangeKind.VERSION: EVOLVE_INCOMPATIBLE,
+    ChangeKind.ADD: keys.EVOLVE_ADD, ChangeKind.WIDEN: keys.EVOLVE_WIDEN, ChangeKind.OPTIONAL: keys.EVOLVE_OPTIONAL,
+    ChangeKind.RENAME: keys.EVOLVE_RENAME, ChangeKind.VERSION: keys.EVOLVE_INCOMPATIBLE,
 })  # fmt: skip
 
 
@@ -76,16 +35,18 @@ class OptionParser:
         self._problems: list[tuple[str, str]] = []
         self._connector = props.get("name", "")
         self._family = ClassFamily.of(props.get("connector.class", ""))
-        self._tables: tuple[str, ...] | None = None if self._values[TABLES] is None else tuple(self._values[TABLES])
-        self._table_props = with_prefix(self._known, TABLE_PREFIX)
-        self._catalog = {key: value for key, value in with_prefix(self._known, CATALOG_PREFIX).items() if key}
+        self._tables: tuple[str, ...] | None = (
+            None if self._values[keys.TABLES] is None else tuple(self._values[keys.TABLES])
+        )
+        self._table_props = with_prefix(self._known, keys.TABLE_PREFIX)
+        self._catalog = {key: value for key, value in with_prefix(self._known, keys.CATALOG_PREFIX).items() if key}
         # `iceberg.spark.master` is `spark.master`; so is `iceberg.spark.spark.master`.
-        spark = with_prefix(self._known, SPARK_PREFIX)
+        spark = with_prefix(self._known, keys.SPARK_PREFIX)
         self._spark = {"spark." + key.removeprefix("spark."): value for key, value in spark.items()}
-        self._create = with_prefix(self._known, AUTO_CREATE_PREFIX)
-        asked = bool(self._values[CDC_FIELD]) or self._values[UPSERT_MODE]
+        self._create = with_prefix(self._known, keys.AUTO_CREATE_PREFIX)
+        asked = bool(self._values[keys.CDC_FIELD]) or self._values[keys.UPSERT_MODE]
         usual_mode = WriteMode.MERGE if asked else WriteMode.APPEND
-        self._mode = usual_mode if self._values[WRITE_MODE] == "auto" else WriteMode(self._values[WRITE_MODE])
+        self._mode = usual_mode if self._values[keys.WRITE_MODE] == "auto" else WriteMode(self._values[keys.WRITE_MODE])
         self._apache_merges = self._mode is WriteMode.MERGE and self._family is ClassFamily.APACHE
         self._default_table = TableConfig("")
         self._rules: tuple[TopicRule, ...] = ()
@@ -108,143 +69,148 @@ class OptionParser:
         self._problems.append((key, why))
 
     def _check_destinations(self) -> None:
-        tables, dynamic = self._tables, self._values[DYNAMIC]
+        tables, dynamic = self._tables, self._values[keys.DYNAMIC]
         if not self._catalog:
-            self._refuse(CATALOG_PREFIX, "Must specify Iceberg catalog properties")
+            self._refuse(keys.CATALOG_PREFIX, "Must specify Iceberg catalog properties")
         if "type" in self._catalog and "catalog-impl" in self._catalog:
-            self._refuse(CATALOG_PREFIX, "Cannot create catalog, both type and catalog-impl are set")
-        by_topic = bool((self._values[TOPIC_TO_TABLE] or "").strip())
+            self._refuse(keys.CATALOG_PREFIX, "Cannot create catalog, both type and catalog-impl are set")
+        by_topic = bool((self._values[keys.TOPIC_TO_TABLE] or "").strip())
         if tables is not None and dynamic:
-            self._refuse(TABLES, "Cannot specify both static and dynamic table names")
+            self._refuse(keys.TABLES, "Cannot specify both static and dynamic table names")
         elif by_topic and (tables or dynamic):
-            self._refuse(TOPIC_TO_TABLE, f"cannot be combined with {TABLES} or {DYNAMIC}")
+            self._refuse(keys.TOPIC_TO_TABLE, f"cannot be combined with {keys.TABLES} or {keys.DYNAMIC}")
         elif dynamic and not self._has_route_field():
-            self._refuse(ROUTE_FIELD, "Must specify a route field if using dynamic table names")
+            self._refuse(keys.ROUTE_FIELD, "Must specify a route field if using dynamic table names")
         elif not dynamic and not by_topic and not any(tables or ()):
-            self._refuse(TABLES, "Must specify table name(s)")
+            self._refuse(keys.TABLES, "Must specify table name(s)")
         if tables and any(tables):
             for name in tables:
                 if not is_table_name(name):
-                    self._refuse(TABLES, f"{name or 'an empty item'} is not a table name")
+                    self._refuse(keys.TABLES, f"{name or 'an empty item'} is not a table name")
 
     def _has_route_field(self) -> bool:
-        return bool((self._values[ROUTE_FIELD] or "").strip())
+        return bool((self._values[keys.ROUTE_FIELD] or "").strip())
 
     def _read_tables(self) -> None:
         values = self._values
         try:
             self._default_table = TableConfig(
                 "",
-                checked(ID_COLUMNS, list_items, values[ID_COLUMNS] or ""),
-                checked(PARTITION_BY, partition_terms, values[PARTITION_BY] or ""),
-                values[COMMIT_BRANCH] or None,
+                checked(keys.ID_COLUMNS, list_items, values[keys.ID_COLUMNS] or ""),
+                checked(keys.PARTITION_BY, partition_terms, values[keys.PARTITION_BY] or ""),
+                values[keys.COMMIT_BRANCH] or None,
             )
-            self._rules = topic_rules(values[TOPIC_TO_TABLE])
-            self._unavailable = _unavailable(values[UNAVAILABLE_VALUE])
+            self._rules = topic_rules(values[keys.TOPIC_TO_TABLE])
+            self._unavailable = _unavailable(values[keys.UNAVAILABLE_VALUE])
             for name in self._tables or ():
                 table = table_config(self._table_props, name, self._default_table, self._warnings)
                 if table.route_regex is not None and not self._has_route_field():
-                    raise ConfigError(f"{TABLE_PREFIX}{name}.route-regex", f"has no effect without {ROUTE_FIELD}")
+                    raise ConfigError(
+                        f"{keys.TABLE_PREFIX}{name}.route-regex", f"has no effect without {keys.ROUTE_FIELD}"
+                    )
         except ConfigError as error:
             self._refuse(error.key, error.why)
 
     def _check_changes(self) -> None:
         """What rows mean, and what that needs."""
         values, merges = self._values, self._mode is WriteMode.MERGE
-        envelopes = values[ENVELOPE] == "debezium"
-        if envelopes and values[CDC_FIELD]:
-            self._refuse(ENVELOPE, f"says itself what each change is; cannot be combined with {CDC_FIELD}")
+        envelopes = values[keys.ENVELOPE] == "debezium"
+        if envelopes and values[keys.CDC_FIELD]:
+            self._refuse(keys.ENVELOPE, f"says itself what each change is; cannot be combined with {keys.CDC_FIELD}")
         if envelopes and not merges:
-            self._refuse(ENVELOPE, f"needs MERGE: set {UPSERT_MODE}")
-        no_operations = not envelopes and (values[CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
-        if values[SNAPSHOT_EVENTS] == "ignore" and (no_operations or not merges):
-            needed = f"{ENVELOPE}=debezium, or a {CDC_FIELD} that is Debezium's own op or __op"
-            self._refuse(SNAPSHOT_EVENTS, f"needs {needed}")
-        suffix = values[CHANGELOG_SUFFIX]
+            self._refuse(keys.ENVELOPE, f"needs MERGE: set {keys.UPSERT_MODE}")
+        no_operations = not envelopes and (values[keys.CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
+        if values[keys.SNAPSHOT_EVENTS] == "ignore" and (no_operations or not merges):
+            needed = f"{keys.ENVELOPE}=debezium, or a {keys.CDC_FIELD} that is Debezium's own op or __op"
+            self._refuse(keys.SNAPSHOT_EVENTS, f"needs {needed}")
+        suffix = values[keys.CHANGELOG_SUFFIX]
         if suffix and (not envelopes or not merges):
-            self._refuse(CHANGELOG_SUFFIX, f"needs MERGE, and {ENVELOPE}=debezium to see the rows before")
+            self._refuse(keys.CHANGELOG_SUFFIX, f"needs MERGE, and {keys.ENVELOPE}=debezium to see the rows before")
         elif suffix:
             templates = [name for rule in self._rules for name in rule.templates]
-            for name in (*(self._tables or ()), *templates, values[DEAD_LETTER_TABLE] or ""):
+            for name in (*(self._tables or ()), *templates, values[keys.DEAD_LETTER_TABLE] or ""):
                 if name.strip().endswith(suffix):
                     why = "ends so itself, and would be taken for the changes of another one"
-                    self._refuse(CHANGELOG_SUFFIX, f"table {name} {why}")
+                    self._refuse(keys.CHANGELOG_SUFFIX, f"table {name} {why}")
 
     def _check_commits(self) -> None:
         values = self._values
-        if (values[CDC_FIELD] or values[UPSERT_MODE]) and self._apache_merges:
-            self._warnings.append(f"{CDC_FIELD} and {UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
-        engine = values[COMMIT_ENGINE]
+        if (values[keys.CDC_FIELD] or values[keys.UPSERT_MODE]) and self._apache_merges:
+            self._warnings.append(f"{keys.CDC_FIELD} and {keys.UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
+        engine = values[keys.COMMIT_ENGINE]
         if engine in ("append", "delta"):
-            self._warnings.append(f"{COMMIT_ENGINE}={engine} means auto: there is one engine now")
+            self._warnings.append(f"{keys.COMMIT_ENGINE}={engine} means auto: there is one engine now")
         if engine == "merge" and self._mode is WriteMode.APPEND:
-            self._refuse(COMMIT_ENGINE, "merge needs keys; rows are appended here")
-        if COMMIT_TIMEOUT in self._props and values[COMMIT_TIMEOUT] >= values[COMMIT_INTERVAL]:
+            self._refuse(keys.COMMIT_ENGINE, "merge needs keys; rows are appended here")
+        if keys.COMMIT_TIMEOUT in self._props and values[keys.COMMIT_TIMEOUT] >= values[keys.COMMIT_INTERVAL]:
             self._warnings.append(
-                f"{COMMIT_TIMEOUT} is not below {COMMIT_INTERVAL}: a slow task delays the next commit"
+                f"{keys.COMMIT_TIMEOUT} is not below {keys.COMMIT_INTERVAL}: a slow task delays the next commit"
             )
-        if COMMIT_THREADS in self._props:
-            self._warnings.append(f"{COMMIT_THREADS} has no effect: tables are committed one after the other")
+        if keys.COMMIT_THREADS in self._props:
+            self._warnings.append(f"{keys.COMMIT_THREADS} has no effect: tables are committed one after the other")
 
     def _check_group(self) -> None:
         group, usual = self._group(), f"connect-{self._connector}"
         real_group = self._props.get("consumer.override.group.id", usual)
         if group != real_group:
-            self._warnings.append(f"{CONNECT_GROUP} is {group}, but the connector reads in group {real_group}")
+            self._warnings.append(f"{keys.CONNECT_GROUP} is {group}, but the connector reads in group {real_group}")
 
     def _group(self) -> str:
-        return self._values[CONNECT_GROUP] or f"connect-{self._connector}"
+        return self._values[keys.CONNECT_GROUP] or f"connect-{self._connector}"
 
     def _check_remote(self) -> None:
         """What does not go together with Spark Connect."""
-        remote = SPARK_PREFIX + "remote"
+        remote = keys.SPARK_PREFIX + "remote"
         try:
             remote_address(self._spark["spark.remote"])
             check_installed()
         except ConfigError as error:
             self._refuse(remote, error.why)
         if "spark.master" in self._spark:
-            self._refuse(remote, f"names a Spark, and {SPARK_PREFIX}master another one")
-        if self._values[COMMIT_ENGINE] == "delta":
-            self._refuse(COMMIT_ENGINE, f"delta is not SQL: it cannot go through {remote}")
+            self._refuse(remote, f"names a Spark, and {keys.SPARK_PREFIX}master another one")
+        if self._values[keys.COMMIT_ENGINE] == "delta":
+            self._refuse(keys.COMMIT_ENGINE, f"delta is not SQL: it cannot go through {remote}")
         ours = ("spark.remote", "spark.driver.memory", "spark.driver.extraJavaOptions")
         idle = [key for key in self._spark if key not in ours and not key.startswith(("spark.sql.", "spark.hadoop."))]
         for key in sorted(idle):
-            self._warnings.append(f"{SPARK_PREFIX}{key.removeprefix('spark.')} has no effect with {remote}")
+            self._warnings.append(f"{keys.SPARK_PREFIX}{key.removeprefix('spark.')} has no effect with {remote}")
 
     def _check_new_tables(self) -> None:
         given = "format-version" in self._create
         version = self._create.get("format-version", "2")
         if version not in ("1", "2", "3"):
-            self._refuse(AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3")
-        elif self._values[JSON_TYPE] == "variant" and version != "3" and given:
-            self._refuse(JSON_TYPE, "variant needs format version 3")
+            self._refuse(keys.AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3")
+        elif self._values[keys.JSON_TYPE] == "variant" and version != "3" and given:
+            self._refuse(keys.JSON_TYPE, "variant needs format version 3")
         elif version == "1" and self._mode is WriteMode.MERGE:
-            self._refuse(AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3")
+            self._refuse(keys.AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3")
 
     def _check_dead_letters(self) -> None:
         props, values = self._props, self._values
-        dead_letters, replay = (values[DEAD_LETTER_TABLE] or "").strip(), (values[REPLAY_TOPIC] or "").strip()
+        dead_letters, replay = (values[keys.DEAD_LETTER_TABLE] or "").strip(), (values[keys.REPLAY_TOPIC] or "").strip()
         if dead_letters:
             if not is_table_name(dead_letters) or "." not in dead_letters:
-                self._refuse(DEAD_LETTER_TABLE, f"{dead_letters} is not of the form namespace.table")
+                self._refuse(keys.DEAD_LETTER_TABLE, f"{dead_letters} is not of the form namespace.table")
             elif dead_letters in (self._tables or ()):
-                self._refuse(DEAD_LETTER_TABLE, f"{dead_letters} is one of {TABLES}: dead letters need their own")
+                self._refuse(
+                    keys.DEAD_LETTER_TABLE, f"{dead_letters} is one of {keys.TABLES}: dead letters need their own"
+                )
             elif (props.get("errors.tolerance") or "none").strip().lower() != "all":
-                self._warnings.append(f"{DEAD_LETTER_TABLE} has no effect without errors.tolerance=all")
+                self._warnings.append(f"{keys.DEAD_LETTER_TABLE} has no effect without errors.tolerance=all")
         if replay and not dead_letters:
-            self._refuse(REPLAY_TOPIC, f"has no effect without {DEAD_LETTER_TABLE}")
+            self._refuse(keys.REPLAY_TOPIC, f"has no effect without {keys.DEAD_LETTER_TABLE}")
         elif replay and replay in [topic.strip() for topic in (props.get("topics") or "").split(",")]:
-            self._refuse(REPLAY_TOPIC, f"{replay} is one of the connector's own topics")
-        if replay and self._mode is WriteMode.MERGE and not values[ORDERING_COLUMNS]:
+            self._refuse(keys.REPLAY_TOPIC, f"{replay} is one of the connector's own topics")
+        if replay and self._mode is WriteMode.MERGE and not values[keys.ORDERING_COLUMNS]:
             self._warnings.append(
-                f"{REPLAY_TOPIC}: of merged tables without {ORDERING_COLUMNS} it is not known whether a record that is "
-                "tried again is older than its row: it is inserted where its key is missing, and left out elsewhere"
+                f"{keys.REPLAY_TOPIC}: of merged tables without {keys.ORDERING_COLUMNS} it is not known whether "
+                "a record that is tried again is older than its row: it is inserted where its key is missing, and left "
+                "out elsewhere"
             )
 
     def _members(self) -> dict[str, Any]:
         known, values, tables = self._known, self._values, self._tables
-        suffix, dead_letters = values[CHANGELOG_SUFFIX], (values[DEAD_LETTER_TABLE] or "").strip()
+        suffix, dead_letters = values[keys.CHANGELOG_SUFFIX], (values[keys.DEAD_LETTER_TABLE] or "").strip()
         changelogs = [name + suffix for name in tables or () if suffix]
         destinations = list(filter(None, [*tables, *changelogs, dead_letters])) if tables else ()
         warnings = [*self._warnings, *unknown_keys(known, CONFIG_DEF.keys, destinations)]
@@ -258,24 +224,26 @@ class OptionParser:
             "topic_rules": self._rules,
             "evolution": _evolution(values),
             "auto_create_props": self._create,
-            "write_props": {k: v for prefix in WRITE_PREFIXES for k, v in with_prefix(known, prefix).items()},
+            "write_props": {k: v for prefix in keys.WRITE_PREFIXES for k, v in with_prefix(known, prefix).items()},
             "table_props": self._table_props,
             "catalog": self._catalog,
-            "hadoop": with_prefix(known, HADOOP_PREFIX),
-            "kafka": with_prefix(known, KAFKA_PREFIX),
+            "hadoop": with_prefix(known, keys.HADOOP_PREFIX),
+            "kafka": with_prefix(known, keys.KAFKA_PREFIX),
             "spark": self._spark,
             "mode": self._mode,
-            "logical_types": usual_types if values[LOGICAL_TYPES] == "auto" else LogicalTypes(values[LOGICAL_TYPES]),
+            "logical_types": usual_types
+            if values[keys.LOGICAL_TYPES] == "auto"
+            else LogicalTypes(values[keys.LOGICAL_TYPES]),
             "unavailable_value": self._unavailable,
             "connect_group": self._group(),
-            "control_group": values[CONTROL_GROUP] or f"cg-control-{self._connector}",
-            "commit_max_failures": values[COMMIT_MAX_FAILURES] if COMMIT_MAX_FAILURES in known else None,
-            "target_file_size_bytes": values[TARGET_FILE_SIZE] if TARGET_FILE_SIZE in known else None,
+            "control_group": values[keys.CONTROL_GROUP] or f"cg-control-{self._connector}",
+            "commit_max_failures": values[keys.COMMIT_MAX_FAILURES] if keys.COMMIT_MAX_FAILURES in known else None,
+            "target_file_size_bytes": values[keys.TARGET_FILE_SIZE] if keys.TARGET_FILE_SIZE in known else None,
         }
 
 
 def _evolution(values: Mapping[str, Any]) -> EvolutionPolicy:
-    usual = ChangeAction.APPLY if values[EVOLVE_SCHEMA] else ChangeAction.IGNORE
+    usual = ChangeAction.APPLY if values[keys.EVOLVE_SCHEMA] else ChangeAction.IGNORE
     given = {kind: values[key] for kind, key in _EVOLVE.items()}
     return {kind: usual if action == "auto" else ChangeAction(action) for kind, action in given.items()}
 
@@ -286,4 +254,4 @@ def _unavailable(text: str) -> bytes:
     try:
         return bytes.fromhex(text.removeprefix("hex:"))
     except ValueError as error:
-        raise ConfigError(UNAVAILABLE_VALUE, "expected hexadecimal digits after hex:") from error
+        raise ConfigError(keys.UNAVAILABLE_VALUE, "expected hexadecimal digits after hex:") from error

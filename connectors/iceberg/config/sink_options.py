@@ -13,48 +13,8 @@ from enum import Enum
 from typing import Any
 
 from connect_py.api.config import ConfigDef, Importance, Parsed, Type, Validator, at_least, one_of, with_prefix
+from connectors.iceberg.config import keys
 from connectors.iceberg.config.hadoop_files import read_hadoop_files
-from connectors.iceberg.config.keys import (
-    AUTO_CREATE,
-    CATALOG_NAME,
-    CDC_FIELD,
-    CHANGELOG_SUFFIX,
-    COMMIT_BRANCH,
-    COMMIT_ENGINE,
-    COMMIT_INTERVAL,
-    COMMIT_MAX_FAILURES,
-    COMMIT_THREADS,
-    COMMIT_TIMEOUT,
-    CONNECT_GROUP,
-    CONTROL_GROUP,
-    DEAD_LETTER_TABLE,
-    DYNAMIC,
-    ENVELOPE,
-    EVOLVE_ADD,
-    EVOLVE_INCOMPATIBLE,
-    EVOLVE_OPTIONAL,
-    EVOLVE_RENAME,
-    EVOLVE_SCHEMA,
-    EVOLVE_WIDEN,
-    FAIL_AFTER_WAITING,
-    HADOOP_CONF_DIR,
-    ID_COLUMNS,
-    JSON_TYPE,
-    LOGICAL_TYPES,
-    MAX_STAGED_BYTES,
-    ORDERING_COLUMNS,
-    PARTITION_BY,
-    REPLAY_TOPIC,
-    ROUTE_FIELD,
-    SNAPSHOT_EVENTS,
-    TABLES,
-    TARGET_FILE_SIZE,
-    TOPIC_TO_TABLE,
-    UNAVAILABLE_VALUE,
-    UNKNOWN_VALUE,
-    UPSERT_MODE,
-    WRITE_MODE,
-)
 from connectors.iceberg.config.table_config import TableConfig, optional_text, table_config
 from connectors.iceberg.config.topic_rules import TopicRule
 from connectors.iceberg.schema.schema_change import ChangeAction, EvolutionPolicy
@@ -122,7 +82,7 @@ BOOLEAN, STRING, INT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.LON
 CONFIG_DEF = ConfigDef()
 _CHANGES = (
     ": change the table, leave it as it is, hold the rows until a user changes it, or make dead letters of them. "
-    f"`auto` is apply with {EVOLVE_SCHEMA}, else ignore."
+    f"`auto` is apply with {keys.EVOLVE_SCHEMA}, else ignore."
 )
 
 
@@ -173,46 +133,48 @@ class SinkOptions:
     spark: Mapping[str, str] = field(repr=False)  # keys as Spark knows them: `spark.master`
     # Each key beside the member that it is, in the order of the reference; `_define`: it is read together with others.
     # fmt: off
-    tables: tuple[str, ...] = _option(TABLES, LIST, None, H, "Destination tables, comma separated.", read=_tuple)
-    dynamic: bool = _option(DYNAMIC, BOOLEAN, False, M, "Take each row's table name from the route field, lower-cased.")
+    tables: tuple[str, ...] = _option(keys.TABLES, LIST, None, H, "Destination tables, comma separated.", read=_tuple)
+    dynamic: bool = _option(
+        keys.DYNAMIC, BOOLEAN, False, M, "Take each row's table name from the route field, lower-cased.")
     route_field: tuple[str, ...] = _option(  # a path; empty: none
-        ROUTE_FIELD, STRING, None, M, "Field whose value routes a row; dots lead into nested fields.", read=_path)
-    _define(COMMIT_BRANCH, STRING, None, M,
+        keys.ROUTE_FIELD, STRING, None, M, "Field whose value routes a row; dots lead into nested fields.", read=_path)
+    _define(keys.COMMIT_BRANCH, STRING, None, M,
         "Branch to commit to, for tables without a commit-branch of their own. Unset: main.")
-    _define(ID_COLUMNS, STRING, None, M, "Comma separated key columns, for tables without id-columns of their own.")
-    _define(PARTITION_BY, STRING, None, M,
+    _define(keys.ID_COLUMNS, STRING, None, M,
+        "Comma separated key columns, for tables without id-columns of their own.")
+    _define(keys.PARTITION_BY, STRING, None, M,
         "Partition fields of tables that the sink creates, such as `days(ts),bucket(id, 16)`.")
-    cdc_field: tuple[str, ...] = _option(CDC_FIELD, STRING, None, M,  # a path; empty: none
+    cdc_field: tuple[str, ...] = _option(keys.CDC_FIELD, STRING, None, M,  # a path; empty: none
         "Field that holds the kind of change (I, U, D or Debezium's c, r, u, d). Setting it turns on MERGE.",
         read=_path)
-    _define(UPSERT_MODE, BOOLEAN, False, M, "Keep one row per key: the last one. Setting it turns on MERGE.")
-    auto_create: bool = _option(AUTO_CREATE, BOOLEAN, False, M, "Create tables that are missing.")
-    _define(EVOLVE_SCHEMA, BOOLEAN, False, M,
+    _define(keys.UPSERT_MODE, BOOLEAN, False, M, "Keep one row per key: the last one. Setting it turns on MERGE.")
+    auto_create: bool = _option(keys.AUTO_CREATE, BOOLEAN, False, M, "Create tables that are missing.")
+    _define(keys.EVOLVE_SCHEMA, BOOLEAN, False, M,
         "Add columns, widen int and float columns and relax required ones as the records ask for it.")
     force_optional: bool = _option("iceberg.tables.schema-force-optional", BOOLEAN, False, M,
         "Make every column optional that the sink creates, on every level.")
     case_insensitive: bool = _option(
         "iceberg.tables.schema-case-insensitive", BOOLEAN, False, M, "Find columns whatever the case of their names.")
-    catalog_name: str = _option(CATALOG_NAME, STRING, "iceberg", M, "Name of the catalog.")
-    hadoop_conf_dir: str | None = _option(HADOOP_CONF_DIR, STRING, None, M,
+    catalog_name: str = _option(keys.CATALOG_NAME, STRING, "iceberg", M, "Name of the catalog.")
+    hadoop_conf_dir: str | None = _option(keys.HADOOP_CONF_DIR, STRING, None, M,
         "Folder with core-site.xml, hdfs-site.xml and hive-site.xml; iceberg.hadoop.* wins.")
     control_topic: str = _option("iceberg.control.topic", STRING, "control-iceberg", M,
         "Topic on which commits are announced; `<this>-<connect group id>` carries the sink's own messages, with what "
         "a topic's name cannot have quoted.")
     _define("iceberg.control.group-id-prefix", STRING, "cg-control-", L,
         "Accepted for compatibility; the sink needs no such groups.")
-    control_group: str = _option(CONTROL_GROUP, STRING, None, L,
+    control_group: str = _option(keys.CONTROL_GROUP, STRING, None, L,
         "Group in which the Tabular sink kept offsets; read when taking over. Unset: `cg-control-<name>`.")
     connect_group: str = _option(
-        CONNECT_GROUP, STRING, None, L, "The connector's consumer group. Unset: `connect-<name>`.")
+        keys.CONNECT_GROUP, STRING, None, L, "The connector's consumer group. Unset: `connect-<name>`.")
     commit_interval_ms: int = _option(
-        COMMIT_INTERVAL, INT, 300_000, M, "Milliseconds between table commits.", at_least(1))
-    commit_timeout_ms: int = _option(COMMIT_TIMEOUT, INT, 30_000, M,
+        keys.COMMIT_INTERVAL, INT, 300_000, M, "Milliseconds between table commits.", at_least(1))
+    commit_timeout_ms: int = _option(keys.COMMIT_TIMEOUT, INT, 30_000, M,
         "Milliseconds to wait for all tasks; then what was reported is committed.", at_least(1))
-    _define(COMMIT_THREADS, INT, 2 * (os.cpu_count() or 1), M,
+    _define(keys.COMMIT_THREADS, INT, 2 * (os.cpu_count() or 1), M,
         "Accepted without effect: one thread commits the tables, one after the other.", at_least(1))
     commit_max_failures: int | None = _option(  # None: not set; a table that cannot be committed holds its rows
-        COMMIT_MAX_FAILURES, INT, 1, M,
+        keys.COMMIT_MAX_FAILURES, INT, 1, M,
         "Cycles in a row in which a table could not be committed, after which the task fails; also commit intervals "
         "for which it was not available, or the coordinator could not begin. Only if it is set: else the rows wait, "
         "and other tables go on.", at_least(1))
@@ -220,10 +182,10 @@ class SinkOptions:
         "Prefix of transactional ids, where access rules ask for one.", read=lambda text: text or "")
     _define("iceberg.coordinator-executor-keep-alive-timeout-ms", LONG, 120_000, L,
         "Accepted for compatibility.", at_least(0))
-    mode: WriteMode = _option(WRITE_MODE, STRING, "auto", M,
+    mode: WriteMode = _option(keys.WRITE_MODE, STRING, "auto", M,
         "`append` writes every record as a row, `merge` keeps the last row per key; `auto` merges when cdc-field or "
         "upsert-mode-enabled is set.", _one_of(WriteMode, auto=True))
-    full_merge: bool = _option(COMMIT_ENGINE, STRING, "auto", M,
+    full_merge: bool = _option(keys.COMMIT_ENGINE, STRING, "auto", M,
         "`merge` has Spark's MERGE insert and update rows itself. By default MERGE removes replaced rows, and staged "
         "files join the table as they are. `append` and `delta` are accepted, and mean the default.",
         one_of("auto", "append", "merge", "delta"), lambda engine: engine == "merge")
@@ -233,7 +195,7 @@ class SinkOptions:
     commit_attempt_timeout_ms: int = _option("iceberg.ext.commit-attempt-timeout-ms", LONG, 600_000, L,
         "Milliseconds that a table's commit may take. Then its statement is interrupted, and the commit is tried "
         "again.", at_least(1_000))
-    _define(TOPIC_TO_TABLE, STRING, None, M,
+    _define(keys.TOPIC_TO_TABLE, STRING, None, M,
         "Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. Patterns are regular "
         "expressions; templates may hold {topic}, {1}, {2} and named groups, and several are joined by `+`.")
     unrouted: Unrouted = _option("iceberg.ext.unrouted", STRING, "ignore", M,
@@ -245,49 +207,49 @@ class SinkOptions:
     lenient: bool = _option("iceberg.ext.lenient-conversion", BOOLEAN, False, M,
         "Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, any other text is "
         "false.")
-    _define(EVOLVE_ADD, STRING, "auto", M, f"A field has no column{_CHANGES}", _one_of(ChangeAction, auto=True))
-    _define(EVOLVE_WIDEN, STRING, "auto", M,
+    _define(keys.EVOLVE_ADD, STRING, "auto", M, f"A field has no column{_CHANGES}", _one_of(ChangeAction, auto=True))
+    _define(keys.EVOLVE_WIDEN, STRING, "auto", M,
         f"A field is wider than its column (long for int, double for float, more digits){_CHANGES}",
         _one_of(ChangeAction, auto=True))
-    _define(EVOLVE_OPTIONAL, STRING, "auto", M, f"A field is optional, its column is not{_CHANGES}",
+    _define(keys.EVOLVE_OPTIONAL, STRING, "auto", M, f"A field is optional, its column is not{_CHANGES}",
         _one_of(ChangeAction, auto=True))
-    _define(EVOLVE_RENAME, STRING, "ignore", M,
+    _define(keys.EVOLVE_RENAME, STRING, "ignore", M,
         "A field without a column has a column under a former name, named by an alias of its schema or by "
         "iceberg.table.<table>.renamed: rename it, add a new column all the same (`ignore`), hold, or dead letters.",
         _one_of(ChangeAction))
-    _define(EVOLVE_INCOMPATIBLE, STRING, "ignore", M,
+    _define(keys.EVOLVE_INCOMPATIBLE, STRING, "ignore", M,
         "A field's type does not fit its column: add a column for it (`apply`), convert what can be converted "
         "(`ignore`), hold, or dead letters.", _one_of(ChangeAction))
-    logical_types: LogicalTypes = _option(LOGICAL_TYPES, STRING, "auto", M,
+    logical_types: LogicalTypes = _option(keys.LOGICAL_TYPES, STRING, "auto", M,
         "Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and Avro's too. "
         "`auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no columns of "
         "type time, because Spark cannot read them.", _one_of(LogicalTypes, auto=True))
-    json_variants: bool = _either(JSON_TYPE, "string", "variant", L,
+    json_variants: bool = _either(keys.JSON_TYPE, "string", "variant", L,
         "New columns of texts whose schema says that they are JSON: `string`, or `variant` in tables of format 3.")
     out_of_range: OutOfRange = _option("iceberg.ext.out-of-range", STRING, "error", M,
         "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the nearest.",
         _one_of(OutOfRange), OutOfRange)
     skip_null_keys: bool = _either("iceberg.ext.null-key", "fail", "skip", M,
         "MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`).")
-    ordering_columns: tuple[str, ...] = _option(ORDERING_COLUMNS, LIST, None, L,
+    ordering_columns: tuple[str, ...] = _option(keys.ORDERING_COLUMNS, LIST, None, L,
         "MERGE: fields that order changes of one key over several partitions, the most significant first: paths into "
         "the value (`source.sequence` of an envelope, `__source_sequence` of a row), or names of headers.",
         read=_tuple)
-    null_unknown: bool = _either(UNKNOWN_VALUE, "error", "null", M,
+    null_unknown: bool = _either(keys.UNKNOWN_VALUE, "error", "null", M,
         "MERGE: the insert of a changed key lacks values, and the delete of the old key is nowhere: the task fails "
         "(`error`), or the values are null (`null`).")
     key_change_wait_ms: int = _option("iceberg.ext.key-change-wait-ms", LONG, 600_000, L,
         "MERGE: milliseconds that a partition stops before the insert of a changed key until the delete of the old "
         "key was read, which may be in another partition.", at_least(0))
-    unavailable_value: bytes = _option(UNAVAILABLE_VALUE, STRING, UNAVAILABLE_DEFAULT, L,
+    unavailable_value: bytes = _option(keys.UNAVAILABLE_VALUE, STRING, UNAVAILABLE_DEFAULT, L,
         "MERGE: Debezium's placeholder for a value that it could not read; the table keeps its value. `hex:` starts "
         "bytes.")
-    envelopes: bool = _either(ENVELOPE, "none", "debezium", M,  # as Debezium makes them: op, before, after, source
+    envelopes: bool = _either(keys.ENVELOPE, "none", "debezium", M,  # as Debezium makes them: op, before, after, source
         "`debezium`: values are Debezium's change events as they come, without a transformation that unwraps them. "
         "The sink takes the row from `after` and the kind of change from `op`.")
     apply_truncates: bool = _either("iceberg.ext.truncate-events", "ignore", "apply", M,
         "MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).")
-    ignore_snapshots: bool = _either(SNAPSHOT_EVENTS, "apply", "ignore", M,
+    ignore_snapshots: bool = _either(keys.SNAPSHOT_EVENTS, "apply", "ignore", M,
         "MERGE: an event with op `r`, which a snapshot of the source made, is a new state (`apply`), or is left out "
         "(`ignore`).")
     mark_deletes: bool = _either("iceberg.ext.delete-mode", "remove", "mark", M,
@@ -296,34 +258,34 @@ class SinkOptions:
     record_keys: bool = _either("iceberg.ext.key-source", "table", "record", L,
         "MERGE: `record` takes the key columns of a table without id-columns and identifier fields from its records' "
         "keys, or from `_cdc.key`.")
-    changelog_suffix: str | None = _option(CHANGELOG_SUFFIX, STRING, None, L,
+    changelog_suffix: str | None = _option(keys.CHANGELOG_SUFFIX, STRING, None, L,
         "MERGE with envelopes: beside each table, one whose name ends so gets every change as rows: the row before "
         "and the row after. No other table's name may end so. Unset: none.", read=optional_text)
     refuse_foreign_rows: bool = _either("iceberg.ext.foreign-writers", "allow", "refuse", L,
         "MERGE: `refuse` fails a commit when another writer added rows since the scan.")
     restart_recreated: bool = _either("iceberg.ext.recreated-topic", "stop", "restart", L,
         "A topic that was deleted and created again stops the connector, or is read from its start.")
-    fail_after_waiting_ms: int | None = _option(FAIL_AFTER_WAITING, INT, None, M,
+    fail_after_waiting_ms: int | None = _option(keys.FAIL_AFTER_WAITING, INT, None, M,
         "Milliseconds after which a task fails that waits for something: the catalog, a table, a commit, a schema "
         "registry. Unset: it waits for ever, and its status says so.", _at_least_one_if_set)
     max_staged_cycles: int = _option(
         "iceberg.ext.max-staged-cycles", INT, 2, L, "Cycles that may wait for their commit before tasks pause.",
         at_least(1))
-    max_staged_bytes: int = _option(MAX_STAGED_BYTES, LONG, 4096 * MEGABYTE, L,
+    max_staged_bytes: int = _option(keys.MAX_STAGED_BYTES, LONG, 4096 * MEGABYTE, L,
         "Bytes of rows, in memory and on disk, that a task collects for one cycle; beyond, it pauses.",
         at_least(MEGABYTE))
     staging_memory_bytes: int = _option("iceberg.ext.staging-memory-bytes", LONG, 128 * MEGABYTE, L,
         "Bytes of rows that a task holds in memory; more goes to disk.", at_least(MEGABYTE))
-    target_file_size_bytes: int | None = _option(TARGET_FILE_SIZE, LONG, TARGET_FILE_BYTES, L,  # None: not set
+    target_file_size_bytes: int | None = _option(keys.TARGET_FILE_SIZE, LONG, TARGET_FILE_BYTES, L,  # None: not set
         "Bytes of rows after which a staged file is followed by another one. Unless it is set, the table's property "
         "`write.target-file-size-bytes` wins over the default.", at_least(MEGABYTE))
     own_driver: bool = _either("iceberg.ext.spark-driver", "shared", "own", L,
         "`own` gives the connector a Spark driver process of its own. By default connectors of a worker share one if "
         "their static settings of Spark are equal. The worker's `connect_py.spark.drivers.max` limits their number.")
-    dead_letter_table: str | None = _option(DEAD_LETTER_TABLE, STRING, None, M,
+    dead_letter_table: str | None = _option(keys.DEAD_LETTER_TABLE, STRING, None, M,
         "Table in which records that fail are kept with their original bytes, exactly once; beside or instead of the "
         "dead-letter topic. Needs `errors.tolerance=all`. Unset: none.", read=optional_text)
-    replay_topic: str | None = _option(REPLAY_TOPIC, STRING, None, M,
+    replay_topic: str | None = _option(keys.REPLAY_TOPIC, STRING, None, M,
         "Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
         "created. The connector then reads committed records only. Unset: none.", read=optional_text)
     # fmt: on
@@ -336,7 +298,7 @@ class SinkOptions:
         Raises:
             ConfigError: The folder is not there, or a file is not of Hadoop's form.
         """
-        files = read_hadoop_files(HADOOP_CONF_DIR, self.hadoop_conf_dir) if self.hadoop_conf_dir else {}
+        files = read_hadoop_files(keys.HADOOP_CONF_DIR, self.hadoop_conf_dir) if self.hadoop_conf_dir else {}
         return {**files, **self.hadoop}
 
     def catalog_properties(self) -> dict[str, str]:

@@ -6,48 +6,31 @@ import difflib
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from connectors.iceberg.config.keys import (
-    AUTO_CREATE,
-    CDC_FIELD,
-    COMMIT_BRANCH,
-    COMMIT_INTERVAL,
-    COMMIT_THREADS,
-    COMMIT_TIMEOUT,
-    CONTROL_GROUP,
-    DYNAMIC,
-    EVOLVE_SCHEMA,
-    FREE_PREFIXES,
-    ID_COLUMNS,
-    OWN_PREFIX,
-    PARTITION_BY,
-    ROUTE_FIELD,
-    TABLE_PREFIX,
-    TABLES,
-    UPSERT_MODE,
-)
+from connectors.iceberg.config import keys
 from connectors.iceberg.config.sink_options import ClassFamily
 
 _OLD_SPELLINGS: Mapping[str, str] = MappingProxyType({
-    "iceberg.tables.dynamic.enabled": DYNAMIC,
-    "iceberg.tables.routeField": ROUTE_FIELD,
-    "iceberg.tables.defaultCommitBranch": COMMIT_BRANCH,
-    "iceberg.tables.cdcField": CDC_FIELD,
-    "iceberg.tables.upsertModeEnabled": UPSERT_MODE,
-    "iceberg.tables.autoCreateEnabled": AUTO_CREATE,
-    "iceberg.tables.evolveSchemaEnabled": EVOLVE_SCHEMA,
-    "iceberg.control.group.id": CONTROL_GROUP,
-    "iceberg.control.commitIntervalMs": COMMIT_INTERVAL,
-    "iceberg.control.commitTimeoutMs": COMMIT_TIMEOUT,
-    "iceberg.control.commitThreads": COMMIT_THREADS,
+    "iceberg.tables.dynamic.enabled": keys.DYNAMIC,
+    "iceberg.tables.routeField": keys.ROUTE_FIELD,
+    "iceberg.tables.defaultCommitBranch": keys.COMMIT_BRANCH,
+    "iceberg.tables.cdcField": keys.CDC_FIELD,
+    "iceberg.tables.upsertModeEnabled": keys.UPSERT_MODE,
+    "iceberg.tables.autoCreateEnabled": keys.AUTO_CREATE,
+    "iceberg.tables.evolveSchemaEnabled": keys.EVOLVE_SCHEMA,
+    "iceberg.control.group.id": keys.CONTROL_GROUP,
+    "iceberg.control.commitIntervalMs": keys.COMMIT_INTERVAL,
+    "iceberg.control.commitTimeoutMs": keys.COMMIT_TIMEOUT,
+    "iceberg.control.commitThreads": keys.COMMIT_THREADS,
 })  # fmt: skip
 _OLD_TABLE_SPELLINGS: Mapping[str, str] = MappingProxyType(
     {"routeRegex": "route-regex", "idColumns": "id-columns", "commitBranch": "commit-branch"}
 )
+_NAMESPACE = f"has no effect; the namespace is part of a table's name, as in {keys.TABLES}=sales.orders"
 NEVER_VALID: Mapping[str, str] = MappingProxyType({
-    "iceberg.tables.id-columns": f"has no effect; did you mean {ID_COLUMNS}?",
-    "iceberg.tables.partition-by": f"has no effect; did you mean {PARTITION_BY}?",
-    "iceberg.table.namespace": f"has no effect; the namespace is part of a table's name, as in {TABLES}=sales.orders",
-    "iceberg.tables.namespace": f"has no effect; the namespace is part of a table's name, as in {TABLES}=sales.orders",
+    "iceberg.tables.id-columns": f"has no effect; did you mean {keys.ID_COLUMNS}?",
+    "iceberg.tables.partition-by": f"has no effect; did you mean {keys.PARTITION_BY}?",
+    "iceberg.table.namespace": _NAMESPACE,
+    "iceberg.tables.namespace": _NAMESPACE,
     "iceberg.tables.drop-col-enabled": "belongs to a fork; columns are never dropped",
     "iceberg.write-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
     "iceberg.writer-exception.handler": "belongs to a fork; use errors.tolerance and a dead-letter queue",
@@ -80,7 +63,7 @@ def respelled(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         warnings.append(f"{old} is an old spelling, use {new}")
     for key in props:
         for old, new in _OLD_TABLE_SPELLINGS.items():
-            if key.startswith(TABLE_PREFIX) and key.endswith("." + old):
+            if key.startswith(keys.TABLE_PREFIX) and key.endswith("." + old):
                 renamed = key.removesuffix(old) + new
                 known.setdefault(renamed, known.pop(key))
                 warnings.append(f"{key} is an old spelling, use {renamed}")
@@ -93,20 +76,20 @@ def respelled(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 def unknown_keys(known: Mapping[str, str], defined_keys: Collection[str], tables: Collection[str]) -> list[str]:
     """What to say of keys below `iceberg.` that nothing reads. `tables`: all that rows may go to; empty: not known."""
-    defined = [key for key in defined_keys if key.startswith(OWN_PREFIX)]
+    defined = [key for key in defined_keys if key.startswith(keys.OWN_PREFIX)]
     short = {name.rpartition(".")[2] for name in tables}
     warnings = []
     for key in known:
         read = key in defined_keys or key in _OLD_SPELLINGS or key in NEVER_VALID or key.startswith(_FORK_PREFIXES)
-        if read or not key.startswith(OWN_PREFIX) or key.startswith(FREE_PREFIXES):
+        if read or not key.startswith(keys.OWN_PREFIX) or key.startswith(keys.FREE_PREFIXES):
             continue
-        table, _, setting = key.removeprefix(TABLE_PREFIX).rpartition(".")
-        if not key.startswith(TABLE_PREFIX) or not table:
-            meant = _nearest(OWN_PREFIX, key, [*defined, *_below_prefixes(key)])
+        table, _, setting = key.removeprefix(keys.TABLE_PREFIX).rpartition(".")
+        if not key.startswith(keys.TABLE_PREFIX) or not table:
+            meant = _nearest(keys.OWN_PREFIX, key, [*defined, *_below_prefixes(key)])
             warnings.append(f"{key} is not known and has no effect{meant}")
         elif setting not in _TABLE_SETTINGS:
-            near = [f"{TABLE_PREFIX}{table}.{each}" for each in _TABLE_SETTINGS]
-            own = f"{TABLE_PREFIX}{table}."
+            near = [f"{keys.TABLE_PREFIX}{table}.{each}" for each in _TABLE_SETTINGS]
+            own = f"{keys.TABLE_PREFIX}{table}."
             warnings.append(f"{key} is not known and has no effect{_nearest(own, key, near)}")
         elif tables and table not in tables and table not in short:
             warnings.append(f"{key} has no effect: no rows go to a table {table}{_nearest('', table, tables)}")
@@ -116,11 +99,11 @@ def unknown_keys(known: Mapping[str, str], defined_keys: Collection[str], tables
 def _below_prefixes(key: str) -> list[str]:
     """The key below each prefix under which anything may stand, where its own beginning is like that prefix."""
     found = []
-    for prefix in FREE_PREFIXES:
+    for prefix in keys.FREE_PREFIXES:
         depth = prefix.count(".")
         parts = key.split(".")
         begins = ".".join(parts[:depth]) + "."
-        alike = difflib.SequenceMatcher(None, begins[len(OWN_PREFIX) :], prefix[len(OWN_PREFIX) :]).ratio()
+        alike = difflib.SequenceMatcher(None, begins[len(keys.OWN_PREFIX) :], prefix[len(keys.OWN_PREFIX) :]).ratio()
         if len(parts) > depth and alike >= _ALIKE:
             found.append(prefix + ".".join(parts[depth:]))
     return found
