@@ -13,7 +13,7 @@ import words
 
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connectors.iceberg.config.sink_config import NEVER_VALID
+from connectors.iceberg.config.spellings import NEVER_VALID
 from rest.app import ADMIN_ENDPOINTS, ENDPOINTS
 
 ROOT = Path(__file__).parents[2]

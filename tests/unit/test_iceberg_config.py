@@ -11,18 +11,12 @@ from iceberg_staging_rows import APACHE, BASE, TABULAR, config
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import ConfigResolver
 from connectors.iceberg.config.java_pattern import compile_java_pattern
-from connectors.iceberg.config.sink_config import (
-    CONFIG_DEF,
-    ClassFamily,
-    IcebergSinkConfig,
-    LogicalTypes,
-    Unrouted,
-    validate,
-)
+from connectors.iceberg.config.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
+from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
+from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, Unrouted
 from connectors.iceberg.connector import IcebergSinkConnector
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind
 from connectors.iceberg.schema.table import WriteMode
-from connectors.iceberg.staging.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
 
 STATIC = BASE | {"iceberg.tables": "db.a"}
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
-from connectors.iceberg.config.sink_config import DEAD_LETTER_TABLE, IcebergSinkConfig
+from connectors.iceberg.config.keys import DEAD_LETTER_TABLE
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Place
 from connectors.iceberg.errors import TableMissingError
