@@ -27,11 +27,13 @@ class StatusPublisher:
         self._worker_id = worker_id
         self._track_topics = track_topics
         self.generation = 0  # of the worker group; the herder sets it with each assignment
-        self.may_publish: Callable[[], bool] = _always  # the herder's: False once this worker's lease has ended
+        self.may_publish: Callable[[], bool] = lambda: True  # the herder's: False once this worker's lease has ended
         self._last: dict[StatusId, tuple[State, str | None, float]] = {}  # what was said of what runs here, and when
         self._waits: dict[StatusId, Waiting] = {}
-        self.version_of: Callable[[StatusId], str | None] = _unknown  # the herder's
-        self.on_tasks_wanted: Callable[[str], None] = _ignore  # the herder's: ask the connector for task configurations
+        self.version_of: Callable[[StatusId], str | None] = lambda _: None  # the herder's
+        self.on_tasks_wanted: Callable[[str], None] = lambda _: (
+            None
+        )  # the herder's: ask the connector for task configurations
 
     def publish(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
         """Write a status in this worker's name; the version of an instance that is gone is not known."""
@@ -95,18 +97,6 @@ class StatusPublisher:
 
     def on_reconfiguration_requested(self, name: str) -> None:
         self.on_tasks_wanted(name)
-
-
-def _always() -> bool:
-    return True
-
-
-def _unknown(_id: StatusId) -> str | None:
-    return None
-
-
-def _ignore(_name: str) -> None:
-    return
 
 
 def worker_id_of(url: str) -> str:

@@ -78,9 +78,9 @@ class WorkRunner:
         self._starts: dict[str, Future[None]] = {}  # the last of each connector that is held
         self._reload = ConfigReload(resolver, queue, self._restart_all)
         self.assigned: Set[Item] | None = None  # what this worker may run; None: everything
-        self.claim: Callable[[Items], Items] = _all  # which of these may be started at this moment
+        self.claim: Callable[[Items], Items] = lambda items: items  # which of these may be started at this moment
         self.publish: Callable[[str, Sequence[Mapping[str, str]]], Future[None]] = self._publish_here
-        self.on_running: Callable[[Items], None] = _ignore  # hears what may be running here, after every change
+        self.on_running: Callable[[Items], None] = lambda _: None  # hears what may be running here, after every change
 
     def reconcile(self) -> int:
         """Start and stop what the config topic asks for; returns the number of actions."""
@@ -342,14 +342,6 @@ class WorkRunner:
         here = self.owns(name)
         self.restart(name, connector=here, tasks=tasks)
         return here or bool(tasks)
-
-
-def _all(items: Items) -> Items:
-    return items
-
-
-def _ignore(_items: Items) -> None:
-    return
 
 
 def strings(config: Config) -> dict[str, str]:

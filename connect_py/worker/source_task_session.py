@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, Final, Protocol, TypeVar
@@ -14,6 +14,7 @@ from connect_py.futures import done as finished
 from connect_py.log_context import log_context
 from connect_py.model import ConnectorTaskId
 from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores
+from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import (
     Answer,
     CopySourceOffsets,
@@ -48,19 +49,6 @@ class SourceTaskGate(Protocol):
         """Done when the task, as started under that number, is still this worker's; TaskNotWantedError if not."""
 
 
-class SourceOffsets(Protocol):
-    """Where offsets of source connectors are kept; safe on any thread."""
-
-    def refresh(self, timeout: float) -> None:
-        """Have `get` know everything that was written before this call."""
-
-    def get(self, connector: str, partition: Any) -> Any:
-        """The stored offset of one source partition, or None."""
-
-    def set(self, connector: str, offsets: Sequence[tuple[Any, Any]]) -> Future[None]:
-        """Store offsets; done when they are safe."""
-
-
 class SourceTaskSession:
     """Lives as long as its task. Questions are answered on threads of the connector, where they may wait.
 
@@ -71,7 +59,7 @@ class SourceTaskSession:
     def __init__(
         self,
         spec: TaskSpec,
-        offsets: SourceOffsets | None,
+        offsets: OffsetStore | None,
         stores: ConnectorOffsetStores | None,
         gate: SourceTaskGate | None,
         threads: QuestionThreads,
@@ -208,7 +196,7 @@ class SourceTaskSession:
             raise ConnectError("this worker cannot run source tasks with exactly-once support")
         return self._gate
 
-    def _the_offsets(self) -> SourceOffsets:
+    def _the_offsets(self) -> OffsetStore:
         if self._offsets is None:
             raise ConnectError("this worker keeps no offsets of source connectors")
         return self._offsets

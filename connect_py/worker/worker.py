@@ -21,6 +21,7 @@ from connect_py.metrics.worker_metrics import WorkerMetrics
 from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
+from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import (
     TaskSpec,
 )
@@ -35,7 +36,7 @@ from connect_py.worker.process_task_host import ProcessTaskHost
 from connect_py.worker.producer_fence import fence_producers, why_not_granted
 from connect_py.worker.question_threads import QuestionThreads
 from connect_py.worker.service_registry import DEFAULT_MAX, MAX_KEY, ServiceRegistry
-from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
+from connect_py.worker.source_task_session import SourceTaskGate, SourceTaskSession
 from connect_py.worker.task_host import TaskHost, TaskNews
 from connect_py.worker.task_lives import KILL_SECONDS, ConfigResolver, Props, TaskHostFactory, TaskLives, TaskSession
 from connect_py.worker.worker_listener import WorkerListener
@@ -79,7 +80,7 @@ class Worker:
         listener: WorkerListener,
         resolve: ConfigResolver = dict,
         clock: Clock | None = None,
-        source_offsets: SourceOffsets | None = None,
+        source_offsets: OffsetStore | None = None,
         offset_stores: ConnectorOffsetStores | None = None,
         make_task_host: TaskHostFactory | None = None,
     ) -> None:

@@ -14,9 +14,9 @@ from fixtures.worker_slow_offsets import SlowOffsets
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import Answer, Started, Stopped, TaskSpec, WriteSourceOffsets
 from connect_py.testing import FakeClock
-from connect_py.worker.source_task_session import SourceOffsets
 from connect_py.worker.task_host import TaskNews
 from connect_py.worker.task_lives import KILL_SECONDS
 from connect_py.worker.worker import Worker
@@ -81,7 +81,7 @@ class News:
 
 
 def worker_of(
-    news: News, offsets: SourceOffsets | None = None, **props: str
+    news: News, offsets: OffsetStore | None = None, **props: str
 ) -> tuple[Worker, queue.SimpleQueue[SlowHost]]:
     """A worker, and the hosts that it makes."""
     hosts: queue.SimpleQueue[SlowHost] = queue.SimpleQueue()
@@ -183,7 +183,7 @@ def test_a_task_that_does_not_stop_in_time_is_told_in_the_words_that_operators_l
 
 def test_a_place_is_free_only_when_the_last_offsets_of_its_task_are_stored() -> None:
     news, offsets = News(), SlowOffsets()
-    worker, hosts = worker_of(news, cast(SourceOffsets, offsets))
+    worker, hosts = worker_of(news, cast(OffsetStore, offsets))
     try:
         worker.start_task(TASK, {}, {}, TargetState.STARTED, 0)
         host = hosts.get(timeout=SECONDS)
