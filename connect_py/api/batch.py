@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat, starmap
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import compress, repeat, starmap
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from connect_py.api.errors import NotColumnar
 from connect_py.api.record import (
@@ -24,11 +24,13 @@ from connect_py.api.record import (
     TopicPartition,
     sink_record,
 )
+from connect_py.api.record_runs import runs
 from connect_py.api.schema import Schema, SchemaAndValue, Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_T = TypeVar("_T")
 Path: TypeAlias = tuple[str, ...]  # names from the top of the value down to a member; list items are "element"
 
 
@@ -114,15 +116,12 @@ class Column:
         self._data: pa.Array = None if isinstance(data, LazyColumn) else data
         self._members: dict[str, Column | None] = {}
 
-    def _build(self) -> None:
-        if self._unbuilt is not None:
-            self._data, self._absent = self._unbuilt.build()
-            self._unbuilt = None
-
     @property
     def data(self) -> pa.Array:
         """All values: a StructArray, a primitive array or a NullArray."""
-        self._build()
+        if self._unbuilt is not None:
+            self._data, self._absent = self._unbuilt.build()
+            self._unbuilt = None
         return self._data
 
     @property
@@ -132,7 +131,7 @@ class Column:
         In the null of any other row the member is there and null. Members inside lists are not tracked: a batch that
         needs it is not columnar.
         """
-        self._build()
+        _ = self.data  # builds it
         return self._absent
 
     @property
@@ -169,9 +168,8 @@ class Column:
             return None
         field = None if self.schema is None else self.schema.field(name)
         absent = {path[1:]: rows for path, rows in self._absent.items() if path[0] == name and len(path) > 1}
-        return Column(
-            None if field is None else field.schema, data, None, absent, missing=self._absent.get((name,))
-        )  # fmt: skip
+        schema = None if field is None else field.schema
+        return Column(schema, data, None, absent, missing=self._absent.get((name,)))
 
     def __len__(self) -> int:
         return len(self._data if self._unbuilt is None else self._unbuilt)
@@ -218,19 +216,13 @@ class Column:
 
     def rows(self) -> list[SchemaAndValue]:
         """Return each row's schema and value, as the reference form would have made them."""
-        return list(map(SchemaAndValue, *self._schemas_and_values()))
-
-    def _schemas_and_values(self) -> tuple[list[Schema | None], list[Value]]:
-        """The schemas of `rows`, and the values."""
-        return self.row_schemas(), self.row_values()
+        return list(map(SchemaAndValue, self.row_schemas(), self.row_values()))
 
     def row_schemas(self) -> list[Schema | None]:
         """The schemas of `rows`."""
         schemas: list[Schema | None] = [self.schema] * len(self)
-        if self.tombstone is not None and self.tombstone_schema is not self.schema:
-            for index, tombstone in enumerate(self.tombstone.to_pylist()):
-                if tombstone:
-                    schemas[index] = self.tombstone_schema
+        for index in self._tombstones():
+            schemas[index] = self.tombstone_schema
         return schemas
 
     def row_values(self) -> list[Value]:
@@ -243,11 +235,13 @@ class Column:
                 values = arrow.schemaless_values(self.data, self.absent)
             else:
                 values = arrow.to_values(self.schema, self.data)
-        if self.tombstone is not None:
-            for index, tombstone in enumerate(self.tombstone.to_pylist()):
-                if tombstone:
-                    values[index] = None
+        for index in self._tombstones():
+            values[index] = None
         return values
+
+    def _tombstones(self) -> list[int]:
+        """The rows marked in `tombstone`."""
+        return [] if self.tombstone is None else [i for i, is_one in enumerate(self.tombstone.to_pylist()) if is_one]
 
 
 class Origin:
@@ -289,26 +283,25 @@ class Origin:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def _index(self) -> Sequence[int]:
-        rows: Sequence[int] = range(len(self.offsets)) if self._rows is None else self._rows.to_pylist()
-        return rows
-
     @property
     def keys(self) -> list[bytes | None]:
         """The raw key of each row."""
-        return list(self._keys) if self._rows is None else [self._keys[i] for i in self._index()]
+        return self._of_rows(self._keys)
 
     @property
     def values(self) -> list[bytes | None]:
         """The raw value of each row."""
-        return list(self._values) if self._rows is None else [self._values[i] for i in self._index()]
+        return self._of_rows(self._values)
 
     @property
     def headers(self) -> list[RawHeaders]:
         """The raw headers of each row."""
         if self._headers is None:
             return [()] * len(self)
-        return [self._headers[i] or () for i in self._index()]
+        return [headers or () for headers in self._of_rows(self._headers)]
+
+    def _of_rows(self, items: Sequence[_T]) -> list[_T]:
+        return list(items) if self._rows is None else [items[row] for row in self._rows.to_pylist()]
 
     def _all_rows(self) -> pa.Int64Array:
         import pyarrow as pa
@@ -320,17 +313,16 @@ class Origin:
 
     def where(self, mask: pa.BooleanArray) -> Origin:
         """Keep the rows where `mask` is true."""
-        return Origin(
-            self.topic, self.partitions.filter(mask), self.offsets.filter(mask), self.timestamp_type,
-            self._keys, self._values, self._headers, self._all_rows().filter(mask),
-        )  # fmt: skip
+        return self._selected(lambda rows: rows.filter(mask))
 
     def slice(self, start: int, stop: int) -> Origin:
         """Keep rows [start, stop)."""
-        length = stop - start
+        return self._selected(lambda rows: rows.slice(start, stop - start))
+
+    def _selected(self, select: Callable[[pa.Array], pa.Array]) -> Origin:
         return Origin(
-            self.topic, self.partitions.slice(start, length), self.offsets.slice(start, length),
-            self.timestamp_type, self._keys, self._values, self._headers, self._all_rows().slice(start, length),
+            self.topic, select(self.partitions), select(self.offsets), self.timestamp_type,
+            self._keys, self._values, self._headers, select(self._all_rows()),
         )  # fmt: skip
 
     def records(self) -> list[RecordOrigin]:
@@ -385,9 +377,7 @@ class Batch:
 
     def where(self, mask: pa.BooleanArray) -> Batch:
         """Keep the rows where `mask` (no nulls) is true; a batch without rows is the caller's to drop."""
-        headers = self.headers
-        if headers is not None:
-            headers = [h for h, keep in zip(headers, mask.to_pylist(), strict=True) if keep]
+        headers = None if self.headers is None else list(compress(self.headers, mask.to_pylist()))
         return Batch(
             self.topic, self.key.where(mask), self.value.where(mask), self.timestamp.filter(mask), headers,
             self.origin.where(mask),
@@ -404,13 +394,11 @@ class Batch:
     @cached_property
     def _records(self) -> list[SinkRecord]:
         rows = len(self)
-        key_schemas, keys = self.key._schemas_and_values()
-        value_schemas, values = self.value._schemas_and_values()
-        origins = self.origin.records()
         columns = zip(
-            repeat(self.topic, rows), self.origin.partitions.to_pylist(), key_schemas, keys, value_schemas, values,
-            self.timestamp.to_pylist(), self.headers if self.headers is not None else repeat(NO_HEADERS, rows),
-            repeat(self.origin.timestamp_type, rows), origins, strict=True,
+            repeat(self.topic, rows), self.origin.partitions.to_pylist(), self.key.row_schemas(), self.key.row_values(),
+            self.value.row_schemas(), self.value.row_values(), self.timestamp.to_pylist(),
+            repeat(NO_HEADERS, rows) if self.headers is None else self.headers,
+            repeat(self.origin.timestamp_type, rows), self.origin.records(), strict=True,
         )  # fmt: skip
         return list(starmap(sink_record, columns))
 
@@ -427,7 +415,7 @@ class Batch:
         Raises:
             NotColumnar: A row cannot be a column by itself, for example a schemaless list of mixed types.
         """
-        return _batches_of(list(records))
+        return [batch for run in runs(list(records)) for batch in _batches_of_run(run)]
 
 
 def schemaless_column(values: Sequence[Value], tombstone: pa.BooleanArray | None = None) -> Column:
@@ -453,72 +441,6 @@ def column_of(schema: Schema | None, values: Sequence[Value]) -> Column:
     return schemaless_column(values) if schema is None else Column(schema, arrow.to_array(schema, values))
 
 
-def _batches_of(records: list[SinkRecord]) -> list[Batch]:
-    if not records:
-        return []
-    if _is_one_run(records):
-        return _batches_of_run(records)
-    batches: list[Batch] = []
-    run: list[SinkRecord] = []
-    run_identity: list[Any] = []
-    for record in records:
-        identity = [
-            record.topic, record.origin.topic, record.timestamp_type,
-            _identity(record.key_schema, record.key), _identity(record.value_schema, record.value),
-        ]  # fmt: skip
-        if run:
-            merged = [_merge(a, b) for a, b in zip(run_identity, identity, strict=True)]
-            if any(m is _DIFFERENT for m in merged):
-                batches += _batches_of_run(run)
-                run, merged = [], identity
-            run_identity = merged
-        else:
-            run_identity = identity
-        run.append(record)
-    return batches + _batches_of_run(run)
-
-
-def _is_one_run(records: list[SinkRecord]) -> bool:
-    """Whether these records surely are one run, found out without looking at each of them by itself."""
-    first, count = records[0], len(records)
-    return (
-        [r.topic for r in records].count(first.topic) == count
-        and [r.origin.topic for r in records].count(first.origin.topic) == count
-        and [r.timestamp_type for r in records].count(first.timestamp_type) == count
-        and _is_one_schema([r.key_schema for r in records], [r.key for r in records])
-        and _is_one_schema([r.value_schema for r in records], [r.value for r in records])
-    )
-
-
-def _is_one_schema(schemas: list[Schema | None], values: list[Value]) -> bool:
-    distinct = list({id(schema): schema for schema in schemas}.values())
-    if None not in distinct:
-        return all(schema == distinct[0] for schema in distinct[1:])
-    return len(distinct) == 1 or (
-        len(distinct) == 2 and all(v is None for s, v in zip(schemas, values, strict=True) if s is None)
-    )
-
-
-_DIFFERENT = object()
-_TOMBSTONE = object()
-_SCHEMALESS = object()
-
-
-def _identity(schema: Schema | None, value: Value) -> object:
-    if schema is None:
-        return _TOMBSTONE if value is None else _SCHEMALESS
-    return schema
-
-
-def _merge(left: object, right: object) -> object:
-    """One identity for both, where there is one: a tombstone joins every run."""
-    if left is _TOMBSTONE:
-        return right
-    if right is _TOMBSTONE or left is right or left == right:
-        return left
-    return _DIFFERENT
-
-
 def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
     try:
         return [_batch_of_run(run)]
@@ -532,13 +454,12 @@ def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
 def _batch_of_run(run: list[SinkRecord]) -> Batch:
     import pyarrow as pa
 
-    has_headers = any(r.headers for r in run)
     return Batch(
         topic=run[0].topic,
         key=side_of([r.key_schema for r in run], [r.key for r in run]),
         value=side_of([r.value_schema for r in run], [r.value for r in run]),
         timestamp=pa.array([r.timestamp for r in run], pa.int64()),
-        headers=[r.headers or NO_HEADERS for r in run] if has_headers else None,
+        headers=[r.headers or NO_HEADERS for r in run] if any(r.headers for r in run) else None,
         origin=origin_of(run),
     )
 

@@ -128,7 +128,7 @@ class RowMembers(Protocol):
 class _OfBatch:
     """Where a record is from whose key, value and origin are made when first read; `_rows` None: all is made."""
 
-    __slots__ = ("_row", "_rows")
+    __slots__ = ("__weakref__", "_row", "_rows")
 
     _rows: RowMembers | None
     _row: int

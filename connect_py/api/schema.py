@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal as PyDecimal
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from connect_py.api.errors import DataError, SchemaBuilderError
@@ -67,11 +68,6 @@ class Field:
     schema: Schema
 
 
-def _is_text(name: object) -> bool:
-    """Whether it is text that can be written: half of a surrogate pair cannot."""
-    return isinstance(name, str) and name.encode(errors="ignore").decode() == name
-
-
 class Schema:
     """An immutable Connect schema.
 
@@ -81,20 +77,8 @@ class Schema:
     """
 
     __slots__ = (
-        "_by_name",
-        "_hash",
-        "_levels",
-        "_size",
-        "default",
-        "doc",
-        "fields",
-        "key_schema",
-        "name",
-        "optional",
-        "parameters",
-        "type",
-        "value_schema",
-        "version",
+        "_by_name", "_hash", "_levels", "_size", "default", "doc", "fields", "key_schema", "name", "optional",
+        "parameters", "type", "value_schema", "version",
     )  # fmt: skip
 
     type: Type
@@ -130,57 +114,67 @@ class Schema:
                 column can have, members are nested deeper than `MAX_NESTING`, or there are more than
                 `MAX_SCHEMA_SIZE` of them.
         """
-        put = object.__setattr__
-        put(self, "type", type)
-        put(self, "optional", optional)
-        put(self, "default", default)
-        put(self, "name", name)
-        put(self, "version", version)
-        put(self, "doc", doc)
-        put(self, "parameters", dict(parameters or {}))
-        put(self, "fields", tuple(Field(n, i, s) for i, (n, s) in enumerate(fields)))
-        put(self, "key_schema", key_schema)
-        put(self, "value_schema", value_schema)
-        if not (isinstance(name, str | None) and isinstance(doc, str | None)):
-            raise SchemaBuilderError("the name and the doc of a schema are text")
-        by_name: dict[str, Field] = {}
-        for field in self.fields:
-            if not _is_text(field.name):
-                raise SchemaBuilderError(f"the name of a field is text, not {field.name!r}")
-            if field.name in by_name:
-                raise SchemaBuilderError(f"Cannot create field because of field name duplication {field.name}")
-            by_name[field.name] = field
-        put(self, "_by_name", by_name)
+        put = partial(object.__setattr__, self)
+        put("type", type)
+        put("optional", optional)
+        put("default", default)
+        put("name", name)
+        put("version", version)
+        put("doc", doc)
+        put("parameters", dict(parameters or {}))
+        put("fields", tuple(Field(n, i, s) for i, (n, s) in enumerate(fields)))
+        put("key_schema", key_schema)
+        put("value_schema", value_schema)
+        put("_by_name", self._checked_names())
         if type is Type.ARRAY and value_schema is None:
             raise SchemaBuilderError("an ARRAY schema needs a value schema")
         if type is Type.MAP and (key_schema is None or value_schema is None):
             raise SchemaBuilderError("a MAP schema needs a key schema and a value schema")
-        if name == DECIMAL and type is Type.BYTES:
-            try:
-                check_decimal_scale(decimal_scale(self))
-                decimal_precision(self)
-            except DataError as error:
-                raise SchemaBuilderError(str(error)) from error
-        levels, size = 0, 1
-        if type in _CONTAINERS:
-            inside = [s for s in (*(f.schema for f in self.fields), key_schema, value_schema) if s is not None]
-            levels = 1 + max((s._levels for s in inside), default=0)  # type: ignore[attr-defined] # set through object.__setattr__
-            if levels > MAX_NESTING:
-                raise SchemaBuilderError(f"Schemas may be nested {MAX_NESTING} levels deep, not more")
-            size += sum(s._size for s in inside)  # type: ignore[attr-defined] # set through object.__setattr__
-            if size > MAX_SCHEMA_SIZE:
-                raise SchemaBuilderError(f"Schemas may have {MAX_SCHEMA_SIZE} types in them, not more")
-        put(self, "_levels", levels)
-        put(self, "_size", size)
-        put(self, "_hash", hash((
+        levels, size = self._measures()
+        put("_levels", levels)
+        put("_size", size)
+        put("_hash", hash((
             type, optional, name, version, doc, tuple(sorted(self.parameters.items())),
             self.fields, key_schema, value_schema, repr(default),
         )))  # fmt: skip
-        if default is not None:
-            try:
+        try:
+            if name == DECIMAL and type is Type.BYTES:
+                check_decimal_scale(decimal_scale(self))
+                decimal_precision(self)
+        except DataError as error:
+            raise SchemaBuilderError(str(error)) from error
+        try:
+            if default is not None:
                 validate_value(self, default)
-            except DataError as error:
-                raise SchemaBuilderError(f"Invalid default value: {error}") from error
+        except DataError as error:
+            raise SchemaBuilderError(f"Invalid default value: {error}") from error
+
+    def _checked_names(self) -> dict[str, Field]:
+        """The fields by their names."""
+        if not (isinstance(self.name, str | None) and isinstance(self.doc, str | None)):
+            raise SchemaBuilderError("the name and the doc of a schema are text")
+        by_name: dict[str, Field] = {}
+        for field in self.fields:
+            name: object = field.name
+            if not isinstance(name, str) or name.encode(errors="ignore").decode() != name:  # half a surrogate pair
+                raise SchemaBuilderError(f"the name of a field is text, not {field.name!r}")
+            if field.name in by_name:
+                raise SchemaBuilderError(f"Cannot create field because of field name duplication {field.name}")
+            by_name[field.name] = field
+        return by_name
+
+    def _measures(self) -> tuple[int, int]:
+        """How many levels of containers there are, and how many types."""
+        if self.type not in _CONTAINERS:
+            return 0, 1
+        inside = [s for s in (*(f.schema for f in self.fields), self.key_schema, self.value_schema) if s is not None]
+        levels = 1 + max((s._levels for s in inside), default=0)  # type: ignore[attr-defined] # set through object.__setattr__
+        if levels > MAX_NESTING:
+            raise SchemaBuilderError(f"Schemas may be nested {MAX_NESTING} levels deep, not more")
+        size = 1 + sum(s._size for s in inside)  # type: ignore[attr-defined] # set through object.__setattr__
+        if size > MAX_SCHEMA_SIZE:
+            raise SchemaBuilderError(f"Schemas may have {MAX_SCHEMA_SIZE} types in them, not more")
+        return levels, size
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Schema does not change")
@@ -189,10 +183,12 @@ class Schema:
         raise AttributeError("a Schema does not change")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (
-            self.type, self.optional, self.default, self.name, self.version, self.doc, dict(self.parameters),
-            tuple((f.name, f.schema) for f in self.fields), self.key_schema, self.value_schema,
-        ))  # fmt: skip
+        return partial(Schema, **self._arguments()), ()
+
+    def _arguments(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        names = "type", "optional", "default", "name", "version", "doc", "parameters", "key_schema", "value_schema"
+        return {**{n: getattr(self, n) for n in names}, "fields": [(f.name, f.schema) for f in self.fields]}
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined, no-any-return] # set through object.__setattr__
@@ -230,36 +226,11 @@ class Schema:
 
     def replace(self, **changes: Any) -> Schema:
         """Return a schema with these constructor arguments changed."""
-        arguments: dict[str, Any] = {
-            "type": self.type, "optional": self.optional, "default": self.default, "name": self.name,
-            "version": self.version, "doc": self.doc, "parameters": self.parameters,
-            "fields": [(f.name, f.schema) for f in self.fields],
-            "key_schema": self.key_schema, "value_schema": self.value_schema,
-        }  # fmt: skip
-        arguments.update(changes)
-        return Schema(arguments.pop("type"), **arguments)
+        return Schema(**{**self._arguments(), **changes})
 
     def __repr__(self) -> str:
         label = f"{self.name}:{self.type.name}" if self.name else self.type.name
         return f"Schema{{{label}}}"
-
-
-def _rebuild(
-    type: Type,  # noqa: A002 - Connect's word
-    optional: bool,
-    default: Value,
-    name: str | None,
-    version: int | None,
-    doc: str | None,
-    parameters: Mapping[str, str],
-    fields: Sequence[tuple[str, Schema]],
-    key_schema: Schema | None,
-    value_schema: Schema | None,
-) -> Schema:
-    return Schema(
-        type, optional=optional, default=default, name=name, version=version, doc=doc, parameters=parameters,
-        fields=fields, key_schema=key_schema, value_schema=value_schema,
-    )  # fmt: skip
 
 
 INT8 = Schema(Type.INT8)
@@ -468,37 +439,18 @@ def java_class_name(value: Value, schema: Schema | None = None) -> str:
 
 
 _JAVA_CLASSES: tuple[tuple[type, str], ...] = (
-    (bool, "java.lang.Boolean"),
-    (int, "java.lang.Long"),
-    (float, "java.lang.Double"),
-    (str, "java.lang.String"),
-    (bytes, "[B"),
-    (list, "java.util.ArrayList"),
-    (dict, "java.util.HashMap"),
-    (Struct, "org.apache.kafka.connect.data.Struct"),
-    (PyDecimal, "java.math.BigDecimal"),
-)
-
+    (bool, "java.lang.Boolean"), (int, "java.lang.Long"), (float, "java.lang.Double"), (str, "java.lang.String"),
+    (bytes, "[B"), (list, "java.util.ArrayList"), (dict, "java.util.HashMap"),
+    (Struct, "org.apache.kafka.connect.data.Struct"), (PyDecimal, "java.math.BigDecimal"),
+)  # fmt: skip
 _JAVA_NUMBERS: Mapping[Type, str] = {
-    Type.INT8: "java.lang.Byte",
-    Type.INT16: "java.lang.Short",
-    Type.INT32: "java.lang.Integer",
+    Type.INT8: "java.lang.Byte", Type.INT16: "java.lang.Short", Type.INT32: "java.lang.Integer",
     Type.FLOAT32: "java.lang.Float",
-}
-
-_PYTHON_FORM: Mapping[Type, type | tuple[type, ...]] = {
-    Type.FLOAT32: float,
-    Type.FLOAT64: float,
-    Type.BOOLEAN: bool,
-    Type.STRING: str,
-    Type.BYTES: (bytes, bytearray, memoryview),
-    Type.ARRAY: list,
-    Type.MAP: dict,
-    Type.STRUCT: Struct,
-}
-
-
+}  # fmt: skip
 _PLAIN_FORM: Mapping[Type, type] = {Type.FLOAT32: float, Type.FLOAT64: float, Type.BOOLEAN: bool, Type.STRING: str}
+_PYTHON_FORM: Mapping[Type, type | tuple[type, ...]] = {
+    **_PLAIN_FORM, Type.BYTES: (bytes, bytearray, memoryview), Type.ARRAY: list, Type.MAP: dict, Type.STRUCT: Struct,
+}  # fmt: skip
 
 
 def validate_value(schema: Schema, value: Value, name: str | None = None) -> None:
@@ -535,15 +487,12 @@ def validate_value(schema: Schema, value: Value, name: str | None = None) -> Non
             raise DataError(f"Struct schemas do not match{location}.")
         value.validate()
     elif kind is Type.ARRAY:
+        assert schema.value_schema is not None
         for item in value:
-            validate_value(_member(schema.value_schema), item, name)
+            validate_value(schema.value_schema, item, name)
     elif kind is Type.MAP:
+        assert schema.key_schema is not None
+        assert schema.value_schema is not None
         for key, item in value.items():
-            validate_value(_member(schema.key_schema), key, name)
-            validate_value(_member(schema.value_schema), item, name)
-
-
-def _member(schema: Schema | None) -> Schema:
-    if schema is None:
-        raise DataError("No schema defined for element of array or map")
-    return schema
+            validate_value(schema.key_schema, key, name)
+            validate_value(schema.value_schema, item, name)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import is_
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 from connect_py.api.schema import Field, Schema, Struct, Type, Value
 
@@ -80,18 +80,24 @@ class StructRows:
 
     def release(self) -> None:
         """Let go of the column; structs that a plugin keeps get values of their own. To be called once, last."""
-        views, self.views = self.views, []  # these know us, and the collector comes rarely
-        for view in views:
-            if getrefcount(view) > ALONE and view is not None:
-                view.make_whole()
+        for view in emptied(self.views):
+            view.make_whole()
+        self.members.clear()  # after the structs around them were made whole: they hold the structs inside
         for inside in self._inside:
             inside.release()
+
+
+def emptied(things: list[Any]) -> list[Any]:
+    """Empty a list, and return what of it lives on because others refer to it."""
+    references = [ref(thing) for thing in things if thing is not None]
+    things.clear()
+    return [thing for reference in references if (thing := reference()) is not None]
 
 
 class StructView(Struct):
     """A struct of a column. It is one like any other, and as any other it may be written into."""
 
-    __slots__ = ("_row", "_rows")
+    __slots__ = ("__weakref__", "_row", "_rows")
 
     _rows: StructRows | None  # None: it has values of its own
     _row: int
@@ -198,18 +204,3 @@ def _views(schema: Schema, rows: StructRows, count: int) -> Iterator[StructView]
         view._rows = rows
         view._row = row
         yield view
-
-
-def _references_of_an_unkept_object() -> int:
-    things = [object()]
-    for thing in things:
-        return getrefcount(thing)
-    raise AssertionError
-
-
-ALONE: Final = _references_of_an_unkept_object()
-"""What `getrefcount` gives in a loop over the only list that holds a thing.
-
-It is only used to see what a plugin keeps: that must not hold on to the columns of a whole batch. A wrong count would
-cost memory and change no value.
-"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
@@ -14,9 +14,6 @@ from connect_py.converters.avro_schema import avro_type
 from connect_py.converters.avro_writing import AvroWriter, Options, schema_of
 from connect_py.converters.registry_converter import CONFIG_DEF, UNKNOWN_MAGIC, MessageReader, RegistryConverter
 from connect_py.converters.schema_registry import RegisteredSchema
-
-if TYPE_CHECKING:
-    pass
 
 
 class AvroConverter(RegistryConverter):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from connect_py.api.errors import NotColumnar
@@ -34,7 +32,7 @@ class AvroReader(MessageReader):
         decoded = self._body.read(body)
         return None if decoded is None else self._avro.value(self.schema, decoded)
 
-    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
+    def columns(self, messages: Sequence[bytes | None]) -> pa.Array:
         if self._bodies is None:
             raise NotColumnar("the schema has no column form")
         import pyarrow as pa
@@ -50,8 +48,7 @@ class AvroReader(MessageReader):
             raise NotColumnar(str(error)) from error
         if odd:
             raise DamagedMessage(odd, "messages of another schema", column)
-        nulls = list(map(operator.is_, messages, repeat(None))) if None in messages else []
-        return column, pa.array(nulls, pa.bool_()) if nulls else None
+        return column
 
 
 def _bodies_reader(plain: Any) -> Callable[[Sequence[bytes | None], bytes], tuple[pa.Array, list[int]]] | None:

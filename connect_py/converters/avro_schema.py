@@ -8,12 +8,12 @@ arrays of entries), and two functions from decoded data to Connect's.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.errors import DataError
 from connect_py.api.java_text import wrap
 from connect_py.api.schema import (
     ALIASES,
@@ -24,25 +24,38 @@ from connect_py.api.schema import (
     TIME,
     TIMESTAMP,
     Schema,
-    Struct,
     Type,
     Value,
     date,
     decimal,
-    decimal_scale,
     time,
     timestamp,
 )
 from connect_py.converters import generalized_sums
 from connect_py.converters.avro_body import width
-from connect_py.converters.json_values import INTEGER_BITS, decimal_of
+from connect_py.converters.avro_values import (
+    ToColumn,
+    ToValue,
+    array_column,
+    array_value,
+    decimal_column,
+    decimal_value,
+    leaf,
+    map_column,
+    narrow_column,
+    no_column,
+    only_branch,
+    record_column,
+    record_value,
+    same,
+    union_value,
+)
+from connect_py.converters.json_values import INTEGER_BITS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Tree: TypeAlias = Any  # parsed JSON
-ToValue: TypeAlias = Callable[[Schema, Any], Value]
-ToColumn: TypeAlias = "Callable[[Schema, pa.Array], pa.Array]"
 
 ENUM_PARAMETER: Final = "io.confluent.connect.avro.Enum"
 UNION_NAME: Final = "io.confluent.connect.avro.Union"
@@ -111,10 +124,6 @@ def avro_type(
         raise DataError(f"Not an Avro schema: {error}") from error
 
 
-def _same(schema: Schema, value: Any) -> Any:
-    return value
-
-
 class _SchemaReader:
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -170,7 +179,7 @@ class _SchemaReader:
         if kind in ("int", "long", "string"):
             return _simple(kind, tree, logical)
         if kind in PRIMITIVES:
-            return AvroType(Schema(PRIMITIVES[kind]), kind, _same, _leaf)
+            return AvroType(Schema(PRIMITIVES[kind]), kind, same, leaf)
         if kind == "enum":
             return _enum(tree, _full_name(tree, namespace), generalized=self._options.generalized_sums)
         if kind in ("record", "error"):
@@ -194,12 +203,12 @@ class _SchemaReader:
             plain = {"type": "fixed", "name": f"F{next(self._numbers)}", "size": size}
             parameters[FIXED_SIZE] = str(size)
         if logical != "decimal":
-            return AvroType(Schema(Type.BYTES, parameters=parameters), plain, _same, _leaf)
+            return AvroType(Schema(Type.BYTES, parameters=parameters), plain, same, leaf)
         scale = int(tree.get("scale", 0))
         precision = int(tree["precision"])
         if precision != DEFAULT_PRECISION:
             parameters[PRECISION] = str(precision)
-        return AvroType(decimal(scale, parameters=parameters), plain, _decimal_value, _decimal_column)
+        return AvroType(decimal(scale, parameters=parameters), plain, decimal_value, decimal_column)
 
     def _record(self, tree: Tree, namespace: str) -> AvroType:
         name = _full_name(tree, namespace)
@@ -213,7 +222,7 @@ class _SchemaReader:
         schema = Schema(Type.STRUCT, fields=[(n, m.schema) for n, m in members])
         types = [m for _, m in members]
         return AvroType(
-            schema, plain, _record_value([m.value for m in types]), _record_column([m.column for m in types]),
+            schema, plain, record_value([m.value for m in types]), record_column([m.column for m in types]),
             all(m.columnar for m in types),
         )  # fmt: skip
 
@@ -240,8 +249,8 @@ class _SchemaReader:
         if _is_map_entry(tree["items"]) and [f.name for f in items.schema.fields] == ["key", "value"]:
             return _entries(items, plain)
         return AvroType(
-            Schema(Type.ARRAY, value_schema=items.schema), plain, _array_value(items.value),
-            _array_column(items.column), items.columnar,
+            Schema(Type.ARRAY, value_schema=items.schema), plain, array_value(items.value),
+            array_column(items.column), items.columnar,
         )  # fmt: skip
 
     def _union(self, branches: list[Tree], namespace: str, default: Tree, doc: str | None) -> AvroType:
@@ -257,7 +266,7 @@ class _SchemaReader:
             return replace(made, schema=made.schema.replace(optional=True), plain=plain)
         if len(branches) == 1 and self._options.flatten_singletons:
             made = self.read(branches[0], namespace, default=default, doc=doc)
-            return replace(made, plain=[made.plain], value=_only_branch(made.value), columnar=False)
+            return replace(made, plain=[made.plain], value=only_branch(made.value), columnar=False)
         fields: list[tuple[str, Schema]] = []
         values: list[ToValue] = []
         plains: list[Tree] = []
@@ -276,7 +285,7 @@ class _SchemaReader:
         schema = Schema(
             Type.STRUCT, name=name, optional="null" in branches, doc=doc, parameters=parameters, fields=fields
         )
-        return AvroType(schema, plains, _union_value(values), _no_column, columnar=False)
+        return AvroType(schema, plains, union_value(values), no_column, columnar=False)
 
     def _branch_name(self, branch: Tree, namespace: str, index: int) -> str:
         if self._options.generalized_sums:
@@ -347,26 +356,13 @@ def _simple(kind: str, tree: Tree, logical: str | None) -> AvroType:
         schema = time()
     elif kind == "int" and connect_type in ("int8", "int16"):
         bits = INTEGER_BITS[Type(connect_type)]
-        return AvroType(Schema(Type(connect_type)), kind, lambda _, number: wrap(number, bits), _narrow_column)
+        return AvroType(Schema(Type(connect_type)), kind, lambda _, number: wrap(number, bits), narrow_column)
     elif kind == "long" and logical == "timestamp-millis":
         schema = timestamp()
     else:
         parameters = {LOGICAL_TYPE: logical} if logical in KEPT_LOGICAL_TYPES and logical is not None else {}
         schema = Schema(PRIMITIVES[kind], parameters=parameters)
-    return AvroType(schema, kind, _same, _leaf)
-
-
-def _leaf(schema: Schema, data: pa.Array) -> pa.Array:
-    from connect_py.api import arrow
-
-    return arrow.as_logical(schema, data)
-
-
-def _narrow_column(schema: Schema, data: pa.Array) -> pa.Array:
-    """Ints for which the schema has fewer bits: Java drops the high ones."""
-    from connect_py.api import arrow
-
-    return data.cast(arrow.arrow_type(schema), safe=False)
+    return AvroType(schema, kind, same, leaf)
 
 
 def _enum(tree: Tree, name: str, *, generalized: bool) -> AvroType:
@@ -393,77 +389,6 @@ def _enum(tree: Tree, name: str, *, generalized: bool) -> AvroType:
     return AvroType(Schema(Type.STRING, parameters=parameters), "int", value, column)
 
 
-def _decimal_value(schema: Schema, data: Any) -> Value:
-    if not data:
-        raise DataError("Zero length BigInteger")
-    return decimal_of(int.from_bytes(data, "big", signed=True), decimal_scale(schema))
-
-
-def _decimal_column(schema: Schema, data: pa.Array) -> pa.Array:
-    from connect_py.api import arrow
-
-    numbers = data.to_pylist()
-    if b"" in numbers:
-        raise NotColumnar("a decimal without bytes")
-    return arrow.decimal_array(schema, numbers)
-
-
-def _record_value(members: Sequence[ToValue]) -> ToValue:
-    def value(schema: Schema, data: Any) -> Value:
-        values = [
-            None if member is None else convert(field.schema, member)
-            for field, member, convert in zip(schema.fields, data, members, strict=True)
-        ]
-        return Struct(schema, values)
-
-    return value
-
-
-def _record_column(members: Sequence[ToColumn]) -> ToColumn:
-    def column(schema: Schema, data: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
-        from connect_py.api import arrow
-
-        wanted = arrow.arrow_type(schema)
-        if data.type == wanted:  # nothing inside needs more than a cast
-            return data
-        children = [
-            convert(field.schema, data.field(field.index))
-            for field, convert in zip(schema.fields, members, strict=True)
-        ]
-        mask = data.is_null() if data.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
-
-    return column
-
-
-def _array_value(item: ToValue) -> ToValue:
-    def value(schema: Schema, data: Any) -> Value:
-        inside = schema.value_schema
-        assert inside is not None
-        return [None if v is None else item(inside, v) for v in data]
-
-    return value
-
-
-def _array_column(item: ToColumn) -> ToColumn:
-    def column(schema: Schema, data: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
-        from connect_py.api import arrow
-
-        assert schema.value_schema is not None
-        wanted = arrow.arrow_type(schema)
-        if data.type == wanted:
-            return data
-        items = item(schema.value_schema, data.values)
-        mask = data.is_null() if data.null_count else None
-        return pa.ListArray.from_arrays(data.offsets, items, type=wanted, mask=mask)
-
-    return column
-
-
 def _map(items: AvroType, plain: Tree) -> AvroType:
     def value(schema: Schema, data: Any) -> Value:
         inside = schema.value_schema
@@ -472,30 +397,8 @@ def _map(items: AvroType, plain: Tree) -> AvroType:
 
     schema = Schema(Type.MAP, key_schema=STRING, value_schema=items.schema)
     entry = Schema(Type.STRUCT, fields=[("key", STRING), ("value", items.schema)])
-    entries_column = _record_column([_leaf, items.column])
-    return AvroType(schema, plain, value, _map_column(entry, entries_column), items.columnar)
-
-
-def _map_column(entry: Schema, entries_column: ToColumn) -> ToColumn:
-    """From a list of records of key and value, whose schema is `entry`."""
-
-    def column(schema: Schema, data: pa.Array) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        from connect_py.api import arrow
-
-        entries = entries_column(entry, data.values)
-        keys, items = entries.field(0), entries.field(1)
-        rows = pc.list_parent_indices(data).to_pylist()
-        if len(set(zip(rows, keys.to_pylist(), strict=True))) < len(keys):
-            raise NotColumnar("a map has a key twice")
-        mask = data.is_null() if data.null_count else None
-        return pa.MapArray.from_arrays(
-            data.offsets, keys, items, type=arrow.arrow_type(schema), mask=mask
-        )  # fmt: skip
-
-    return column
+    entries_column = record_column([leaf, items.column])
+    return AvroType(schema, plain, value, map_column(entry, entries_column), items.columnar)
 
 
 def _entries(entry: AvroType, plain: Tree) -> AvroType:
@@ -511,32 +414,14 @@ def _entries(entry: AvroType, plain: Tree) -> AvroType:
     keys, values = (f.schema for f in entry.schema.fields)
     schema = Schema(Type.MAP, key_schema=keys, value_schema=values)
     plain_keys = keys.type in _PLAIN_KEYS and keys.name is None and not keys.optional
-    return AvroType(schema, plain, value, _map_column(entry.schema, entry.column), entry.columnar and plain_keys)
-
-
-def _union_value(branches: Sequence[ToValue]) -> ToValue:
-    def value(schema: Schema, data: Any) -> Value:
-        index, member = data
-        values: list[Value] = [None] * len(branches)
-        values[index] = branches[index](schema.fields[index].schema, member)
-        return Struct(schema, values)
-
-    return value
-
-
-def _only_branch(inside: ToValue) -> ToValue:
-    return lambda schema, data: inside(schema, data[1])
-
-
-def _no_column(schema: Schema, data: pa.Array) -> pa.Array:
-    raise NotColumnar("a union of several types")
+    return AvroType(schema, plain, value, map_column(entry.schema, entry.column), entry.columnar and plain_keys)
 
 
 def _default_value(schema: Schema, tree: Tree) -> Value:
     """Read the JSON of a default, as Avro and Connect write it."""
     if schema.type is Type.BYTES and isinstance(tree, str):
         data = tree.encode("latin-1")
-        return _decimal_value(schema, data) if schema.name == DECIMAL else data
+        return decimal_value(schema, data) if schema.name == DECIMAL else data
     if schema.type in (Type.FLOAT32, Type.FLOAT64):
         return float(tree)
     if schema.type is Type.ARRAY:

@@ -83,8 +83,8 @@ class MessageReader(ABC):
         """Read what follows the schema's id. DataError: it is not of this schema."""
 
     @abstractmethod
-    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
-        """Make the column of whole messages, at least one of them not null, and say which are null (None: none is).
+    def columns(self, messages: Sequence[bytes | None]) -> pa.Array:
+        """Make the column of whole messages, at least one of them not null.
 
         Raises:
             DamagedMessage: This message is damaged, or looks so; the reference form will say.
@@ -324,43 +324,39 @@ class RegistryConverter(Converter):
             reader = self._reader(topic, first[: self.prefix_length(first)])
             if not reader.columnar:
                 return None
-            column, tombstone = reader.columns(data)
+            column = reader.columns(data)
         except DamagedMessage as error:
             damaged = error  # the reference form's errors live on, and must not keep this one's columns in memory
         except (DataError, NotColumnar):
             return None
         else:
-            return ColumnRun(0, len(data), Column(reader.schema, column, tombstone))
+            return ColumnRun(0, len(data), Column(reader.schema, column, _nulls(data)))
         return self._without_damaged(topic, data, reader, damaged)
 
     def _without_damaged(
         self, topic: str, data: Sequence[bytes | None], reader: MessageReader, damaged: DamagedMessage
     ) -> ColumnRun | None:
         """The same when a few messages are damaged; None: they are many, or the reference form takes one of them."""
-        import pyarrow as pa
-
-        nulls = [m is None for m in data]
-        tombstone = pa.array(nulls, pa.bool_()) if any(nulls) else None
         part = list(data)
         failures: dict[int, Exception] = {}
         for _ in range(_MAX_DAMAGED):
             found = self._refused(topic, part, damaged.places)
             failures |= found
             if damaged.others is not None:
-                whole = ColumnRun(0, len(data), Column(reader.schema, damaged.others, tombstone), failures)
+                whole = ColumnRun(0, len(data), Column(reader.schema, damaged.others, _nulls(data)), failures)
                 return whole if len(found) == len(damaged.places) else None
             for index in found:
                 part[index] = None
             if not found or part.count(None) == len(part):
                 return None
             try:
-                column, _ = reader.columns(part)
+                column = reader.columns(part)
             except DamagedMessage as another:
                 damaged = another
             except NotColumnar:
                 return None
             else:
-                return ColumnRun(0, len(data), Column(reader.schema, column, tombstone), failures)
+                return ColumnRun(0, len(data), Column(reader.schema, column, _nulls(data)), failures)
         return None
 
     def _refused(self, topic: str, part: Sequence[bytes | None], places: Sequence[int]) -> dict[int, Exception]:
@@ -415,8 +411,7 @@ class RegistryConverter(Converter):
         import pyarrow as pa
 
         part: list[bytes | None] = list(data[start:stop])
-        nulls = [m is None for m in part]
-        tombstone = pa.array(nulls, pa.bool_()) if any(nulls) else None
+        tombstone = _nulls(part)
         if reader is None:
             return ColumnRun(start, stop, Column(None, pa.nulls(stop - start), tombstone), failures)
         for index in failures:
@@ -441,7 +436,7 @@ class RegistryConverter(Converter):
             if part.count(None) == len(part):
                 return pa.nulls(len(part), arrow.arrow_type(reader.schema))
             with suppress(NotColumnar):
-                return reader.columns(part)[0]
+                return reader.columns(part)
             if len(part) > _MIN_PART:
                 middle = len(part) // 2
                 left = self._column(topic, part[:middle], reader, start, failures)
@@ -461,3 +456,10 @@ class RegistryConverter(Converter):
 
     def close(self) -> None:
         self._registry.close()
+
+
+def _nulls(messages: Sequence[bytes | None]) -> pa.BooleanArray | None:
+    """The messages that are null; None: no message is."""
+    import pyarrow as pa
+
+    return pa.array([m is None for m in messages], pa.bool_()) if messages.count(None) else None

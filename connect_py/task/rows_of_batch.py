@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import lt
-from sys import getrefcount
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from connect_py.api.batch import Batch, Column, Origin, origin_of
 from connect_py.api.errors import NotColumnar
 from connect_py.api.record import MADE_LATER, NO_HEADERS, Headers, SinkRecord, make_whole, record_of_row
 from connect_py.api.schema import Schema, Type, Value
-from connect_py.api.struct_view import ALONE, StructRows
+from connect_py.api.struct_view import StructRows, emptied
 from connect_py.task import exact_columns
 
 MIN_ROWS: Final = 50  # a batch of fewer costs more in columns than it saves
@@ -188,12 +187,10 @@ class RowsOfBatch:
 
     def release(self) -> None:
         """Let go of the batch; rows that a plugin keeps are made whole. To be called once, last."""
-        for records in (self.records, self.derived):
-            kept = [record for record in records if getrefcount(record) > ALONE and record._rows is not None]
-            records.clear()  # these and their rows know each other, and the collector comes rarely
-            few = len(kept) < FEW * len(self._batch)
-            for record in kept:
-                make_whole(record, self._record(record._row) if few else None)
+        kept = [r for records in (self.records, self.derived) for r in emptied(records) if r._rows is not None]
+        few = len(kept) < FEW * len(self._batch)
+        for record in kept:
+            make_whole(record, self._record(record._row) if few else None)
         self._made.clear()
         for structs in self._structs.values():
             structs.release()

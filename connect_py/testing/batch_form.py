@@ -6,9 +6,7 @@ from collections.abc import Collection, Sequence
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, NotColumnar
-from connect_py.api.record import (
-    SinkRecord,
-)
+from connect_py.api.record import SinkRecord
 from connect_py.api.transformation import Transformation
 
 

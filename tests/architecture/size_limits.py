@@ -14,13 +14,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("connect_py", "connectors", "transforms", "rest")
 MODULE, CLASS, FUNCTION = 500, 400, 60  # lines
 # What is longer, by `module` or `module:Class.function`: its lines, and why.
-EXCEPTIONS: dict[str, tuple[int, str]] = {
-    "connect_py/api/arrow.py": (557, "columns of every type, one class each; the types refer to each other"),
-    "connect_py/api/batch.py": (577, "a batch, its columns and what makes them: one public module of the API"),
-    "connect_py/api/schema.py": (549, "Connect's schema with its values: one public module of the API"),
-    "connect_py/api/schema.py:Schema.__init__": (73, "declarations: what a schema consists of"),
-    "connect_py/converters/avro_schema.py": (546, "one walk of Avro's schema language, each type once"),
-}
+EXCEPTIONS: dict[str, tuple[int, str]] = {}
 
 
 def lengths(path: Path) -> Iterator[tuple[str, int, int]]:

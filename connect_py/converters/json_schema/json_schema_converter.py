@@ -117,20 +117,17 @@ class _JsonReader(MessageReader):
             self._validator.check(tree)
         return self._values.read_message(self.schema, tree)
 
-    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
-        import pyarrow as pa
-
+    def columns(self, messages: Sequence[bytes | None]) -> pa.Array:
+        bodies = self.bodies(messages)
         if self._native is not None:
-            bodies = self.bodies(messages)
             decoded, odd = self._native.read_json(bodies)
             if not any(self._takes(bodies[place]) for place in odd):
                 column = self._reader.native_column(decoded)
                 if odd:
                     raise DamagedMessage(odd, "messages of another schema", column)
-                return column, decoded.is_null()
+                return column
         decode = self._decoder.decode
         rows: list[Any] = []
-        bodies = self.bodies(messages)
         places = unsafe(bodies)
         if places:
             raise DamagedMessage(places, "no text that may be passed over")
@@ -142,10 +139,9 @@ class _JsonReader(MessageReader):
             column = self._reader.column(rows)
         except REFUSED as error:
             raise NotColumnar(str(error)) from error
-        nulls = [m is None for m in messages]
-        if rows.count(None) > sum(nulls):
+        if rows.count(None) > bodies.count(None):
             raise NotColumnar("payloads that are null")
-        return column, pa.array(nulls, pa.bool_()) if any(nulls) else None
+        return column
 
     def _takes(self, body: bytes | None) -> bool:
         """Whether msgspec takes what the native decoder did not take, and misses nothing."""

@@ -101,17 +101,16 @@ class _ProtobufReader(MessageReader):
         except DecodeError as error:
             raise DataError(str(error)) from error
 
-    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, pa.BooleanArray | None]:
+    def columns(self, messages: Sequence[bytes | None]) -> pa.Array:
         import pyarrow as pa
 
-        nulls = [m is None for m in messages]
         parsed: list[Any] = []
         try:
             parsed.extend(None if body is None else self._parse(body) for body in self.bodies(messages))
         except (DecodeError, DataError) as error:  # what was parsed before stays in the list
             raise DamagedMessage([len(parsed)], str(error)) from error
         try:
-            return self._type.column(self.schema, parsed), pa.array(nulls, pa.bool_()) if any(nulls) else None
+            return self._type.column(self.schema, parsed)
         except (DecodeError, DataError, pa.ArrowException, OverflowError) as error:
             raise NotColumnar(str(error)) from error
 
