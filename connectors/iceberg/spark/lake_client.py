@@ -94,6 +94,11 @@ class LakeClient:
         outcome: CommitOutcome = self.call(asked)
         return outcome
 
+    def run(self, name: str, function: Callable[..., T], *args: Any) -> T:
+        """See `LakeSession.run`."""
+        found: T = self.call(Request(name, "run", (name, function, *args), self.deadline_seconds))
+        return found
+
     def request(self) -> None:
         """Have the process started, and return at once."""
         self._services.request_shared_service(self._service)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.config.file_io_properties import file_io_properties
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _ATTEMPTS = 5  # of a change of a schema
 _POSITIONS = ("connect-py.ledger.", "kafka.connect.source-offsets.")  # long, and of no use to tasks
@@ -190,6 +191,18 @@ class LakeSession:
         """Delete the rows of a table that fulfil a condition in SQL, in a commit of its own."""
         with translating(name):
             self.spark.sql(f"DELETE FROM {relation(self._name, name, branch)} WHERE {condition}")
+
+    def run(self, name: str, function: Callable[..., T], *args: Any) -> T:
+        """What a function of another package returns, which is called with this session, the table's name, and `args`.
+
+        Function, arguments and result travel between processes.
+        """
+        with translating(name):
+            return function(self, name, *args)
+
+    def relation(self, name: str) -> str:
+        """A table as SQL of this session names it."""
+        return relation(self._name, name)
 
     def table(self, name: str) -> JavaTable:
         """Java's view of a table, for this package."""
