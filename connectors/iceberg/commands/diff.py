@@ -69,8 +69,8 @@ def diff(
         with Console(stderr=True).status(f"comparing {table}"), place.open(timeout) as lake:
             metadata = lake.run(table, read_metadata)
             ref = branch or place.ref
-            points = [find_point(metadata, text, ref) for text in (before, after)]
-            keys = () if without_key else tuple(key or ()) or key_columns(place, metadata, points[1])
+            points = find_point(metadata, before, ref), find_point(metadata, after, ref)
+            keys = () if without_key else tuple(key or ()) or key_columns(place, metadata, points)
             found = lake.run(table, compare, DiffRequest(points[0], points[1], keys, limit, folder, to_table))
     if as_json:
         typer.echo(json.dumps({"table": table, **found.to_json()}, indent=2))
@@ -82,15 +82,16 @@ def diff(
     raise typer.Exit(DIFFERENT if found.total else 0)
 
 
-def key_columns(place: TablePlace, metadata: TableMetadata, snapshot: int) -> tuple[str, ...]:
+def key_columns(place: TablePlace, metadata: TableMetadata, points: tuple[int, int]) -> tuple[str, ...]:
     """The columns that make a row's key; empty: there is none, because rows are appended."""
+    from connectors.iceberg.history.table_diff import later_schema
     from connectors.iceberg.schema.table import WriteMode
 
     connector = place.connector
     if connector is not None and connector.mode is WriteMode.APPEND:
         return ()
     named = connector.table(place.table).id_columns if connector is not None else ()
-    schema = metadata.schema_of(snapshot)
+    schema = later_schema(metadata, *points)
     fields = set(schema.get("identifier-field-ids") or ())
     return tuple(named) or tuple(each["name"] for each in schema["fields"] if each["id"] in fields)
 

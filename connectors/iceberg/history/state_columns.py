@@ -1,4 +1,4 @@
-"""Columns of two snapshots side by side: by field id, in the later schema's names and types, in forms that compare.
+"""Columns of two snapshots side by side: by field id, with names and types of the later schema, in forms that compare.
 
 Expressions are Spark SQL. Types are those of Iceberg's schema JSON.
 """
@@ -40,15 +40,15 @@ class ColumnChanges:
 
 
 def as_later(
-    before: Sequence[Field], after: Sequence[Field], spark_types: Mapping[str, DataType], row: str = ""
+    own: Sequence[Field], later: Sequence[Field], spark_types: Mapping[str, DataType], row: str = ""
 ) -> dict[str, str]:
-    """Expressions over a row of the first snapshot that give it the columns of the second, by their names.
+    """Expressions over a row of a snapshot that give it the columns of a later schema, by their names.
 
-    A column that the first lacks has the value that readers see in its rows: its initial default, or null.
+    A column that it lacks has the value that readers see in its rows: its initial default, or null.
     """
-    old = {each["id"]: each for each in before}
+    old = {each["id"]: each for each in own}
     made = {}
-    for new in after:
+    for new in later:
         name, spark_type = new["name"], spark_types[new["name"]]
         found = old.get(new["id"])
         if found is None:

@@ -38,7 +38,7 @@ class DiffRequest:
 
     before: int  # snapshots
     after: int
-    keys: tuple[str, ...] = ()  # columns of the second snapshot; empty: rows are compared whole, as often as they occur
+    keys: tuple[str, ...] = ()  # columns, by their later names; empty: rows are compared whole, as often as they occur
     limit: int = 20  # rows that come back
     parquet: str | None = None  # folder that gets all of them
     table: str | None = None  # new table that gets all of them
@@ -82,11 +82,17 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     metadata = read_metadata(session, name)
-    before, after = (metadata.schema_of(number)["fields"] for number in (request.before, request.after))
-    _check_keys(name, request.keys, before, after)
+    points = (request.before, request.after)
+    before, after = (metadata.schema_of(number)["fields"] for number in points)
+    later = later_schema(metadata, *points)["fields"]
+    _check_keys(name, request.keys, later, dict(zip(points, (before, after), strict=True)))
+    if request.table is not None and session.spark.catalog.tableExists(session.relation(request.table)):
+        raise TableUnsuitableError(request.table, "exists already: a difference goes to a new table")
     relation = session.relation(name)
-    types = {each.name: each.dataType for each in session.spark.sql(_state("*", relation, request.after)).schema}
-    statement = _statement(relation, request, as_later(before, after, types), after)
+    shown = session.spark.sql(_state("*", relation, request.before if later == before else request.after))
+    types = {each.name: each.dataType for each in shown.schema}
+    sides = as_later(before, later, types), as_later(after, later, types)
+    statement = _statement(relation, request, sides, later)
     changes = session.spark.sql(statement).persist()
     try:
         counted = changes.groupBy("change").agg(F.sum("times").alias("times")).collect()
@@ -101,13 +107,19 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
     return TableDiff(request, counts, ColumnChanges.between(before, after), rows, statement)
 
 
-def _check_keys(name: str, keys: Iterable[str], before: Sequence[Field], after: Sequence[Field]) -> None:
-    new, old = {each["name"]: each["id"] for each in after}, {each["id"] for each in before}
+def later_schema(metadata: TableMetadata, before: int, after: int) -> Mapping[str, Any]:
+    """The schema in which two snapshots are compared, whichever comes first: no value is too large for its types."""
+    return max((metadata.schema_of(number) for number in (before, after)), key=lambda each: int(each["schema-id"]))
+
+
+def _check_keys(name: str, keys: Iterable[str], later: Sequence[Field], columns: Mapping[int, Sequence[Field]]) -> None:
+    ids = {each["name"]: each["id"] for each in later}
     for key in keys:
-        if key not in new:
-            raise TableUnsuitableError(name, f"the second snapshot has no column {key}, which is part of the key")
-        if new[key] not in old:
-            raise TableUnsuitableError(name, f"the first snapshot has no column {key} yet, which is part of the key")
+        if key not in ids:
+            raise TableUnsuitableError(name, f"there is no column {key}, which is part of the key")
+        for number, fields in columns.items():
+            if ids[key] not in {each["id"] for each in fields}:
+                raise TableUnsuitableError(name, f"snapshot {number} has no column {key} yet, which is part of the key")
 
 
 def _unwanted(request: DiffRequest) -> tuple[str, ...]:
@@ -121,16 +133,16 @@ def _first(changes: DataFrame, request: DiffRequest) -> list[dict[str, Any]]:
     return [json.loads(row["text"]) for row in text.collect()]
 
 
-def _statement(relation: str, request: DiffRequest, expressions: Mapping[str, str], after: Sequence[Field]) -> str:
-    """SQL that finds the changes; a user can run it as it is."""
-    row = {each["name"]: each["type"] for each in after}
-    names = request.keys or tuple(row)
-    old = {name: expressions[name] for name in row}
-    new = {name: quoted(name) for name in row}
+def _statement(relation: str, request: DiffRequest, sides: Sequence[Mapping[str, str]], later: Sequence[Field]) -> str:
+    """SQL that finds the changes; a user can run it as it is. `sides`: columns of both states in the later schema."""
+    row = {each["name"]: each["type"] for each in later}
     states = [
-        _state(f"{side} AS side, {_struct(names, columns, row)} AS key, {_struct(row, columns)} AS row", relation, at)
-        for side, columns, at in ((0, old, request.before), (1, new, request.after))
-    ]
+        _state(
+            f"{side} AS side, {_struct(request.keys or row, columns, row)} AS key, {_struct(row, columns)} AS row",
+            relation, at,
+        )
+        for side, (columns, at) in enumerate(zip(sides, (request.before, request.after), strict=True))
+    ]  # fmt: skip
     grouped = (
         "SELECT key, count_if(side = 0) AS befores, count_if(side = 1) AS afters,\n"
         "    any_value(row) FILTER (WHERE side = 0) AS before, any_value(row) FILTER (WHERE side = 1) AS after\n"
@@ -142,8 +154,10 @@ def _statement(relation: str, request: DiffRequest, expressions: Mapping[str, st
             "  array() AS changed, before, after\n"
             f"FROM (\n  {grouped})\nWHERE befores <> afters"
         )
-    sides = [[comparable(f"{side}.{quoted(name)}", kind) for name, kind in row.items()] for side in ("before", "after")]
-    changed = ", ".join(f"IF({a} <=> {b}, NULL, {literal(name)})" for name, a, b in zip(row, *sides, strict=True))
+    values = [
+        [comparable(f"{side}.{quoted(name)}", kind) for name, kind in row.items()] for side in ("before", "after")
+    ]
+    changed = ", ".join(f"IF({a} <=> {b}, NULL, {literal(name)})" for name, a, b in zip(row, *values, strict=True))
     return (
         "SELECT CASE WHEN befores > 1 OR afters > 1 THEN 'several rows' WHEN befores = 0 THEN 'inserted'\n"
         "    WHEN afters = 0 THEN 'deleted' ELSE 'updated' END AS change, 1L AS times, key,\n"
