@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.history.state_columns import ColumnChanges, Field, as_later, comparable
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.spark.sql_names import literal, quoted
+from connectors.iceberg.spark.sql_names import literal, quoted, relation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,20 +86,22 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
     before, after = (metadata.schema_of(number)["fields"] for number in points)
     later = later_schema(metadata, *points)["fields"]
     _check_keys(name, request.keys, later, dict(zip(points, (before, after), strict=True)))
-    if request.table is not None and session.spark.catalog.tableExists(session.relation(request.table)):
+    if request.table is not None and session.spark.catalog.tableExists(relation(session.catalog_name, request.table)):
         raise TableUnsuitableError(request.table, "exists already: a difference goes to a new table")
-    relation = session.relation(name)
-    shown = session.spark.sql(_state("*", relation, request.before if later == before else request.after))
+    source = relation(session.catalog_name, name)
+    shown = session.spark.sql(_state("*", source, request.before if later == before else request.after))
     types = {each.name: each.dataType for each in shown.schema}
     sides = as_later(before, later, types), as_later(after, later, types)
-    statement = _statement(relation, request, sides, later)
+    statement = _statement(source, request, sides, later)
     changes = session.spark.sql(statement).persist()
     try:
         counted = changes.groupBy("change").agg(F.sum("times").alias("times")).collect()
         if request.parquet is not None:
             changes.drop(*_unwanted(request)).write.parquet(request.parquet)
         if request.table is not None:
-            changes.drop(*_unwanted(request)).writeTo(session.relation(request.table)).using("iceberg").create()
+            changes.drop(*_unwanted(request)).writeTo(relation(session.catalog_name, request.table)).using(
+                "iceberg"
+            ).create()
         rows = _first(changes, request)
     finally:
         changes.unpersist()
@@ -133,13 +135,13 @@ def _first(changes: DataFrame, request: DiffRequest) -> list[dict[str, Any]]:
     return [json.loads(row["text"]) for row in text.collect()]
 
 
-def _statement(relation: str, request: DiffRequest, sides: Sequence[Mapping[str, str]], later: Sequence[Field]) -> str:
+def _statement(source: str, request: DiffRequest, sides: Sequence[Mapping[str, str]], later: Sequence[Field]) -> str:
     """SQL that finds the changes; a user can run it as it is. `sides`: columns of both states in the later schema."""
     row = {each["name"]: each["type"] for each in later}
     states = [
         _state(
             f"{side} AS side, {_struct(request.keys or row, columns, row)} AS key, {_struct(row, columns)} AS row",
-            relation, at,
+            source, at,
         )
         for side, (columns, at) in enumerate(zip(sides, (request.before, request.after), strict=True))
     ]  # fmt: skip
@@ -167,8 +169,8 @@ def _statement(relation: str, request: DiffRequest, sides: Sequence[Mapping[str,
     )
 
 
-def _state(columns: str, relation: str, snapshot: int) -> str:
-    return f"SELECT {columns} FROM {relation} VERSION AS OF {snapshot}"
+def _state(columns: str, source: str, snapshot: int) -> str:
+    return f"SELECT {columns} FROM {source} VERSION AS OF {snapshot}"
 
 
 def _struct(names: Iterable[str], columns: Mapping[str, str], kinds: Mapping[str, Any] | None = None) -> str:

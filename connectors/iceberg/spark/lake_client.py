@@ -87,17 +87,13 @@ class LakeClient:
     remove_files = _asked(LakeSession.remove_files)
     history = _asked(LakeSession.history)
     delete_rows = _asked(LakeSession.delete_rows)
+    run = _asked(LakeSession.run)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
         remote = self._remote() if request.mode is WriteMode.MERGE and request.files else None
         asked = Request(request.table, "commit", (request, remote), self._commit_deadline_seconds)
         outcome: CommitOutcome = self.call(asked)
         return outcome
-
-    def run(self, name: str, function: Callable[..., T], *args: Any) -> T:
-        """See `LakeSession.run`."""
-        found: T = self.call(Request(name, "run", (name, function, *args), self.deadline_seconds))
-        return found
 
     def request(self) -> None:
         """Have the process started, and return at once."""

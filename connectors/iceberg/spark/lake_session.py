@@ -67,7 +67,7 @@ class LakeSession:
         with translating("the catalog", of_table=False):
             self._catalog = JavaCatalog(spark, catalog)
         self.spark = spark
-        self._name = catalog
+        self.catalog_name = catalog
         self.engine = CommitEngine(spark, self._catalog, catalog, settings)
         self._connect: ConnectClient | None = None
 
@@ -190,19 +190,12 @@ class LakeSession:
     def delete_rows(self, name: str, condition: str, branch: str | None = None) -> None:
         """Delete the rows of a table that fulfil a condition in SQL, in a commit of its own."""
         with translating(name):
-            self.spark.sql(f"DELETE FROM {relation(self._name, name, branch)} WHERE {condition}")
+            self.spark.sql(f"DELETE FROM {relation(self.catalog_name, name, branch)} WHERE {condition}")
 
     def run(self, name: str, function: Callable[..., T], *args: Any) -> T:
-        """What a function of another package returns, which is called with this session, the table's name, and `args`.
-
-        Function, arguments and result travel between processes.
-        """
+        """Call a function with this session, the name, and `args`. These and the result travel between processes."""
         with translating(name):
             return function(self, name, *args)
-
-    def relation(self, name: str) -> str:
-        """A table as SQL of this session names it."""
-        return relation(self._name, name)
 
     def table(self, name: str) -> JavaTable:
         """Java's view of a table, for this package."""
